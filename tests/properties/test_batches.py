@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 
 from pydanube.model.batch import Column, batch_of
 from pydanube.model.errors import CorruptBatch
+from pydanube.model.positions import TIME_MAX, TIME_MIN
 from pydanube.model.ranges import RangeSet
-from pydanube.wire.batches import (
-    HEADER_BYTES,
-    TIME_MAX,
-    TIME_MIN,
-    BatchHeader,
-    Codec,
-    decode,
-    encode,
-)
+from pydanube.wire.batches import HEADER_BYTES, BatchHeader, Codec, decode, encode
 
 pytestmark = pytest.mark.slow
 

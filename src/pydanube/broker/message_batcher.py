@@ -24,12 +24,11 @@ from pydanube.broker.producer_session import OnPublished
 from pydanube.broker.topic import Topic
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import BrokerError, InvalidPayload, InvalidRequest
+from pydanube.model.positions import TIME_MAX, TIME_MIN
 from pydanube.schemas.language import BadPayload
 from pydanube.wire.batches import (
     INT32_MAX,
     INT64_MAX,
-    TIME_MAX,
-    TIME_MIN,
     BatchFrame,
     BatchHeader,
     encode,

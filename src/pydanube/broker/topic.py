@@ -52,10 +52,11 @@ from pydanube.model.policy import (
     Start,
     TopicPolicy,
 )
+from pydanube.model.positions import TIME_MAX, TIME_MIN
 from pydanube.model.schemas import TopicSchema
 from pydanube.model.segments import SegmentEntry
 from pydanube.storage.topic_log import TopicLog
-from pydanube.wire.batches import TIME_MAX, TIME_MIN, BatchFrame
+from pydanube.wire.batches import BatchFrame
 
 FIND_TIMES_MAX = 1000
 """The number of times that one request may look up."""

@@ -24,12 +24,11 @@ import pyarrow as pa
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import InvalidPayload, InvalidRequest
 from pydanube.model.field_paths import ABSENT, Path, find_field
-from pydanube.model.positions import to_microseconds
+from pydanube.model.positions import TIME_MAX, TIME_MIN, to_microseconds
 from pydanube.model.schemas import SchemaType
 from pydanube.model.shown_text import excerpt
 from pydanube.model.suggestions import did_you_mean
 from pydanube.schemas.language import Encoder, reason_of
-from pydanube.wire.batches import TIME_MAX, TIME_MIN
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from pydanube.model.arguments import check
 from pydanube.model.arrow import envelope, pa
 from pydanube.model.batch import batch_of, conform
 from pydanube.model.errors import InvalidRequest, MessageTooLarge
-from pydanube.model.positions import to_microseconds
-from pydanube.wire.batches import BATCH_MESSAGES_MAX, TIME_MAX, TIME_MIN
+from pydanube.model.positions import TIME_MAX, TIME_MIN, to_microseconds
+from pydanube.wire.batches import BATCH_MESSAGES_MAX
 
 WINDOW_BYTES = 16
 

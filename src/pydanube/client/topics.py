@@ -41,7 +41,6 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.model.positions import parse_choice, to_microseconds
-from pydanube.wire.batches import TIME_MAX, TIME_MIN
 from pydanube.wire.native.connection import (
     CONFIGURE_REVISION,
     DEDUPLICATION_REVISION,
@@ -390,11 +389,7 @@ class TopicRequests(Requester):
                 are more than a thousand times.
         """
         message = pb.FindOffsets(
-            # Before the first and after the last valid time, the result is the same.
-            publish_time=[
-                max(TIME_MIN, min(to_microseconds(time), TIME_MAX + 1))
-                for time in times
-            ],
+            publish_time=[to_microseconds(time) for time in times],
         )
         answer = await self.request_topic(topic, message)
         if len(answer.offset) != len(times):

@@ -41,6 +41,8 @@ _PUBLISHED = tuple(
     if column not in (Column.OFFSET, Column.PRODUCER)
 )
 
+TIME_COLUMNS = (Column.PUBLISH_TIME, Column.DELIVER_AT, Column.EXPIRES_AT)
+
 _COLUMN_OF_NAME = {name: column for column, name in NAMES.items()}
 
 
@@ -122,7 +124,8 @@ def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
 
     ``payload`` is required; ``key``, ``attributes``, ``publish_time``, ``deliver_at``
     and ``expires_at`` are optional.  Strings and large or dictionary-encoded types are
-    cast; columns that contain only nulls are dropped.
+    cast; times are timestamps with a time zone, of any unit; columns that contain only
+    nulls are dropped.
 
     Raises:
         InvalidRequest: A column is missing, unknown, of a type that cannot be
@@ -147,6 +150,8 @@ def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
         if field.name not in table.schema.names:
             continue
         array = table.column(field.name)
+        if column in TIME_COLUMNS:
+            _check_time_type(field.name, array.type)
         if not field.nullable and array.null_count:
             raise InvalidRequest(f"the column {field.name} must not contain nulls")
         if field.nullable and array.null_count == len(array):
@@ -156,6 +161,28 @@ def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
     conforming = pa.Table.from_arrays(arrays, schema=schema_of(columns))
     batches: list[pa.RecordBatch] = conforming.to_batches()
     return batches
+
+
+def _check_time_type(name: str, found: pa.DataType) -> None:
+    """
+    Refuse types that are not instants.
+
+    A number has no unit, and a time without a time zone depends on the machine.
+    """
+    value = found.value_type if pa.types.is_dictionary(found) else found
+    if pa.types.is_null(value):
+        return
+    if not pa.types.is_timestamp(value):
+        raise InvalidRequest(
+            f"the column {name} must be timestamps with a time zone, not {found}: cast "
+            "it to the timestamps of its unit, for example "
+            "pa.timestamp('ms', tz='UTC')"
+        )
+    if value.tz is None:
+        raise InvalidRequest(
+            f"the column {name} has timestamps without a time zone ({found}): "
+            "pyarrow.compute.assume_timezone gives them one"
+        )
 
 
 def _cast(array: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

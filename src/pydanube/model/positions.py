@@ -1,10 +1,18 @@
-"""Positions and times as users write them."""
+"""
+Positions and times as users write them.
+
+All interfaces follow one rule: a time is an instant.  A datetime, a column of
+timestamps and a text need a time zone, except for texts that people type on their own
+machine, which may be in the local one.  A number is in the unit that its argument or
+option names, seconds where it names none, and Arrow columns have no numbers for times.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from datetime import time as clock_time
+from numbers import Real
 from typing import Any
 
 from pydanube.model.choices import StartName
@@ -16,6 +24,9 @@ PositionLike = int | StartName | datetime
 """An offset, ``"earliest"``, ``"latest"``, or a publish time."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TIME_MIN = -62_135_596_800_000_000
+TIME_MAX = 253_402_300_799_999_999
+"""The years 1 to 9999: what Python, SQL and Spark can represent."""
 _MICROSECOND = timedelta(microseconds=1)
 
 POSITION_HELP = (
@@ -66,7 +77,7 @@ def to_position(where: PositionLike | str) -> Position:
     """
     if isinstance(where, datetime):
         return AtTime(to_microseconds(where))
-    if isinstance(where, int):
+    if isinstance(where, int) and not isinstance(where, bool):
         if where < 0:
             raise InvalidRequest(f"an offset must not be negative: {where}")
         return where
@@ -84,19 +95,31 @@ def to_microseconds(time: datetime | float) -> int:
     Convert a datetime or seconds since 1970 to microseconds since 1970, UTC.
 
     Raises:
-        InvalidRequest: *time* is no time, or a datetime without a time zone.
+        InvalidRequest: *time* is no time of the years 1 to 9999, or a datetime without
+            a time zone.
     """
-    if not isinstance(time, datetime):
-        try:
-            return round(time * 1_000_000)
-        except (TypeError, ValueError, OverflowError):
-            raise InvalidRequest(f"{time!r} is not a time") from None
-    if time.utcoffset() is None:
+    if isinstance(time, datetime):
+        if time.utcoffset() is None:
+            raise InvalidRequest(
+                f"{time.isoformat()} has no time zone; give it one, for example "
+                "datetime.now(UTC)"
+            )
+        return (time - EPOCH) // _MICROSECOND
+    if isinstance(time, bool) or not isinstance(time, Real):
         raise InvalidRequest(
-            f"{time.isoformat()} has no time zone; give it one, for example "
-            "datetime.now(UTC)"
+            f"{time!r:.60} is not a time: use a datetime with a time zone, or the "
+            "number of seconds since 1970"
         )
-    return (time - EPOCH) // _MICROSECOND
+    try:
+        found = round(float(time) * 1_000_000)
+    except (ValueError, OverflowError):
+        raise InvalidRequest(f"{time!r:.60} is not a time") from None
+    if not TIME_MIN <= found <= TIME_MAX:
+        raise InvalidRequest(
+            f"{time!r:.60} seconds since 1970 is not between the years 1 and 9999; a "
+            "number of milliseconds has to be divided by 1,000"
+        )
+    return found
 
 
 def to_datetime(microseconds: int) -> datetime:

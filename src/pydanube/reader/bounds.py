@@ -19,13 +19,15 @@ from typing import Any
 
 from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube.model.names import TopicName
-from pydanube.model.positions import to_microseconds
+from pydanube.model.positions import TIME_MAX, to_microseconds
 
 EARLIEST = -2
 LATEST = -1
 
 NUMBER_MAX = 2**63 - 1
-"""The largest offset or time: both are 64-bit numbers."""
+"""The largest offset, a 64-bit number."""
+MILLISECONDS_MAX = TIME_MAX // 1000
+"""The largest time, in milliseconds since 1970."""
 
 Name = tuple[str, int | None]
 """The name of a topic, and the number of a partition or None for all of them."""
@@ -118,7 +120,8 @@ def parse_bound(option: str, text: str, *, allows_future: bool = True) -> Bound:
     make_time = partial(Bound, option=option, is_time=True, allows_future=allows_future)
     if option.endswith("OffsetsByTimestamp"):
         found = parse_json(text, option, "not JSON")
-        times = _by_name(found, option, smallest=0, what="milliseconds since 1970")
+        what = "milliseconds since 1970, at most of the year 9999"
+        times = _by_name(found, option, largest=MILLISECONDS_MAX, what=what)
         return make_time(by_name={name: time * 1000 for name, time in times.items()})
     if option.endswith("Timestamp"):
         return make_time(value=_microseconds(text, option))
@@ -159,7 +162,12 @@ def parse_number(text: str) -> int | None:
 
 
 def _by_name(
-    found: Mapping[str, Any], option: str, *, smallest: int, what: str
+    found: Mapping[str, Any],
+    option: str,
+    *,
+    smallest: int = 0,
+    largest: int = NUMBER_MAX,
+    what: str,
 ) -> dict[Name, int]:
     by_name: dict[Name, int] = {}
     for topic, value in sorted(found.items()):
@@ -175,7 +183,7 @@ def _by_name(
                 )
             by_name[name, partition] = number
     for each in by_name.values():
-        if type(each) is not int or not smallest <= each <= NUMBER_MAX // 1000:
+        if type(each) is not int or not smallest <= each <= largest:
             raise InvalidConfig(
                 f"{option}: the JSON must give every topic, or each of its partitions, "
                 f"{what}, not {each!r}"
@@ -185,11 +193,11 @@ def _by_name(
 
 def _microseconds(text: str, option: str) -> int:
     number = parse_number(text)
-    if number is not None and number <= NUMBER_MAX // 1000:
+    if number is not None and number <= MILLISECONDS_MAX:
         return number * 1000
     with suppress(ValueError, OverflowError, InvalidRequest):
         return to_microseconds(datetime.fromisoformat(text))
     raise InvalidConfig(
-        f"{option}: must be milliseconds since 1970 or a time with its time zone such "
-        f"as 2026-01-31T12:00:00Z, not {text!r}"
+        f"{option}: must be milliseconds since 1970, at most of the year 9999, or a "
+        f"time with its time zone such as 2026-01-31T12:00:00Z, not {text!r}"
     )

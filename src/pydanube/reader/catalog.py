@@ -15,12 +15,11 @@ import pyarrow as pa
 
 from pydanube.model.descriptions import TopicOffsets
 from pydanube.model.errors import BrokerError, InvalidRequest, Remedy
-from pydanube.model.positions import to_datetime
+from pydanube.model.positions import TIME_MAX, TIME_MIN, to_datetime
 from pydanube.model.schemas import SchemaVersion, SubjectDescription
 from pydanube.reader.query_positions import Head
 from pydanube.reader.read_options import ReadOptions
 from pydanube.reader.scans import TAIL_MESSAGE_BYTES, TopicRange
-from pydanube.wire.batches import TIME_MAX, TIME_MIN
 
 # Importing the client takes as long as everything else that a task needs, and tasks
 # that read segments do not connect.

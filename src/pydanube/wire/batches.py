@@ -17,8 +17,9 @@ from functools import cache
 from itertools import chain, starmap
 
 from pydanube.model.arrow import crc32c, envelope, pa, pc
-from pydanube.model.batch import Column, batch_of, columns_of, schema_of
+from pydanube.model.batch import TIME_COLUMNS, Column, batch_of, columns_of, schema_of
 from pydanube.model.errors import CorruptBatch
+from pydanube.model.positions import TIME_MAX, TIME_MIN
 from pydanube.model.ranges import Range
 from pydanube.wire.arrow_body import decompress, read_body, validate
 from pydanube.wire.buffer import Buffer, padded_size
@@ -41,10 +42,6 @@ of a segment or as a Python object it takes a hundred.
 """
 MESSAGE_BYTES = 16
 """The offset and the publish time that each decoded message has."""
-
-TIME_MIN = -62_135_596_800_000_000
-TIME_MAX = 253_402_300_799_999_999
-"""The years 1 to 9999: what Python, SQL and Spark can represent."""
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -198,7 +195,7 @@ class BatchFrame:
         header = self.header
         _check_time(header.first_publish_time)
         _check_time(header.last_publish_time)
-        for column in _TIME_COLUMNS:
+        for column in TIME_COLUMNS:
             if header.columns & column:
                 extremes = pc.min_max(batch.column(envelope.FIELDS[column].name))
                 for time in extremes.values():
@@ -618,9 +615,6 @@ def _required_of(columns: int) -> tuple[int, ...]:
     """Return the indexes of the columns that must not have nulls."""
     fields = enumerate(schema_of(columns))
     return tuple(index for index, field in fields if not field.nullable)
-
-
-_TIME_COLUMNS = (Column.PUBLISH_TIME, Column.DELIVER_AT, Column.EXPIRES_AT)
 
 
 def _check_time(time: int) -> None:

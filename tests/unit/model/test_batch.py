@@ -131,3 +131,32 @@ def test_duplicate_column_is_refused():
     table = pa.Table.from_arrays([PAYLOADS, PAYLOADS], names=["payload", "payload"])
     with pytest.raises(InvalidRequest, match="same name"):
         conform(table)
+
+
+@pytest.mark.parametrize("name", ["publish_time", "deliver_at", "expires_at"])
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (pa.array([1], pa.int64()), "timestamps with a time zone, not int64"),
+        (pa.array([1.5]), "timestamps with a time zone, not double"),
+        (pa.array(["2030-01-01T00:00:00Z"]), "timestamps with a time zone, not string"),
+        (pa.array([1], pa.date32()), "timestamps with a time zone, not date32"),
+        (pa.array([1], pa.timestamp("us")), "without a time zone"),
+        (pa.array([1], pa.timestamp("ns", "UTC")), "would lose data"),
+        (pa.array([1], pa.timestamp("s")).dictionary_encode(), "without a time zone"),
+    ],
+)
+def test_times_that_are_no_instants_are_refused(name, values, words):
+    table = pa.table({"payload": ["a"], name: values})
+    with pytest.raises(InvalidRequest, match=words):
+        conform(table)
+
+
+def test_times_of_any_unit_and_time_zone_are_instants():
+    moment = datetime.datetime(2030, 1, 1, 12, tzinfo=datetime.UTC)
+    for unit in ("s", "ms", "us", "ns"):
+        for zone in ("UTC", "America/New_York", "+02:00"):
+            times = pa.array([moment], pa.timestamp(unit, zone))
+            for each in (times, times.dictionary_encode()):
+                [batch] = conform(pa.table({"payload": ["a"], "deliver_at": each}))
+                assert batch.column("deliver_at").to_pylist() == [moment]

@@ -42,7 +42,14 @@ def test_seconds_and_datetimes_are_converted_alike():
     assert to_datetime(to_microseconds(NOON)) == NOON
 
 
-@pytest.mark.parametrize("time", [float("nan"), float("inf"), "noon"])
+@pytest.mark.parametrize(
+    "time",
+    [
+        *(float("nan"), float("inf"), "noon", True, None, b"1"),
+        # Milliseconds and microseconds since 1970.
+        *(1_769_860_800_000, 1_769_860_800_000_000, -1_769_860_800_000, 10**400),
+    ],
+)
 def test_invalid_time_is_refused(time):
     with pytest.raises(pydanube.InvalidRequest):
         to_microseconds(time)
@@ -54,3 +61,9 @@ def test_choices_may_be_joined_by_hyphens():
     )
     with pytest.raises(pydanube.InvalidRequest, match="one of 'exclusive'"):
         parse_choice("type", "many", SubscriptionType)
+
+
+@pytest.mark.parametrize("where", [True, 1.5, -1, "first", None])
+def test_what_is_no_position_is_refused(where):
+    with pytest.raises(pydanube.InvalidRequest):
+        to_position(where)

@@ -130,6 +130,9 @@ def test_a_malformed_topic_is_refused():
         parse_bound("startingOffsets", '{"orders": 5}')
 
 
-def test_times_are_not_negative():
-    with pytest.raises(InvalidConfig, match="milliseconds since 1970, not -1"):
-        parse_bound("endingOffsetsByTimestamp", '{"/default/a": -1}')
+@pytest.mark.parametrize("number", [-1, 253_402_300_800_000])
+def test_times_are_not_negative_and_not_after_the_year_9999(number):
+    with pytest.raises(InvalidConfig, match=f"the year 9999, not {number}"):
+        parse_bound("endingOffsetsByTimestamp", f'{{"/default/a": {number}}}')
+    with pytest.raises(InvalidConfig, match=f"2026-01-31T12:00:00Z, not '{number}'"):
+        parse_bound("startingTimestamp", str(number))

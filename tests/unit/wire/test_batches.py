@@ -11,10 +11,10 @@ from crc32c import crc32c
 
 from pydanube.model.batch import Column, batch_of, schema_of
 from pydanube.model.errors import CorruptBatch
+from pydanube.model.positions import TIME_MAX
 from pydanube.wire.batches import (
     BODY_BYTES_MAX,
     DIRECT_BYTES_MIN,
-    TIME_MAX,
     BatchFrame,
     BatchHeader,
     Codec,

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydanube.model.batch import Column
-from pydanube.wire.batches import TIME_MAX, BatchFrame
+from pydanube.model.positions import TIME_MAX
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.mqtt.encoding import encode_publish
 from pydanube.wire.mqtt.packets import (
     NO_PROPERTIES,
