@@ -12,6 +12,7 @@ from pydanube.aio.tasks import task_scope
 from pydanube.metadata.etcd.attempts import Attempts
 from pydanube.metadata.etcd.client import LEASE_GRANT, LEASE_REVOKE, EtcdClient
 from pydanube.metadata.etcd.failures import LeaseNotFound, NoAnswer
+from pydanube.metadata.keepalive_thread import extend, has_stalled
 from pydanube.metadata.sessions import Session, boot_clock
 from pydanube.model.errors import BrokerError
 from pydanube.wire.pb import etcd_pb2 as pb
@@ -38,7 +39,12 @@ async def open_lease(
     sent_at = clock()
     request = pb.LeaseGrantRequest(TTL=math.ceil(ttl_s))
     answer = await client.ask(LEASE_GRANT, request)
-    session = Session(f"{answer.ID:x}", valid_until=sent_at + answer.TTL, clock=clock)
+    session = Session(
+        f"{answer.ID:x}",
+        valid_until=sent_at + answer.TTL,
+        ttl_s=answer.TTL,
+        clock=clock,
+    )
     async with task_scope() as tasks:
         tasks.run(
             _keep_alive(client, session, answer.ID, answer.TTL, clock),
@@ -65,7 +71,7 @@ async def _keep_alive(
     try:
         while True:
             await asyncio.sleep(min(pause_s, session.remaining_s))
-            if session.is_lost:
+            if session.is_lost or has_stalled(session):
                 break
             sent_at = clock()
             try:
@@ -78,11 +84,12 @@ async def _keep_alive(
                 continue
             if renewed_s <= 0:
                 break
-            session.extend(sent_at + renewed_s)
+            extend(session, sent_at + renewed_s)
             pause_s = interval_s
     finally:
-        session.end()
-    log.error("session %x of the metadata store is lost", lease_id)
+        is_new = session.end()
+    if is_new:
+        log.error("session %x of the metadata store is lost", lease_id)
 
 
 async def _revoke(client: EtcdClient, lease_id: int) -> None:

@@ -17,6 +17,7 @@ from contextlib import (
     asynccontextmanager,
     suppress,
 )
+from functools import partial
 from typing import TypeVar
 
 from pydanube.metadata.etcd.client import RANGE, EtcdClient, open_client
@@ -27,6 +28,7 @@ from pydanube.metadata.etcd.leases import open_lease
 from pydanube.metadata.etcd.reading import RangeReader, open_reader
 from pydanube.metadata.etcd.watching import watch_prefix
 from pydanube.metadata.etcd.writer import Guard, Writer
+from pydanube.metadata.keepalive_thread import session_in_thread
 from pydanube.metadata.key import Key
 from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import (
@@ -64,7 +66,7 @@ async def open_etcd(config: EtcdConfig) -> AsyncIterator[EtcdStore]:
             the user or the password.
     """
     async with open_client(config) as client, open_reader(client) as reader:
-        store = EtcdStore(client, Keyspace(config.cluster_name), reader)
+        store = EtcdStore(config, client, reader)
         await store.revision()
         try:
             yield store
@@ -72,16 +74,24 @@ async def open_etcd(config: EtcdConfig) -> AsyncIterator[EtcdStore]:
             await store.close()
 
 
+@asynccontextmanager
+async def _open_lease(config: EtcdConfig, ttl_s: float) -> AsyncIterator[Session]:
+    """Open a session with a connection of its own."""
+    async with open_client(config) as client, open_lease(client, ttl_s) as session:
+        yield session
+
+
 class EtcdStore(SharedStore):
     """A ``MetadataStore`` in etcd; opened by ``open_etcd``."""
 
     def __init__(
-        self, client: EtcdClient, keyspace: Keyspace, reader: RangeReader
+        self, config: EtcdConfig, client: EtcdClient, reader: RangeReader
     ) -> None:
+        self._config = config
         self._client = client
-        self._keyspace = keyspace
+        self._keyspace = Keyspace(config.cluster_name)
         self._reader = reader
-        self._writer = Writer(client, keyspace)
+        self._writer = Writer(client, self._keyspace)
 
     async def close(self) -> None:
         """Delete what the store needed for itself; ``open_etcd`` does the rest."""
@@ -99,7 +109,7 @@ class EtcdStore(SharedStore):
 
     def open_session(self, ttl_s: float) -> AbstractAsyncContextManager[Session]:
         """See MetadataStore; the TTL is rounded up to seconds."""
-        return open_lease(self._client, ttl_s)
+        return session_in_thread(partial(_open_lease, self._config, ttl_s))
 
     async def _get(self, path: str) -> Stored[bytes] | None:
         request = pb.RangeRequest(key=self._keyspace.key(path))

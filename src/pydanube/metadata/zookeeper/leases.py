@@ -26,6 +26,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from pydanube.aio.tasks import task_scope
+from pydanube.metadata.keepalive_thread import extend, has_stalled
 from pydanube.metadata.sessions import Session, boot_clock
 from pydanube.metadata.store import Revision
 from pydanube.metadata.zookeeper.change_log import ChangeLog
@@ -52,7 +53,6 @@ _CLOSE_TIMEOUT_S = 2.0
 async def open_lease(
     connecting: AbstractAsyncContextManager[ZookeeperClient],
     nodes: Nodes,
-    changes: ChangeLog,
     ttl_s: float,
     clock: Callable[[], float] = boot_clock,
 ) -> AsyncIterator[Session]:
@@ -77,7 +77,12 @@ async def open_lease(
                 f"{granted_s:g} s, got {ttl_s:g} s; choose a shorter time, or raise "
                 "maxSessionTimeout of ZooKeeper"
             )
-        session = Session(session_id, valid_until=opened_at + granted_s, clock=clock)
+        session = Session(
+            session_id,
+            valid_until=opened_at + granted_s,
+            ttl_s=granted_s,
+            clock=clock,
+        )
         tasks.run(
             _keep_alive(client, session, node, opened_at, clock),
             "keep a session alive",
@@ -87,7 +92,6 @@ async def open_lease(
         finally:
             tasks.cancel()
             session.end()
-            await _delete_keys(client, changes, session_id)
 
 
 async def _keep_alive(
@@ -109,7 +113,7 @@ async def _keep_alive(
                 async with asyncio.timeout(min(pause_s, session.remaining_s)):
                     await is_due.wait()
             is_due.clear()
-            if session.is_lost:
+            if session.is_lost or has_stalled(session):
                 break
             sent_at = clock()
             try:
@@ -130,14 +134,15 @@ async def _keep_alive(
             answered.append(sent_at)
             while answered[1] <= sent_at - ttl_s * CONFIRMED_AFTER:
                 answered.popleft()
-            session.extend(answered[0] + ttl_s)
+            extend(session, answered[0] + ttl_s)
             pause_s = ttl_s / KEEPALIVES_PER_TTL
     finally:
-        session.end()
-    log.error("session %s of the metadata store is lost", session.session_id)
+        is_new = session.end()
+    if is_new:
+        log.error("session %s of the metadata store is lost", session.session_id)
 
 
-async def _delete_keys(
+async def delete_keys(
     client: ZookeeperClient, changes: ChangeLog, session_id: str
 ) -> None:
     """Delete the keys of a session that its holder closes."""

@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from pydanube.aio.tasks import task_scope
+from pydanube.metadata.keepalive_thread import session_in_thread
 from pydanube.metadata.key import Key
 from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import (
@@ -35,7 +37,11 @@ from pydanube.metadata.watches import LocalWatches
 from pydanube.metadata.zookeeper.change_log import ChangeLog
 from pydanube.metadata.zookeeper.client import ZookeeperClient, open_client
 from pydanube.metadata.zookeeper.config import ZookeeperConfig
-from pydanube.metadata.zookeeper.leases import SessionReaper, open_lease
+from pydanube.metadata.zookeeper.leases import (
+    SessionReaper,
+    delete_keys,
+    open_lease,
+)
 from pydanube.metadata.zookeeper.nodes import Nodes, Write
 from pydanube.metadata.zookeeper.replica import Replica
 from pydanube.model.errors import Closed, SessionLost
@@ -87,12 +93,22 @@ class _Guard:
             )
 
 
+@asynccontextmanager
+async def _open_lease(
+    config: ZookeeperConfig, nodes: Nodes, ttl_s: float
+) -> AsyncIterator[Session]:
+    """Open a session with a connection of its own."""
+    async with open_lease(open_client(config, ttl_s), nodes, ttl_s) as session:
+        yield session
+
+
 class ZookeeperStore(SharedStore):
     """A ``MetadataStore`` in ZooKeeper; opened by ``open_zookeeper``."""
 
     def __init__(self, config: ZookeeperConfig, client: ZookeeperClient) -> None:
         self.is_closed = False
         self._config = config
+        self._client = client
         self._nodes = Nodes(config.cluster_name)
         self._guard: _Guard | None = None
         self._watches = LocalWatches()
@@ -124,8 +140,18 @@ class ZookeeperStore(SharedStore):
         Raises: As MetadataStore, and
             InvalidConfig: The TTL is longer than ZooKeeper allows.
         """
-        client = open_client(self._config, ttl_s)
-        return open_lease(client, self._nodes, self.changes, ttl_s)
+        return self._open_session(ttl_s)
+
+    @asynccontextmanager
+    async def _open_session(self, ttl_s: float) -> AsyncIterator[Session]:
+        async with session_in_thread(
+            partial(_open_lease, self._config, self._nodes, ttl_s)
+        ) as session:
+            try:
+                yield session
+            finally:
+                session.end()
+                await delete_keys(self._client, self.changes, session.session_id)
 
     async def _get(self, path: str) -> Stored[bytes] | None:
         return (await self._current()).get(path)

@@ -53,7 +53,7 @@ async def counted(etcd: EtcdMember) -> AsyncIterator[tuple[CountingClient, EtcdS
     async with open_client(config) as opened:
         client: Any = CountingClient(opened)
         async with open_reader(client) as reader:
-            store = EtcdStore(client, Keyspace(config.cluster_name), reader)
+            store = EtcdStore(config, client, reader)
             await store.transaction(
                 [], [Put(THINGS.key(f"{number:03}"), number) for number in range(90)]
             )

@@ -74,7 +74,7 @@ async def faulty_store(
     async with open_client(config) as opened:
         client: Any = FaultyClient(opened)
         async with open_reader(client) as reader:
-            store = EtcdStore(client, Keyspace(config.cluster_name), reader)
+            store = EtcdStore(config, client, reader)
             yield client, store
             await store.close()
 
@@ -201,7 +201,7 @@ async def test_a_session_that_etcd_has_ended_holds_no_keys(etcd: EtcdMember) -> 
 async def test_a_store_leaves_no_keys_of_its_own(etcd: EtcdMember) -> None:
     config = config_of(etcd)
     async with open_client(config) as client, open_reader(client) as reader:
-        store = EtcdStore(client, Keyspace(config.cluster_name), reader)
+        store = EtcdStore(config, client, reader)
         await store.put(ONE, 1)
         await store.close()
         assert await store.scan(prefix_of("/writers/", int)) == []

@@ -93,9 +93,8 @@ async def connecting(client: Client) -> AsyncIterator[Client]:
 
 
 def lease_of(client: Client, ttl_s: float = TTL_S) -> Any:
-    log: Any = Log()
     opened: Any = connecting(client)
-    return open_lease(opened, NODES, log, ttl_s, client.clock)
+    return open_lease(opened, NODES, ttl_s, client.clock)
 
 
 async def test_the_first_keepalive_does_not_extend_the_session() -> None:
