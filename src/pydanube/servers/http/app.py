@@ -15,7 +15,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from pydanube.broker.broker import Broker
-from pydanube.model.errors import BrokerError, Draining, InvalidName, Unavailable
+from pydanube.model.errors import (
+    BrokerError,
+    Draining,
+    InvalidName,
+    SessionLost,
+    Unavailable,
+)
 from pydanube.model.metrics import SERIES_MAX, Sample
 from pydanube.model.topic_patterns import TopicPattern
 from pydanube.model.version import __version__
@@ -101,7 +107,21 @@ class BrokerState:
 
     def why_not_ready(self) -> BrokerError | None:
         """Return the reason why topics are not served, or None if they are."""
-        return self._reason or self.broker().storage.journal.failure
+        return (
+            self._end_of_session()
+            or self._reason
+            or self.broker().storage.journal.failure
+        )
+
+    def _end_of_session(self) -> BrokerError | None:
+        """Return why the broker serves nothing any more in its cluster."""
+        shards = self._serving[0].shards if self._serving else None
+        try:
+            if shards is not None:
+                shards.check_session()
+        except SessionLost as error:
+            return error
+        return None
 
     def problems(self) -> Sequence[str]:
         """Return the problems of a broker that serves topics."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pydanube.servers.http.app import ENDPOINTS
+from pydanube.broker.shards import Shards
+from pydanube.model.errors import Draining, SessionLost
+from pydanube.servers.http.app import ENDPOINTS, BrokerState
 from pydanube.servers.http.endpoints import BODY_BYTES_MAX
 from support.http_api import State, http_of
 
@@ -394,6 +396,31 @@ async def test_requests_are_unavailable_while_the_broker_starts():
         "code": "unavailable",
         "message": "the broker is starting",
     }
+
+
+async def test_a_broker_whose_session_is_over_says_so_and_not_that_it_stops(broker):
+    failures = []
+
+    def check_session() -> None:
+        if failures:
+            raise failures[0]
+
+    broker.broker.shards = Shards(1, check_session)
+    state = BrokerState()
+    state.on_serving(broker.broker, broker.server, ())
+    async with http_of(state) as http:
+        assert (await http.get("/readyz")).status_code == 200
+        failures.append(SessionLost("session s of this broker in the cluster is over"))
+        state.on_stopping()
+        answer = await http.get("/readyz")
+    broker.broker.shards = None
+    assert answer.status_code == 503
+    assert answer.json() == {
+        "ready": False,
+        "code": SessionLost.code,
+        "message": str(failures[0]),
+    }
+    assert Draining.code != SessionLost.code
 
 
 async def test_bug_fails_only_one_request(broker):
