@@ -9,6 +9,7 @@ from pydanube.cluster.overview import STREAM
 from pydanube.cluster.placement import PlacementLimits
 from pydanube.cluster.takeover import TakeoverCounts
 from pydanube.metadata.cluster_records import SessionRecord
+from pydanube.metadata.sessions import Session
 from pydanube.model.errors import InvalidRequest, NotOwner
 from pydanube.model.ids import Epoch
 from pydanube.model.names import TopicName
@@ -30,11 +31,17 @@ PROBLEMS_MAX = 8
 class Shards:
     """The shards that this broker serves."""
 
-    def __init__(self, count: int, check_session: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        count: int,
+        check_session: Callable[[], None],
+        lease: Session | None = None,
+    ) -> None:
         """
         *count* is the number of shards for new topics.
 
-        *check_session* raises if the session of this broker is over.
+        *check_session* raises if the session of this broker is over; *lease* is what
+        the session depends on.
         """
         self.count = count
         self.served: dict[int, Epoch] = {}
@@ -53,6 +60,7 @@ class Shards:
         """The takeovers of this session."""
         self.limits = PlacementLimits()
         """The limits by which this broker balances as the controller."""
+        self.lease = lease
         self.check_session = check_session
         """Raises SessionLost if the session of this broker is over."""
 

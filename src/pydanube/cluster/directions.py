@@ -195,6 +195,7 @@ def candidates(view: ClusterView) -> list[Candidate]:
                 session in view.leaving
                 or _mode_of(view, broker) is not BrokerMode.ACTIVE
             ),
+            is_strained=session in view.loads and view.loads[session].is_strained,
         )
         for broker, session in newest.items()
     ]

@@ -57,7 +57,11 @@ class LoadReports:
             )
             session = self._session
             key = keys.LOADS.key(session.session_id)
-            record = LoadRecord(measured_at=self._wall_clock_us(), shards=loads)
+            record = LoadRecord(
+                measured_at=self._wall_clock_us(),
+                shards=loads,
+                is_strained=session.lease.is_strained,
+            )
             try:
                 await self._store.transaction(
                     [Unchanged(session.key, session.revision)],

@@ -7,7 +7,8 @@ should have shards of a weight of 1/n, its *share*.
 
 plan() first gives shards without an owner to the brokers with the lowest weights, all
 at once, because nobody serves them.  Then it moves shards away from draining brokers,
-and then from brokers with high weights to those with low ones.  Moves interrupt
+and then from brokers with high weights to those with low ones.  A broker that
+nearly lost its session gets fewer shards, and none to balance.  Moves interrupt
 publishers, so there are few at a time, and balancing has a hysteresis: it begins when a
 broker differs from its share by ``begin_ratio``, and ends when none can be brought
 closer, or all are within ``end_ratio``.  A move must bring both brokers closer to each
@@ -34,6 +35,9 @@ CONNECTIONS_MIN = 100
 MOVES_MAX = 32
 IMBALANCE_PERCENT_MAX = 20
 
+STRAINED_FACTOR = 2.0
+"""A strained broker gets a shard as if its own ones had so many times their weight."""
+
 _ROUNDING = 1e-9
 
 
@@ -44,6 +48,8 @@ class Candidate:
     session: str
     zone: str = ""
     is_draining: bool = False
+    is_strained: bool = False
+    """Whether it nearly lost its session lately, so that it should take less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +165,7 @@ class _Planning:
         self.moves: list[Move] = []
         self.budget = 0
         self._zones = {s: each.zone for s, each in by_session.items()}
+        self._strained = {s for s, each in by_session.items() if each.is_strained}
         self._owned: dict[str, list[PlacedShard]] = {s: [] for s in by_session}
         self._scores = dict.fromkeys(by_session, 0.0)
         self._ownerless: list[PlacedShard] = []
@@ -226,6 +233,8 @@ class _Planning:
         ascending = sorted(self.active, key=lambda each: (self._scores[each], each))
         for source in reversed(ascending):
             for target in ascending:
+                if target in self._strained:
+                    continue
                 difference = self._scores[source] - self._scores[target]
                 fitting = [
                     each
@@ -247,14 +256,22 @@ class _Planning:
         It is the one with the lowest weight; a broker of *zone* is preferred if it
         has less than one such shard more.
         """
-        lowest = min(self._scores[session] for session in self.active)
+        costs = {session: self._cost(session, weight) for session in self.active}
+        lowest = min(costs.values())
         close = [
             session
             for session in self.active
             if self._zones[session] == zone
-            and self._scores[session] < lowest + weight - _ROUNDING
+            and costs[session] < lowest + weight - _ROUNDING
         ]
-        return min(close or self.active, key=lambda each: (self._scores[each], each))
+        return min(close or self.active, key=lambda each: (costs[each], each))
+
+    def _cost(self, session: str, weight: float) -> float:
+        """Return the weight of a broker as it counts when it should get a shard."""
+        score = self._scores[session]
+        if session in self._strained:
+            return (score + weight) * STRAINED_FACTOR - weight
+        return score
 
     def _move(self, each: PlacedShard, source: str | None, target: str) -> None:
         weight = self.weights[each.shard]

@@ -36,6 +36,7 @@ from pydanube.cluster.ownership import (
     Step,
     Stop,
 )
+from pydanube.cluster.pacing import TakeoverPace
 from pydanube.cluster.session import ClusterSession
 from pydanube.cluster.shard_tally import ShardTally, steps_text
 from pydanube.metadata import keys
@@ -200,6 +201,11 @@ class Takeovers:
         self._handovers: set[int] = set()
         # The shards that had no topics when their moves were prepared.
         self._empty: set[int] = set()
+        # The shards that are taken over now, and those before them in the queue.
+        self._turns: set[int] = set()
+        self._entry = asyncio.Lock()
+        self._turn_ended = asyncio.Event()
+        self._pace = TakeoverPace()
         self._clock = asyncio.get_running_loop().time
         self._opening = ShardTally(self._clock, self._on_taken_over)
         self._leaving = ShardTally(self._clock, _log_left)
@@ -316,6 +322,7 @@ class Takeovers:
                     following = await self._carry_out(shard, machine, effect)
                 machine, effects = following
                 if not effects:
+                    self._end_turn(shard)
                     if machine.stage is Stage.IDLE and not self._is_target(shard):
                         self._opening.end(shard, is_changed=False)
                         self._end_handover(shard)
@@ -346,7 +353,25 @@ class Takeovers:
         elif stage is not Stage.SERVING:
             self._leaving.end(shard, is_changed=stage is Stage.IDLE)
         if stage is Stage.OVER:
+            self._end_turn(shard)
             self._end_handover(shard)
+
+    async def _begin_turn(self, shard: int) -> None:
+        """Wait until this session should take over one more shard."""
+        if shard in self._turns:
+            return
+        async with self._entry:
+            began_at = self._clock()
+            await asyncio.sleep(0)
+            self._pace.on_round(self._clock() - began_at)
+            while len(self._turns) >= self._pace.limit:
+                self._turn_ended.clear()
+                await self._turn_ended.wait()
+            self._turns.add(shard)
+
+    def _end_turn(self, shard: int) -> None:
+        self._turns.discard(shard)
+        self._turn_ended.set()
 
     def _end_handover(self, shard: int) -> None:
         """Let others leave their owners, if none has to wait for this shard now."""
@@ -403,6 +428,7 @@ class Takeovers:
                 self.problems[shard] = problem
                 # The others of the takeover do not wait for it.
                 self._opening.end(shard, is_changed=False)
+                self._end_turn(shard)
                 await asyncio.sleep(self._retries.delay_s(failures))
             else:
                 self.problems.pop(shard, None)
@@ -418,6 +444,7 @@ class Takeovers:
             self._opening.note(shard, step, taken_s)
             self._leaving.note(shard, step, taken_s)
         if isinstance(effect, Serve):
+            self._end_turn(shard)
             self._opening.end(shard, is_changed=True)
             self._end_handover(shard)
 
@@ -429,6 +456,7 @@ class Takeovers:
             case ChangeShard():
                 if effect.raises_epoch:
                     self._opening.begin(shard)
+                    await self._begin_turn(shard)
                 elif effect.record.state is ShardState.CLOSING:
                     self._handovers.add(shard)
                 await self._change(shard, effect)

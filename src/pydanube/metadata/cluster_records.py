@@ -100,3 +100,6 @@ class LoadRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     measured_at: int
     shards: dict[int, ShardLoad]
+    is_strained: bool = False
+    """Whether the session was nearly lost lately, or its event loop stood still; see
+    ``sessions.Margin``."""

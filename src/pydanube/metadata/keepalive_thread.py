@@ -98,7 +98,7 @@ class _KeepaliveThread:
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._hold())
-        except BaseException as error:  # noqa: BLE001  # The holder raises it.
+        except BaseException as error:  # The holder raises it.
             if not self.opened.done():
                 self.opened.set_exception(error)
             elif not isinstance(error, asyncio.CancelledError):

@@ -633,6 +633,30 @@ CLUSTER_LOST_SESSIONS = _counter(
     "Sessions of other brokers that ended while they owned shards, which this broker "
     "then took over.",
 )
+CLUSTER_SESSION_TTL = _gauge(
+    "danube_cluster_session_ttl_seconds",
+    "seconds",
+    "The time without an answered keepalive after which the broker's session ends.",
+)
+CLUSTER_SESSION_MARGIN = _gauge(
+    "danube_cluster_session_margin_seconds",
+    "seconds",
+    "The least time that was left of the broker's session when a keepalive was "
+    "answered, in the last one or two minutes.",
+)
+CLUSTER_SESSION_NEAR_LOSSES = _counter(
+    "danube_cluster_session_near_losses_total",
+    "keepalives",
+    "Keepalives that were answered when less than a quarter of the session's TTL was "
+    "left.",
+)
+CLUSTER_LOOP_GAP = _gauge(
+    "danube_cluster_loop_gap_seconds",
+    "seconds",
+    "The longest time for which the broker's event loop did not go round, in the last "
+    "one or two minutes. A broker with more than a quarter of the TTL gets fewer "
+    "shards.",
+)
 
 
 def bound_series(

@@ -347,7 +347,9 @@ def _new_broker_id(config: BrokerConfig) -> str:
 
 
 def _shards_of(config: BrokerConfig, session: ClusterSession | None) -> Shards | None:
-    return None if session is None else Shards(config.cluster.shards, session.check)
+    if session is None:
+        return None
+    return Shards(config.cluster.shards, session.check, session.lease)
 
 
 @asynccontextmanager

@@ -254,3 +254,21 @@ def test_nothing_moves_without_an_active_broker():
     shards = cluster("a-")
     assert plan(shards, candidates("a", is_draining=True)).moves == ()
     assert plan(shards, []).moves == ()
+
+
+def test_a_strained_broker_gets_fewer_of_the_shards_without_an_owner() -> None:
+    brokers = [Candidate("a", is_strained=True), Candidate("b")]
+    shards, _ = settle(cluster("-" * 12), brokers)
+    assert counts(shards) == {"a": 4, "b": 8}
+
+
+def test_strained_brokers_share_all_shards_if_there_are_no_others() -> None:
+    shards, _ = settle(cluster("-" * 12), candidates("ab", is_strained=True))
+    assert counts(shards) == {"a": 6, "b": 6}
+
+
+def test_nothing_moves_to_a_strained_broker_to_balance() -> None:
+    brokers = [Candidate("a"), Candidate("b", is_strained=True)]
+    assert plan(cluster("a" * 12), brokers, is_balancing=True).moves == ()
+    shards, _ = settle(cluster("b" * 12), brokers)
+    assert counts(shards) == {"a": 6, "b": 6}

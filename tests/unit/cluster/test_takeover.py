@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from pydanube.aio.tasks import task_scope
+from pydanube.cluster.pacing import FIRST_MAX, SHARDS_MAX
 from pydanube.cluster.session import open_cluster_session
 from pydanube.cluster.takeover import EMPTY_HANDOVERS_MAX, HANDOVERS_MAX, Takeovers
 from pydanube.metadata import keys
@@ -147,6 +148,25 @@ async def test_a_takeover_of_many_shards_is_logged_once(
         await until(lambda: len(host.serving) == 29)
         await until(lambda: len(caplog.records) == 3)
         assert caplog.messages[2].startswith("1 shards have left this broker")
+
+
+async def test_so_many_shards_are_claimed_as_the_event_loop_bears(
+    store: MemoryStore, host: FailingHost
+) -> None:
+    await put_lost(store)
+    count = SHARDS_MAX + 10
+    for shard in range(1, count):
+        await store.put(keys.SHARDS.key(shard), replace(LOST, target="own"))
+    host.may_read.clear()
+    async with taking_over(store, host) as (_, takeovers, _):
+        # All of them have begun that may, and the others wait.
+        await until(lambda: sum("read" in each for each in host.calls) >= FIRST_MAX)
+        for _ in range(count):
+            await asyncio.sleep(0)
+        assert FIRST_MAX <= takeovers.counts.claims <= SHARDS_MAX
+        host.may_read.set()
+        await until(lambda: len(host.serving) == count)
+        assert takeovers.counts.claims == count
 
 
 async def test_a_step_that_fails_is_repeated_and_named(

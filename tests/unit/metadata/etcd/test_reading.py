@@ -11,7 +11,6 @@ import pytest
 from pydanube.aio.tasks import gather
 from pydanube.metadata.etcd.client import RANGE, TXN, open_client
 from pydanube.metadata.etcd.failures import AnswerTooLarge
-from pydanube.metadata.etcd.keyspace import Keyspace
 from pydanube.metadata.etcd.reading import RANGES_MAX, open_reader
 from pydanube.metadata.etcd.store import EtcdStore
 from pydanube.metadata.key import prefix_of

@@ -10,7 +10,6 @@ import pytest
 
 from pydanube.metadata.etcd.client import TXN, open_client
 from pydanube.metadata.etcd.failures import NoAnswer
-from pydanube.metadata.etcd.keyspace import Keyspace
 from pydanube.metadata.etcd.reading import open_reader
 from pydanube.metadata.etcd.store import EtcdStore
 from pydanube.metadata.key import prefix_of
