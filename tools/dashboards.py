@@ -411,18 +411,93 @@ PIPELINES = [
     ),
 ]
 
+CONNECTOR = 'connector=~"$connector"'
+
+CONNECTORS = [
+    Panel(
+        "Connectors that run",
+        "short",
+        {"": total(gauge("danube_connector_running", CONNECTOR))},
+        "stat",
+    ),
+    Panel(
+        "Connectors that have failed",
+        "short",
+        {"": total(gauge("danube_connector_failed", CONNECTOR))},
+        "stat",
+    ),
+    Panel(
+        "Connectors that are degraded",
+        "short",
+        {"": total(gauge("danube_connector_degraded", CONNECTOR))},
+        "stat",
+    ),
+    Panel(
+        "Messages",
+        "cps",
+        {"{{connector}}": rate("danube_connector_messages_total", CONNECTOR)},
+        help="Messages that sources publish and sinks write.",
+    ),
+    Panel(
+        "Size of their payloads",
+        "Bps",
+        {"{{connector}}": rate("danube_connector_bytes_total", CONNECTOR)},
+    ),
+    Panel(
+        "Messages that wait",
+        "short",
+        {"{{connector}}": gauge("danube_connector_lag_messages", CONNECTOR)},
+        help="In the source, or in the topic of a sink.",
+    ),
+    Panel(
+        "Time since the last batch",
+        "s",
+        {
+            "{{connector}}": "time() - "
+            + gauge("danube_connector_last_batch_timestamp_seconds", CONNECTOR)
+        },
+    ),
+    Panel(
+        "Time of repeated failures",
+        "s",
+        {"{{connector}}": gauge("danube_connector_retrying_seconds", CONNECTOR)},
+    ),
+    Panel(
+        "Retries",
+        "cps",
+        {"{{connector}}": rate("danube_connector_retries_total", CONNECTOR)},
+    ),
+    Panel(
+        "Dead letters and refused records",
+        "cps",
+        {
+            "{{connector}} dead letters": rate(
+                "danube_connector_dead_letters_total", CONNECTOR
+            ),
+            "{{connector}} refused": rate("danube_connector_refused_total", CONNECTOR),
+        },
+    ),
+    Panel(
+        "Records that transforms drop",
+        "cps",
+        {"{{connector}}": rate("danube_connector_dropped_total", CONNECTOR)},
+    ),
+]
+
 DASHBOARDS = {
     "overview": ("Danube: overview", OVERVIEW),
     "topics": ("Danube: topics", TOPICS),
     "brokers": ("Danube: brokers", BROKERS),
     "storage": ("Danube: storage", STORAGE),
     "pipelines": ("Danube: pipelines", PIPELINES),
+    "connectors": ("Danube: connectors", CONNECTORS),
 }
 
 VARIABLES = {
     "broker": "label_values(danube_ready, instance)",
     "topic": "label_values(danube_subscription_backlog_messages, topic)",
     "pipeline": "label_values(danube_pipeline_up, pipeline)",
+    "connector": "label_values(danube_connector_running, connector)",
 }
 
 

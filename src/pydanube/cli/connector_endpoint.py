@@ -10,6 +10,7 @@ started the run can read.
 from __future__ import annotations
 
 import hmac
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -60,15 +61,19 @@ class Endpoint:
         )
 
     async def health(self, _: Request) -> Response:
-        """Answer 503 if a connector has failed for good, and the state of each."""
-        states = {each.connector: each.state.value for each in self._runs.statuses}
-        has_failed = State.FAILED.value in states.values()
-        return JSONResponse(states, 503 if has_failed else 200)
+        """Answer the state of each connector, and 503 if one is failed or degraded."""
+        now = _now()
+        states = {
+            each.connector: "degraded" if each.is_degraded(now) else each.state.value
+            for each in self._runs.statuses
+        }
+        is_ill = not {"degraded", State.FAILED.value}.isdisjoint(states.values())
+        return JSONResponse(states, 503 if is_ill else 200)
 
     async def metrics(self, request: Request) -> Response:
         """Answer the metrics for Prometheus."""
         accept = request.headers.get("accept", "")
-        samples = samples_of(self._runs.statuses)
+        samples = samples_of(self._runs.statuses, _now())
         body, content_type = expose(samples, accept, SERIES_MAX)
         return Response(body, headers={"content-type": content_type})
 
@@ -105,6 +110,11 @@ class Endpoint:
             return JSONResponse({"error": str(error)}, 404)
         except Conflict as error:
             return JSONResponse({"error": str(error)}, 409)
+
+
+def _now() -> int:
+    """Return microseconds since 1970."""
+    return time.time_ns() // 1000
 
 
 def _refused() -> Response:

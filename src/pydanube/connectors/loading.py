@@ -132,6 +132,7 @@ class _Checks:
         for name in ("backoff", "backoff_max"):
             text = getattr(spec.retries, name)
             self._catch(("retries", name), parse_duration, text)
+        self._catch(("unhealthy_after",), parse_duration, spec.unhealthy_after)
         self._check_batch()
         kind = self._kind()
         if kind is None:

@@ -9,8 +9,8 @@ from pydanube.model import connector_metrics as metrics
 from pydanube.model.metrics import Metric, Sample
 
 
-def samples_of(statuses: Iterable[ConnectorStatus]) -> Iterator[Sample]:
-    """Yield the samples of connectors."""
+def samples_of(statuses: Iterable[ConnectorStatus], now: int) -> Iterator[Sample]:
+    """Yield the samples of connectors at *now*, in microseconds since 1970."""
     for status in statuses:
         labels = (status.connector, status.kind, status.topic)
         values: list[tuple[Metric, float | None]] = [
@@ -23,6 +23,8 @@ def samples_of(statuses: Iterable[ConnectorStatus]) -> Iterator[Sample]:
             (metrics.DEAD_LETTERS, status.dead_letters),
             (metrics.REFUSED, status.refused),
             (metrics.RETRIES, status.retries),
+            (metrics.RETRYING, status.retrying_s(now)),
+            (metrics.DEGRADED, float(status.is_degraded(now))),
             (metrics.LAG, status.lag),
             (
                 metrics.LAST_BATCH,

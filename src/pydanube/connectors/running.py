@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,7 @@ from pydanube.connectors.sink_run import SinkRun, wait_until
 from pydanube.connectors.sinks.spark import SparkSink
 from pydanube.connectors.source_run import SourceRun
 from pydanube.connectors.status import ConnectorStatus, State
+from pydanube.declarations.sections import parse_duration
 from pydanube.model.errors import Conflict, NotFound
 from pydanube.model.suggestions import did_you_mean
 
@@ -230,6 +232,7 @@ class _Run:
             connector=declared.name,
             kind=declared.spec.kind,
             topic=declared.spec.topic,
+            unhealthy_after_s=parse_duration(declared.spec.unhealthy_after),
         )
 
     def stop(self) -> None:
@@ -320,7 +323,7 @@ class _Run:
             self._report(status)
 
     def _change(self, state: State) -> None:
-        self.status.state = state
+        self.status.enter(state, time.time_ns() // 1000)
         self._log.add(self._declared.name, self.status.summary())
         self.report_changes()
 

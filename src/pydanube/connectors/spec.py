@@ -79,6 +79,8 @@ class ConnectorSpec(Section, frozen=True):
     schema: ValueSchema | None = None
     batch: BatchLimits = BatchLimits()
     retries: Retries = Retries()
+    unhealthy_after: str = "5m"
+    """How long the connector may retry until its health is degraded."""
     dead_letters: str | None = None
     """The topic for messages that cannot be published or written."""
     broker: str | None = None

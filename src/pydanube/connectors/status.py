@@ -8,6 +8,9 @@ from typing import Any
 
 import msgspec
 
+STEADY_S = 120.0
+"""How long a connector must run after a failure until the next one is a new one."""
+
 
 class State(Enum):
     """The state of a connector."""
@@ -54,11 +57,45 @@ class ConnectorStatus(msgspec.Struct, kw_only=True):
     """Where a source with positions continues."""
     error: str | None = None
     """The last error; it stays when the connector runs again."""
+    changed_at: int = 0
+    """When the state changed last, in microseconds since 1970."""
+    retrying_since: int | None = None
+    """When it failed first since it last stored or wrote a batch, or ran for long."""
+    unhealthy_after_s: float = 300.0
+    """How long it may retry until it is degraded."""
 
     def count_batch(self) -> None:
         """Count a batch that is stored or written now."""
         self.batches += 1
         self.last_batch_time = time.time_ns() // 1000
+        if self.state is not State.RETRYING:
+            self.retrying_since = None
+
+    def enter(self, state: State, now: int) -> None:
+        """
+        Note the new *state* at *now*, in microseconds since 1970.
+
+        A connector that fails whenever it is opened runs in between for a moment.
+        """
+        if state is State.RETRYING:
+            if self.retrying_since is None or self._is_steady(now):
+                self.retrying_since = now
+        elif state not in {State.RUNNING, State.STARTING}:
+            self.retrying_since = None
+        self.state, self.changed_at = state, now
+
+    def retrying_s(self, now: int) -> float:
+        """Return for how long it has retried at *now*; 0 if it does not."""
+        if self.retrying_since is None or self._is_steady(now):
+            return 0.0
+        return max(0.0, (now - self.retrying_since) / 1e6)
+
+    def is_degraded(self, now: int) -> bool:
+        """Return whether it has retried for too long at *now*."""
+        return self.retrying_s(now) > self.unhealthy_after_s
+
+    def _is_steady(self, now: int) -> bool:
+        return self.state is State.RUNNING and now - self.changed_at >= STEADY_S * 1e6
 
     def line(self) -> str:
         """Return the status on one line."""

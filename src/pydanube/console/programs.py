@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from pydanube.connectors.status import ConnectorStatus, State
@@ -16,6 +17,7 @@ from pydanube.console.connector_monitor import (
 from pydanube.console.markup import address
 from pydanube.console.pipeline_monitor import WatchedPipeline
 from pydanube.console.sessions import Session
+from pydanube.model.quantity_formats import format_age
 from pydanube.security.permissions import Permission
 
 
@@ -44,7 +46,7 @@ async def concerns_of_programs(session: Session) -> list[Concern]:
     """Return the concerns about what the user may see."""
     found: list[Concern] = []
     for _, each in await visible_connectors(session):
-        found += concerns_of_connector(each.status)
+        found += concerns_of_connector(each.status, time.time_ns() // 1000)
     for url, process in session.connectors.processes.items():
         if process.error:
             text = f"the connectors at {url} do not answer"
@@ -54,11 +56,15 @@ async def concerns_of_programs(session: Session) -> list[Concern]:
     return found
 
 
-def concerns_of_connector(status: ConnectorStatus) -> Iterator[Concern]:
-    """Yield what is wrong with a connector."""
+def concerns_of_connector(status: ConnectorStatus, now: int) -> Iterator[Concern]:
+    """Yield what is wrong with a connector at *now*, in microseconds since 1970."""
     href = address("/connectors", name=status.connector)
     if status.state is State.FAILED:
         yield Concern("bad", f"connector {status.connector} has failed", href)
+    elif status.is_degraded(now):
+        age = format_age(status.retrying_s(now))
+        text = f"connector {status.connector} has retried for {age}"
+        yield Concern("bad", text, href)
     elif status.state is State.RETRYING:
         yield Concern("warn", f"connector {status.connector} retries", href)
 

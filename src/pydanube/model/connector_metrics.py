@@ -66,6 +66,16 @@ RETRIES = _counter(
     "retries",
     "Attempts after a failure that may pass.",
 )
+RETRYING = _gauge(
+    "danube_connector_retrying_seconds",
+    "seconds",
+    "For how long the connector has failed again and again; 0 if it does not.",
+)
+DEGRADED = _gauge(
+    "danube_connector_degraded",
+    "",
+    "1 if the connector has retried for longer than its unhealthy_after, otherwise 0.",
+)
 LAG = _gauge(
     "danube_connector_lag_messages",
     "messages",

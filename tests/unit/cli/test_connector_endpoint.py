@@ -1,5 +1,7 @@
 """The endpoint of connectors: health, metrics and status for all, control for one."""
 
+import time
+
 import pytest
 
 pytest.importorskip("starlette")
@@ -15,7 +17,7 @@ from support.connectors import declared
 
 FILE = """
 connectors:
-  numbers: {kind: generator, topic: /default/numbers}
+  numbers: {kind: generator, topic: /default/numbers, unhealthy_after: 1m}
 """
 TOKEN = {"Authorization": "Bearer sesame"}
 
@@ -36,6 +38,20 @@ def test_health_is_bad_when_a_connector_has_failed(runs, client):
     runs.statuses[0].state = State.FAILED
     answer = client.get("/health")
     assert (answer.status_code, answer.json()) == (503, {"numbers": "failed"})
+
+
+def test_health_is_degraded_when_a_connector_has_retried_for_long(runs, client):
+    [status] = runs.statuses
+    assert status.unhealthy_after_s == 60.0
+    now = time.time_ns() // 1000
+    status.enter(State.RETRYING, now - 59_000_000)
+    assert client.get("/health").json() == {"numbers": "retrying"}
+    status.retrying_since -= 10_000_000
+    answer = client.get("/health")
+    assert (answer.status_code, answer.json()) == (503, {"numbers": "degraded"})
+    text = client.get("/metrics").text
+    assert 'danube_connector_degraded{connector="numbers"' in text
+    assert "\ndanube_connector_retrying_seconds{" in text
 
 
 def test_every_metric_is_served(runs, client):

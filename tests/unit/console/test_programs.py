@@ -39,7 +39,15 @@ def pipeline(state, *, is_running):
     ],
 )
 def test_connectors_that_fail_are_concerns(state, texts):
-    assert [each.text for each in concerns_of_connector(connector(state))] == texts
+    assert [each.text for each in concerns_of_connector(connector(state), 0)] == texts
+
+
+def test_connector_that_retries_for_long_is_a_bad_concern():
+    status = connector(State.RETRYING)
+    status.retrying_since = 0
+    [concern] = concerns_of_connector(status, 600_000_000)
+    assert concern.kind == "bad"
+    assert concern.text == "connector c has retried for 10m"
 
 
 @pytest.mark.parametrize(
