@@ -28,6 +28,7 @@ from pydanube.broker.consumer_registry import ConsumerRegistry
 from pydanube.broker.counts import BrokerCounts
 from pydanube.broker.dead_letters import DeadLetters
 from pydanube.broker.iceberg_tables import IcebergTables
+from pydanube.broker.indirect_targets import IndirectTargets
 from pydanube.broker.internal_batches import InternalBatch, Source
 from pydanube.broker.internal_publishing import InternalPublisher, Peers
 from pydanube.broker.manifest import MetadataManifest
@@ -179,7 +180,10 @@ class Broker:
             tasks=tasks,
             clock=loop.time,
         )
-        self.dead_letters = DeadLetters(self._publish_internally, tasks, delivery_clock)
+        targets = IndirectTargets(lambda: self.access, catalog)
+        self.dead_letters = DeadLetters(
+            self._publish_internally, targets.check, tasks, delivery_clock
+        )
         self.dead_letters.broker_address = broker_id
         self._subscription_store = SubscriptionStore(
             store,
@@ -229,7 +233,7 @@ class Broker:
             auto_create_topics=auto_create_topics,
         )
         self.subscriptions = Subscriptions(
-            self.topics, catalog, self.namespaces, self._subscription_store
+            self.topics, catalog, self.namespaces, self._subscription_store, targets
         )
 
     async def drain(self) -> None:

@@ -17,7 +17,7 @@ import asyncio
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, repeat
 from operator import attrgetter
@@ -56,6 +56,7 @@ from pydanube.model.ids import producer_id_of
 from pydanube.model.names import TopicName
 from pydanube.model.ranges import Range, RangeSet
 from pydanube.model.retry import RetryPolicy
+from pydanube.security.principals import Principal
 from pydanube.wire.batches import BatchFrame
 
 log = logging.getLogger(__name__)
@@ -174,12 +175,15 @@ class DeadLetters:
     def __init__(
         self,
         publish: PublishInternally,
+        check_target: Callable[[Principal | None, TopicName], Awaitable[None]],
         tasks: asyncio.TaskGroup,
         clock: Callable[[], float],
     ) -> None:
+        """*check_target* is ``IndirectTargets.check``."""
         self.broker_address = ""
         """The name of this broker in dead letters."""
         self._publish = publish
+        self._check_target = check_target
         self._tasks = tasks
         self._clock = clock
         self._queues: dict[ReliableSubscription, _Queue] = {}
@@ -228,6 +232,7 @@ class DeadLetters:
                 taken.append(queue.parks.popleft())
                 messages += await self._read(subscription, taken[-1])
             target = _target_of(subscription)
+            await self._check_target(subscription.author, target)
             messages = self._reject_cycles(subscription, messages, str(target))
             for message in messages:
                 message.add_origin(subscription, self.broker_address)

@@ -55,6 +55,7 @@ from pydanube.model.errors import (
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import SubscriptionSettings, SubscriptionType
 from pydanube.model.ranges import Range, RangeSet
+from pydanube.security.principals import Principal
 from pydanube.storage.topic_log import TopicLog
 from pydanube.wire.batches import BatchFrame
 
@@ -90,6 +91,7 @@ class ReliableSubscription(Subscription):
         topic: TopicName,
         topic_log: TopicLog,
         settings: SubscriptionSettings,
+        author: Principal | None,
         cursors: CursorSaver,
         dead_letters: DeadLetterQueue,
         tasks: asyncio.TaskGroup,
@@ -102,6 +104,8 @@ class ReliableSubscription(Subscription):
         self.log_name = f"subscription {name} of {topic}"
         self.settings = settings
         """Its settings; only ``apply`` changes them."""
+        self.author = author
+        """The principal that has named the dead-letter topic."""
         self.dead_letter_error: BrokerError | None = None
         """Why parked messages could not be copied to the dead-letter topic."""
         self._log = topic_log
@@ -143,9 +147,9 @@ class ReliableSubscription(Subscription):
         self.wake_up()
         return consumer
 
-    def apply(self, settings: SubscriptionSettings) -> None:
+    def apply(self, settings: SubscriptionSettings, author: Principal | None) -> None:
         """Apply other settings, also to messages that have failed already."""
-        self.settings = settings
+        self.settings, self.author = settings, author
         machine, now = self._machine, self._clock()
         self._carry_out(
             machine.set_failure_policy(settings.failure_policy or DEFAULT_POLICY, now)

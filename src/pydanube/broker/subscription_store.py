@@ -35,9 +35,11 @@ from pydanube.model.policy import (
     SubscriptionSettings,
     SubscriptionType,
 )
+from pydanube.security.principals import Principal
 from pydanube.storage.storage import Storage
 from pydanube.wire.files.journal_format import CursorSaved, SubscriptionDeleted
 
+_DEFAULT_RECORD = SettingsRecord(settings=DEFAULT_SETTINGS, changed_at=0)
 # Messages are done when they are sent, so none is redelivered.
 _DIRECT_POLICY = FailurePolicy(ack_timeout_s=None)
 
@@ -84,7 +86,7 @@ class SubscriptionStore:
             return
         all_settings = keys.SETTINGS.within(topic.topic_id)
         settings = {
-            all_settings.name_of(path): each.value.settings
+            all_settings.name_of(path): each.value
             for path, each in await self._store.scan(all_settings)
         }
         state = self._storage.find_state(topic.topic_id)
@@ -103,7 +105,7 @@ class SubscriptionStore:
                 name,
                 record.value.type,
                 cursor,
-                settings.get(name, DEFAULT_SETTINGS),
+                settings.get(name, _DEFAULT_RECORD),
             )
 
     async def create(
@@ -172,7 +174,7 @@ class SubscriptionStore:
             topic.check_stays()
             record = SubscriptionRecord(type=type_, created_at=self._wall_clock_us())
             await self._store.put(keys.SUBSCRIPTIONS.key(topic.topic_id, name), record)
-            settings = await self.settings_of(topic.topic_id, name)
+            settings = await self.record_of(topic.topic_id, name)
             # Nobody would close a subscription of a topic that is closed.
             topic.check_stays()
             created = self._reliable(topic, name, type_, cursor, settings)
@@ -199,22 +201,28 @@ class SubscriptionStore:
 
     # Settings.
 
-    async def settings_of(
+    async def record_of(
         self, topic_id: TopicId, name: SubscriptionName
-    ) -> SubscriptionSettings:
-        """Return the settings of a subscription, or the defaults."""
+    ) -> SettingsRecord:
+        """Return the settings of a subscription, or the defaults, and their author."""
         stored = await self._store.get(keys.SETTINGS.key(topic_id, name))
-        return DEFAULT_SETTINGS if stored is None else stored.value.settings
+        return _DEFAULT_RECORD if stored is None else stored.value
 
     async def save_settings(
-        self, topic_id: TopicId, name: SubscriptionName, settings: SubscriptionSettings
+        self,
+        topic_id: TopicId,
+        name: SubscriptionName,
+        settings: SubscriptionSettings,
+        author: Principal | None,
     ) -> None:
         """Store settings; the defaults are not stored."""
         key = keys.SETTINGS.key(topic_id, name)
         if settings == DEFAULT_SETTINGS:
             await self._store.delete(key)
         else:
-            record = SettingsRecord(settings=settings, changed_at=self._wall_clock_us())
+            record = SettingsRecord(
+                settings=settings, changed_at=self._wall_clock_us(), author=author
+            )
             await self._store.put(key, record)
 
     # Construction.
@@ -225,8 +233,9 @@ class SubscriptionStore:
         name: SubscriptionName,
         type_: SubscriptionType,
         cursor: Cursor,
-        settings: SubscriptionSettings,
+        record: SettingsRecord,
     ) -> ReliableSubscription:
+        settings = record.settings
         machine = MACHINES[type_](
             cursor,
             failure_policy=settings.failure_policy or DEFAULT_POLICY,
@@ -247,6 +256,7 @@ class SubscriptionStore:
             topic=topic.name,
             topic_log=topic.log,
             settings=settings,
+            author=record.author,
             cursors=self.cursors,
             dead_letters=self._dead_letters,
             tasks=self._tasks,

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydanube.aio.futures import completion
 from pydanube.broker.catalog import Catalog
+from pydanube.broker.indirect_targets import IndirectTargets
 from pydanube.broker.namespaces import Namespaces
 from pydanube.broker.reliable_subscription import ReliableSubscription
 from pydanube.broker.subscription import Subscription
@@ -39,6 +40,7 @@ from pydanube.model.policy import (
 )
 from pydanube.model.ranges import Range
 from pydanube.model.settings_text import settings_text
+from pydanube.security.principals import ANONYMOUS, Principal
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,9 @@ class Subscriptions:
         catalog: Catalog,
         namespaces: Namespaces,
         store: SubscriptionStore,
+        targets: IndirectTargets,
     ) -> None:
+        self._targets = targets
         self._topics = topics
         self._catalog = catalog
         self._namespaces = namespaces
@@ -242,15 +246,21 @@ class Subscriptions:
             TopicNotFound: There is no such topic.
         """
         topic = await self._topics.get(name)
-        return await self._store.settings_of(topic.topic_id, subscription)
+        return (await self._store.record_of(topic.topic_id, subscription)).settings
 
     async def change_settings(
-        self, name: TopicName, subscription: SubscriptionName, **changes: Any
+        self,
+        name: TopicName,
+        subscription: SubscriptionName,
+        *,
+        author: Principal = ANONYMOUS,
+        **changes: Any,
     ) -> None:
         """
         Change these fields of the settings of a subscription, which need not exist yet.
 
-        They apply at once, also to messages that have failed already.
+        They apply at once, also to messages that have failed already.  The broker
+        publishes dead letters for the *author* of the failure policy.
 
         Durability: On return they are on disk, and stay until the subscription or
             the topic is deleted.
@@ -261,6 +271,7 @@ class Subscriptions:
                 dead-letter topic cannot be used.
             NamespaceNotFound: The dead-letter topic's namespace does not exist.
             InvalidName: The dead-letter topic's name is malformed.
+            PermissionDenied, Unauthenticated: *author* may not publish there.
         """
         async with self._topics.opening(name) as topic:
             if not isinstance(topic, ReliableTopic):
@@ -268,14 +279,21 @@ class Subscriptions:
                     "subscription failure policy can only be configured for reliable "
                     "topics"
                 )
-            before = await self._store.settings_of(topic.topic_id, subscription)
-            settings = replace(before, **changes)
+            record = await self._store.record_of(topic.topic_id, subscription)
+            settings, acts_for = replace(record.settings, **changes), record.author
             check_settings(settings, name)
-            await self._check_dead_letter_topic(dead_letter_topic_of(settings))
-            await self._store.save_settings(topic.topic_id, subscription, settings)
+            if "failure_policy" in changes:
+                target = dead_letter_topic_of(settings)
+                acts_for = None
+                if target is not None:
+                    await self._check_dead_letter_topic(target, author)
+                    acts_for = replace(author, expires_at_s=None)
+            await self._store.save_settings(
+                topic.topic_id, subscription, settings, acts_for
+            )
             found = topic.subscriptions.get(subscription)
             if isinstance(found, ReliableSubscription):
-                found.apply(settings)
+                found.apply(settings, acts_for)
         log.info(
             "changed the subscription %s of %s: %s",
             subscription,
@@ -283,9 +301,10 @@ class Subscriptions:
             settings_text(changes),
         )
 
-    async def _check_dead_letter_topic(self, name: TopicName | None) -> None:
-        if name is None:
-            return
+    async def _check_dead_letter_topic(
+        self, name: TopicName, author: Principal
+    ) -> None:
+        await self._targets.check(author, name)
         await self._namespaces.find(name.namespace)
         if await self._catalog.find_partitioned(name) is not None:
             raise InvalidRequest(

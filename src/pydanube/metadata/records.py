@@ -18,6 +18,7 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.model.schemas import Compatibility, SchemaType, TopicSchema
+from pydanube.security.principals import Principal
 
 
 class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +142,8 @@ class SettingsRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: SubscriptionSettings
     changed_at: int
+    author: Principal | None = None
+    """The principal that has named the dead-letter topic; None if there is none."""
 
 
 class HoldRecord(msgspec.Struct, frozen=True, kw_only=True):

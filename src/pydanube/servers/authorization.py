@@ -39,7 +39,7 @@ from pydanube.model.names import (
 )
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import AccessPolicy
-from pydanube.security.principals import Principal
+from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.security.resources import CLUSTER, Resource
 from pydanube.wire.native.kinds import Kind, On
 
@@ -298,6 +298,12 @@ def current_caller() -> Caller | None:
     """Return the caller of the request; None if clients may do everything."""
     caller = _CALLER.get()
     return caller if caller is not None and caller.broker.access.is_enforced else None
+
+
+def author_of_settings() -> Principal:
+    """Return the principal of the request, for which settings are stored."""
+    caller = _CALLER.get()
+    return ANONYMOUS if caller is None else caller.principal
 
 
 def may_see(resource: Resource) -> bool:

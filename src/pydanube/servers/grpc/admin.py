@@ -35,6 +35,7 @@ from pydanube.model.policy import SubscriptionSettings
 from pydanube.model.schemas import TopicSchema
 from pydanube.security.resources import Resource
 from pydanube.servers.authorization import (
+    author_of_settings,
     may_see,
     visible_namespaces,
     visible_topics,
@@ -396,7 +397,9 @@ class TopicAdmin:
         topic, subscription, known = await self._to_configure(request, "failure_policy")
         policy = failure_policy_from_wire(request.failure_policy, known.failure_policy)
         await self._broker.subscriptions.change_settings(
-            topic, subscription, failure_policy=policy
+            *(topic, subscription),
+            author=author_of_settings(),
+            failure_policy=policy,
         )
 
     async def get_subscription_failure_policy(

@@ -16,6 +16,7 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.policy import Position, SubscriptionSettings, SubscriptionType
 from pydanube.model.positions import to_position
+from pydanube.servers.authorization import author_of_settings
 from pydanube.servers.http.endpoints import SUBSCRIPTION, TOPIC, Call, Endpoints
 from pydanube.wire.native.kinds import Kind
 
@@ -152,7 +153,7 @@ async def skip_messages(call: Call[Skip]) -> SubscriptionDescription:
 async def _change_settings(call: Call[Any], **settings: Any) -> None:
     for topic in await call.topics():
         await call.broker.subscriptions.change_settings(
-            topic, call.subscription, **settings
+            topic, call.subscription, author=author_of_settings(), **settings
         )
 
 

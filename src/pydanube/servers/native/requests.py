@@ -41,6 +41,7 @@ from pydanube.model.schemas import Compatibility, SchemaType
 from pydanube.schemas.registry import NewSchema
 from pydanube.security.resources import Resource
 from pydanube.servers.authorization import (
+    author_of_settings,
     current_caller,
     may_see,
     visible_namespaces,
@@ -346,13 +347,17 @@ async def _describe_settings(broker: Broker, m: pb.DescribeSettings) -> pb.Setti
 @REQUESTS.handler(pb.ConfigureSubscription)
 async def _configure_subscription(broker: Broker, m: pb.ConfigureSubscription) -> None:
     changes = changes_from_wire(SubscriptionSettings, m.settings, m.changes)
-    await broker.subscriptions.change_settings(*_subscription_of(m), **changes)
+    await broker.subscriptions.change_settings(
+        *_subscription_of(m), author=author_of_settings(), **changes
+    )
 
 
 @REQUESTS.handler(pb.SetFailurePolicy, pb.SetDispatchLimits, pb.Pause)
 async def _set_subscription_settings(broker: Broker, m: Any) -> None:
     changes = changes_from_wire(SubscriptionSettings, m)
-    await broker.subscriptions.change_settings(*_subscription_of(m), **changes)
+    await broker.subscriptions.change_settings(
+        *_subscription_of(m), author=author_of_settings(), **changes
+    )
 
 
 @REQUESTS.handler(pb.SeekSubscription)

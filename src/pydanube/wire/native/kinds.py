@@ -3,14 +3,15 @@ The kinds of frames of the native protocol, and the operations among them.
 
 ``Kind`` declares once, for both sides of a connection, what each frame carries, who
 sends it, and its answer.  Requests are operations: their rows also say which permission
-a client needs on which resource, and whether a client may repeat them.
+a client needs on which resource, what else they touch, and whether a client may repeat
+them.
 ``docs/format/stream.md`` is the normative description of the frames.
 """
 
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
 
@@ -47,10 +48,24 @@ class On(Enum):
     """Everything that the changed role or binding gives."""
     ANYTHING = "anything"
     """Nothing in particular: every client may ask about itself."""
+    STORE = "store"
+    """A store that the settings of the broker name; only for indirect targets."""
+
+
+class Target(NamedTuple):
+    """Something that an operation touches besides the resource of its permission."""
+
+    field: str
+    """The path of the field in the request that names it."""
+    on: On
+    permission: Permission | None
+    """The permission that the client needs on it; None: nothing but its name is used,
+    or the permission of the operation includes it."""
 
 
 CLIENT, BROKER, BOTH = Side
-TOPIC, NAMESPACE, SUBJECT, CLUSTER, CHANNEL, STAGING, LISTED, CHANGED, ANYTHING = On
+TOPIC, NAMESPACE, SUBJECT, CLUSTER, CHANNEL, STAGING = list(On)[:6]
+LISTED, CHANGED, ANYTHING, STORE = list(On)[6:]
 (
     DESCRIBE,
     PRODUCE,
@@ -63,6 +78,7 @@ TOPIC, NAMESPACE, SUBJECT, CLUSTER, CHANNEL, STAGING, LISTED, CHANGED, ANYTHING 
     GRANT,
 ) = Permission
 REPEAT: Final = True
+DEAD_LETTER_TOPIC: Final = "failure_policy.dead_letter_topic"
 
 _Row = tuple[Any, ...]
 
@@ -75,7 +91,7 @@ def _frame(
     *,
     on_channel: bool = False,
 ) -> _Row:
-    return number, body, sender, answer_body, None, None, False, on_channel
+    return number, body, sender, answer_body, None, None, False, on_channel, ()
 
 
 def _op(  # noqa: PLR0917  # A row is short without names.
@@ -87,8 +103,9 @@ def _op(  # noqa: PLR0917  # A row is short without names.
     is_repeatable: bool = False,
     *,
     on_channel: bool = False,
+    targets: tuple[Target, ...] = (),
 ) -> _Row:
-    more = permission, on, is_repeatable, on_channel
+    more = permission, on, is_repeatable, on_channel, targets
     return number, body, CLIENT, answer_body, *more
 
 
@@ -107,13 +124,16 @@ class Kind(IntEnum):
     """True if the client may send a request again if it got no answer."""
     on_channel: bool
     """True if the frame belongs to one producer, consumer or stage."""
+    targets: tuple[Target, ...]
+    """The other things that an operation touches, besides the one in ``on``."""
 
     def __new__(cls, *row: Any) -> Kind:
         """Create the member for a row of the table."""
         kind = int.__new__(cls, row[0])
         kind._value_ = row[0]
         _, kind.body, kind.sender, kind.answer_body, *more = row
-        kind.permission, kind.on, kind.is_repeatable, kind.on_channel = more
+        kind.permission, kind.on, *more = more
+        kind.is_repeatable, kind.on_channel, kind.targets = more
         return kind
 
     @property
@@ -153,7 +173,9 @@ class Kind(IntEnum):
     REPLACE_SEGMENTS = _op(30, pb.ReplaceSegments, MANAGE, TOPIC, pb.SegmentsReplaced)
     SEGMENTS_REPLACED = _frame(31, pb.SegmentsReplaced, BROKER)
     OPEN_PRODUCER = _op(
-        32, pb.OpenProducer, PRODUCE, TOPIC, pb.ProducerOpened, on_channel=True
+        *(32, pb.OpenProducer, PRODUCE, TOPIC, pb.ProducerOpened),
+        on_channel=True,
+        targets=(Target("schema.subject", SUBJECT, None),),
     )
     PRODUCER_OPENED = _frame(33, pb.ProducerOpened, BROKER, on_channel=True)
     CLOSE_PRODUCER = _op(34, pb.CloseProducer, PRODUCE, CHANNEL, on_channel=True)
@@ -185,7 +207,10 @@ class Kind(IntEnum):
         69, pb.DescribeSettings, DESCRIBE, TOPIC, pb.Settings, REPEAT
     )
     SETTINGS = _frame(70, pb.Settings, BROKER)
-    SET_FAILURE_POLICY = _op(71, pb.SetFailurePolicy, MANAGE, TOPIC, pb.Ok, REPEAT)
+    SET_FAILURE_POLICY = _op(
+        *(71, pb.SetFailurePolicy, MANAGE, TOPIC, pb.Ok, REPEAT),
+        targets=(Target(DEAD_LETTER_TOPIC, TOPIC, PRODUCE),),
+    )
     SET_DISPATCH_LIMITS = _op(72, pb.SetDispatchLimits, MANAGE, TOPIC, pb.Ok, REPEAT)
     PAUSE = _op(73, pb.Pause, MANAGE, TOPIC, pb.Ok, REPEAT)
     SEEK_SUBSCRIPTION = _op(74, pb.SeekSubscription, CONSUME, TOPIC, pb.Ok, REPEAT)
@@ -237,7 +262,10 @@ class Kind(IntEnum):
     SCHEMA_CHECKED = _frame(123, pb.SchemaChecked, BROKER)
     SET_COMPATIBILITY = _op(124, pb.SetCompatibility, MANAGE, SUBJECT, pb.Ok, REPEAT)
     DELETE_SCHEMA = _op(125, pb.DeleteSchema, MANAGE, SUBJECT)
-    BIND_SCHEMA = _op(126, pb.BindSchema, MANAGE, TOPIC, pb.Ok, REPEAT)
+    BIND_SCHEMA = _op(
+        *(126, pb.BindSchema, MANAGE, TOPIC, pb.Ok, REPEAT),
+        targets=(Target("schema.subject", SUBJECT, None),),
+    )
     GET_TOPIC_SCHEMA = _op(
         127, pb.GetTopicSchema, DESCRIBE, TOPIC, pb.TopicSchemaAnswer, REPEAT
     )
@@ -254,7 +282,14 @@ class Kind(IntEnum):
     APPLY_RETENTION = _op(142, pb.ApplyRetention, MANAGE, TOPIC, pb.RetentionDrops)
     RETENTION_DROPS = _frame(143, pb.RetentionDrops, BROKER)
 
-    OPEN_STAGE = _op(144, pb.OpenStage, PRODUCE, TOPIC, pb.StageOpened, on_channel=True)
+    OPEN_STAGE = _op(
+        *(144, pb.OpenStage, PRODUCE, TOPIC, pb.StageOpened),
+        on_channel=True,
+        targets=(
+            Target("query", STAGING, None),
+            Target("schema.subject", SUBJECT, None),
+        ),
+    )
     STAGE_OPENED = _frame(145, pb.StageOpened, BROKER, on_channel=True)
     CLOSE_STAGE = _op(146, pb.CloseStage, PRODUCE, CHANNEL, on_channel=True)
     STAGE = _frame(147, None, CLIENT, on_channel=True)
@@ -262,7 +297,10 @@ class Kind(IntEnum):
     FINISH_PART = _op(149, pb.FinishPart, PRODUCE, STAGING, pb.PartFinished, REPEAT)
     PART_FINISHED = _frame(150, pb.PartFinished, BROKER)
     DROP_PART = _op(151, pb.DropPart, PRODUCE, STAGING)
-    COMMIT_STAGED = _op(152, pb.CommitStaged, PRODUCE, STAGING, pb.StagedCommitted)
+    COMMIT_STAGED = _op(
+        *(152, pb.CommitStaged, PRODUCE, STAGING, pb.StagedCommitted),
+        targets=(Target("acks.topic", TOPIC, CONSUME),),
+    )
     STAGED_COMMITTED = _frame(153, pb.StagedCommitted, BROKER)
     DROP_STAGED = _op(154, pb.DropStaged, PRODUCE, STAGING, pb.Ok, REPEAT)
     DESCRIBE_STAGING = _op(
@@ -284,13 +322,18 @@ class Kind(IntEnum):
     )
     SEGMENTS_EVICTED = _frame(164, pb.SegmentsEvicted, BROKER)
     VERIFY_SEGMENTS = _op(
-        165, pb.VerifySegments, CLUSTER_ADMIN, CLUSTER, pb.SegmentsVerified, REPEAT
+        *(165, pb.VerifySegments, CLUSTER_ADMIN, CLUSTER, pb.SegmentsVerified, REPEAT),
+        targets=(Target("source", STORE, None),),
     )
     SEGMENTS_VERIFIED = _frame(166, pb.SegmentsVerified, BROKER)
     COPY_SEGMENTS = _op(
-        167, pb.CopySegments, CLUSTER_ADMIN, CLUSTER, pb.SegmentsVerified, REPEAT
+        *(167, pb.CopySegments, CLUSTER_ADMIN, CLUSTER, pb.SegmentsVerified, REPEAT),
+        targets=(Target("store", STORE, None),),
     )
-    CREATE_BACKUP = _op(192, pb.CreateBackup, CLUSTER_ADMIN, CLUSTER, pb.BackupProgress)
+    CREATE_BACKUP = _op(
+        *(192, pb.CreateBackup, CLUSTER_ADMIN, CLUSTER, pb.BackupProgress),
+        targets=(Target("store", STORE, None),),
+    )
     DESCRIBE_BACKUP = _op(
         193, pb.DescribeBackup, DESCRIBE, CLUSTER, pb.BackupProgress, REPEAT
     )
@@ -310,9 +353,13 @@ class Kind(IntEnum):
     )
 
     SET_DEDUPLICATION = _op(208, pb.SetDeduplication, MANAGE, TOPIC, pb.Ok, REPEAT)
-    CONFIGURE_TOPIC = _op(209, pb.ConfigureTopic, MANAGE, TOPIC, pb.Ok, REPEAT)
+    CONFIGURE_TOPIC = _op(
+        *(209, pb.ConfigureTopic, MANAGE, TOPIC, pb.Ok, REPEAT),
+        targets=(Target("settings.schema.subject", SUBJECT, None),),
+    )
     CONFIGURE_SUBSCRIPTION = _op(
-        210, pb.ConfigureSubscription, MANAGE, TOPIC, pb.Ok, REPEAT
+        *(210, pb.ConfigureSubscription, MANAGE, TOPIC, pb.Ok, REPEAT),
+        targets=(Target(f"settings.{DEAD_LETTER_TOPIC}", TOPIC, PRODUCE),),
     )
 
     CREATE_API_KEY = _op(216, pb.CreateApiKey, CLUSTER_ADMIN, CLUSTER, pb.ApiKeyCreated)

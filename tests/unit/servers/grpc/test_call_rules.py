@@ -8,8 +8,11 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
+from pydanube.model.names import NamespaceName, TopicName
+from pydanube.model.policy import TopicPolicy
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.registry import NewSchema
+from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.servers.connections import ConnectionCounts
@@ -150,6 +153,49 @@ async def test_caller_without_permission_is_refused(guarded, name):
     await access.set_role(ROOT, Role("r", frozenset({rule.kind.permission})))
     await access.add_binding(ROOT, Binding("user:alice", ("r",), (place,), "b"))
     assert await status_of(guarded, ALICE, name) not in REFUSALS
+
+
+TOUCHING = {
+    "danube_admin.TopicAdmin/SetSubscriptionFailurePolicy": (
+        danube_admin_pb2.SetSubscriptionFailurePolicyRequest(
+            topic=TOPIC,
+            subscription="s",
+            failure_policy=danube_admin_pb2.SubscriptionFailurePolicy(
+                dead_letter_topic="/bank/ledger"
+            ),
+        )
+    )
+}
+"""Requests that also name a topic of somebody else."""
+
+
+def test_every_method_that_touches_more_is_tested():
+    assert set(TOUCHING) == {
+        name
+        for name, rule in CALL_RULES.items()
+        if any(target.permission for target in rule.kind.targets)
+    }
+
+
+@pytest.mark.parametrize("name", TOUCHING)
+async def test_what_a_method_touches_needs_a_permission_of_its_own(guarded, name):
+    rule, access = CALL_RULES[name], guarded.broker.access
+    target = rule.kind.targets[0].permission
+    await guarded.broker.namespaces.create(NamespaceName("bank"))
+    await guarded.broker.topics.create(TopicName.parse("/bank/ledger"), TopicPolicy())
+    others = frozenset(set(Permission) - {target})
+    for role, permissions, place in (
+        ("own", frozenset(Permission), TOPIC),
+        ("other", others, "/bank/ledger"),
+    ):
+        await access.set_role(ROOT, Role(role, permissions))
+        await access.add_binding(ROOT, Binding("user:alice", (role,), (place,), role))
+    become(guarded, ALICE)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await guarded.calls(name, TOUCHING[name])
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    await access.set_role(ROOT, Role("other", frozenset({target})))
+    await guarded.calls(name, TOUCHING[name])
 
 
 async def test_stream_of_a_consumer_ends_when_its_binding_is_removed(guarded):

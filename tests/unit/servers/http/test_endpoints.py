@@ -8,12 +8,15 @@ from typing import Any
 import httpx
 import pytest
 
+from pydanube.model.names import NamespaceName, TopicName
+from pydanube.model.policy import TopicPolicy
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.registry import NewSchema
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.servers.http.app import ENDPOINTS, make_app
+from pydanube.servers.http.endpoints import SUBSCRIPTION
 from pydanube.wire.native.kinds import On
 from support.http_api import State
 from support.principals import ROOT, ChosenIdentity, client_of, guarded_broker
@@ -93,13 +96,14 @@ async def guarded():
         yield SimpleNamespace(broker=memory.broker, app=app, identity=identity)
 
 
-async def answer_of(guarded, principal, endpoint):
+async def answer_of(guarded, principal, endpoint, body=None):
     """Return the status and the JSON of a request."""
     guarded.identity.principal = principal
     transport = httpx.ASGITransport(guarded.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://broker") as http:
         path = endpoint.path.format(**PATH)
-        body = None if endpoint.body is None else BODIES.get(endpoint.path, {})
+        if body is None and endpoint.body is not None:
+            body = BODIES.get(endpoint.path, {})
         answer = await http.request(endpoint.method, f"/api/v1{path}", json=body)
     return answer.status_code, answer.json() if answer.content else None
 
@@ -122,6 +126,44 @@ async def test_request_without_permission_is_refused(guarded, endpoint):
         assert (status, "may not manage API keys" in answer["message"]) == (403, True)
     else:
         assert status not in {400, 401, 403}
+
+
+def dead_lettering(topic):
+    policy = {"poison": "dead_letter", "dead_letter_topic": topic}
+    return {"failure_policy": policy}
+
+
+TOUCHING = {f"PUT {SUBSCRIPTION}/settings": dead_lettering}
+"""Bodies that name a topic of somebody else, by the name of their endpoint."""
+
+
+def test_every_endpoint_that_touches_more_is_tested():
+    assert set(TOUCHING) == {
+        name_of(endpoint)
+        for endpoint in ENDPOINTS
+        for kind in endpoint.operations
+        if any(target.permission for target in kind.targets)
+    }
+
+
+@pytest.mark.parametrize("name", TOUCHING)
+async def test_what_an_endpoint_touches_needs_a_permission_of_its_own(guarded, name):
+    [endpoint] = [each for each in ENDPOINTS if name_of(each) == name]
+    [target] = {
+        target.permission for kind in endpoint.operations for target in kind.targets
+    }
+    access, body = guarded.broker.access, TOUCHING[name]("/bank/ledger")
+    await guarded.broker.namespaces.create(NamespaceName("bank"))
+    await guarded.broker.topics.create(TopicName.parse("/bank/ledger"), TopicPolicy())
+    for role, permissions, place in (
+        ("own", set(Permission), TOPIC),
+        ("other", set(Permission) - {target}, "/bank/ledger"),
+    ):
+        await access.set_role(ROOT, Role(role, frozenset(permissions)))
+        await access.add_binding(ROOT, Binding("user:alice", (role,), (place,), role))
+    assert (await answer_of(guarded, ALICE, endpoint, body))[0] == 403
+    await access.set_role(ROOT, Role("other", frozenset({target})))
+    assert (await answer_of(guarded, ALICE, endpoint, body))[0] == 200
 
 
 @pytest.mark.parametrize("endpoint", CHANGES, ids=name_of)

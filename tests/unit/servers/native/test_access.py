@@ -129,6 +129,82 @@ async def test_client_with_the_permission_is_not_refused(guarded, kind):
     assert error is None or not issubclass(error, Refused)
 
 
+TARGETS = [(kind, each) for kind in ORDERED for each in kind.targets if each.permission]
+ELSEWHERE = {On.TOPIC: "/bank/ledger"}
+"""Things of others that requests name besides ``TOPIC``."""
+ALSO = {
+    Kind.SET_FAILURE_POLICY: pb.SetFailurePolicy(
+        failure_policy=pb.FailurePolicy(redeliveries_max=1)
+    ),
+    Kind.CONFIGURE_SUBSCRIPTION: pb.ConfigureSubscription(
+        settings=pb.Settings(failure_policy=pb.FailurePolicy(redeliveries_max=1)),
+        changes=["failure_policy"],
+    ),
+}
+"""The other fields of requests that need some."""
+
+
+def touching(kind, target):
+    """Return a request that also names a thing of somebody else."""
+    request = request_of(kind)
+    request.MergeFrom(ALSO.get(kind, kind.body()))
+    found, (*path, last) = request, target.field.split(".")
+    for name in path:
+        found = getattr(found, name)
+        if hasattr(found, "add"):
+            found = found.add()
+    setattr(found, last, ELSEWHERE[target.on])
+    return request
+
+
+async def error_of_touching(broker, kind, target, **bindings):
+    """
+    Return the class of the error of a request of Alice that touches something else.
+
+    *bindings* are the permissions on the topic, and on the other thing.
+    """
+    access = broker.broker.access
+    places = {"own": TOPIC, "other": ELSEWHERE[target.on]}
+    for name, permissions in bindings.items():
+        await access.set_role(ROOT, Role(name, frozenset(permissions)))
+        binding = Binding("user:alice", (name,), (places[name],), name)
+        await access.add_binding(ROOT, binding)
+    peer = await peer_of(broker, ALICE)
+    answer = await peer.ask(kind, touching(kind, target))
+    return ERRORS[answer.message.code] if answer.kind is Kind.ERROR else None
+
+
+@pytest.fixture
+async def guarded_bank(guarded):
+    async with client_of(guarded, ROOT) as client:
+        await client.create_namespace("bank")
+        await client.create_topic(ELSEWHERE[On.TOPIC])
+    return guarded
+
+
+@pytest.mark.parametrize(("kind", "target"), TARGETS)
+async def test_what_an_operation_touches_needs_a_permission_of_its_own(
+    guarded_bank, kind, target
+):
+    others = set(Permission) - {target.permission}
+    error = await error_of_touching(
+        *(guarded_bank, kind, target), own=set(Permission), other=others
+    )
+    assert error is PermissionDenied
+
+
+@pytest.mark.parametrize(("kind", "target"), TARGETS)
+async def test_what_an_operation_touches_needs_no_other_permission(
+    guarded_bank, kind, target
+):
+    error = await error_of_touching(
+        *(guarded_bank, kind, target),
+        own={kind.permission},
+        other={target.permission},
+    )
+    assert error is None or not issubclass(error, Refused)
+
+
 @pytest.mark.parametrize("kind", [kind for kind in ORDERED if kind.on is On.CHANGED])
 @pytest.mark.parametrize("principal", [ANONYMOUS, ALICE])
 async def test_policy_is_changed_only_by_those_who_may_grant(guarded, kind, principal):

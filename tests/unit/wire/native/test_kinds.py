@@ -49,6 +49,42 @@ def fields_of(descriptor, seen=()):
             yield from fields_of(inner, (*seen, inner))
 
 
+NAMES_SOMETHING = re.compile(
+    r"(.*_)?(topics?|namespace|subject|schema_id|query|store|source|reply_to)"
+)
+COVERED = {
+    On.TOPIC: {"topic"},
+    On.NAMESPACE: {"namespace"},
+    On.SUBJECT: {"subject", "schema_id"},
+    On.STAGING: {"query"},
+    # These permissions include all topics and namespaces, or each one in the answer.
+    On.CLUSTER: {"topic", "namespace"},
+    On.LISTED: {"topics", "namespace"},
+}
+
+
+def named_by(kind):
+    """Return the paths of the fields of a request that name something."""
+
+    def walk(descriptor, path, seen):
+        for field in descriptor.fields:
+            inner, at = field.message_type, f"{path}{field.name}"
+            if inner is None:
+                is_name = field.type == field.TYPE_STRING or at == "schema_id"
+                if is_name and NAMES_SOMETHING.fullmatch(field.name):
+                    yield at
+            elif inner not in seen:
+                yield from walk(inner, f"{at}.", (*seen, inner))
+
+    return set(walk(kind.body.DESCRIPTOR, "", ()))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind in OPERATIONS])
+def test_operation_declares_all_that_it_touches(kind):
+    declared = {target.field for target in kind.targets}
+    assert named_by(kind) - COVERED.get(kind.on, set()) == declared
+
+
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind in OPERATIONS])
 def test_operation_names_no_place_outside_of_the_broker(kind):
     # The broker would open it with its own files and credentials.
