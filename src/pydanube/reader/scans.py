@@ -13,9 +13,10 @@ size.  Pure: the same input always gives the same plan.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from pydanube.model.descriptions import Segment
 
@@ -167,20 +168,23 @@ def offset_within(wanted: TopicRange, byte_count: int) -> int:
 def split(scan: Scan, parts: int, message_bytes_min: int = 0) -> list[Scan]:
     """Split *scan* into *parts* scans of about equal weight, none of them empty."""
     assert 1 <= parts <= scan.count
+    if parts == 1:
+        return [scan]
     weight = scan.weight(message_bytes_min)
+    shares = [weight * index // parts for index in range(1, parts)]
     cuts = [scan.base]
-    for index in range(1, parts):
-        wanted = _offset_at(scan, weight * index // parts, message_bytes_min)
+    for index, wanted in enumerate(_offsets_at(scan, shares, message_bytes_min), 1):
         cuts.append(max(cuts[-1] + 1, min(wanted, scan.end - (parts - index))))
-    cuts.append(scan.end)
-    return [_cut(scan, base, end) for base, end in pairwise(cuts)]
+    return _cut(scan, [*cuts, scan.end])
 
 
 def _split_by_rows(scan: Scan, rows_max: int | None) -> list[Scan]:
     """Split *scan* into scans of about equal counts, *rows_max* messages at most."""
     parts = 1 if rows_max is None else -(-scan.count // rows_max)
+    if parts == 1:
+        return [scan]
     cuts = [scan.base + scan.count * index // parts for index in range(parts + 1)]
-    return [_cut(scan, base, end) for base, end in pairwise(cuts)]
+    return _cut(scan, cuts)
 
 
 def _pieces(wanted: TopicRange) -> Iterator[Scan]:
@@ -213,25 +217,31 @@ def _merge(
     message_bytes_min: int,
 ) -> Iterator[Scan]:
     """Merge neighbouring scans of segments while they stay within the limits."""
-    merged: Scan | None = None
+    # Sums are kept, because a topic may have many small segments.
+    group: list[Scan] = []
+    weight = 0
     for piece in pieces:
-        if merged is None:
-            merged = piece
-        elif (
-            merged.segments
+        own = piece.weight(message_bytes_min)
+        if group and not (
+            group[0].segments
             and piece.segments
-            and merged.weight(message_bytes_min) + piece.weight(message_bytes_min)
-            <= scan_bytes_max
-            and (scan_rows_max is None or merged.count + piece.count <= scan_rows_max)
+            and weight + own <= scan_bytes_max
+            and (scan_rows_max is None or piece.end - group[0].base <= scan_rows_max)
         ):
-            merged = replace(
-                merged, end=piece.end, segments=merged.segments + piece.segments
-            )
-        else:
-            yield merged
-            merged = piece
-    if merged is not None:
-        yield merged
+            yield _merged(group)
+            group, weight = [], 0
+        group.append(piece)
+        weight += own
+    if group:
+        yield _merged(group)
+
+
+def _merged(group: Sequence[Scan]) -> Scan:
+    first = group[0]
+    if len(group) == 1:
+        return first
+    segments = tuple(each for scan in group for each in scan.segments)
+    return replace(first, end=group[-1].end, segments=segments)
 
 
 def _parts(
@@ -257,20 +267,43 @@ def _parts(
 
 def _offset_at(scan: Scan, weight: int, message_bytes_min: int = 0) -> int:
     """Estimate the offset after the first *weight* bytes of *scan*."""
+    [found] = _offsets_at(scan, [weight], message_bytes_min)
+    return found
+
+
+def _offsets_at(
+    scan: Scan, weights: Iterable[int], message_bytes_min: int
+) -> Iterator[int]:
+    """Yield the same for each of *weights*."""
     if not scan.segments:
-        return scan.base + weight // max(scan.message_bytes, message_bytes_min)
-    for piece in scan.segments:
-        own = piece.weight(message_bytes_min)
-        if weight < own:
-            return piece.base + weight * (piece.end - piece.base) // own
-        weight -= own
-    return scan.end
+        size = max(scan.message_bytes, message_bytes_min)
+        yield from (scan.base + weight // size for weight in weights)
+        return
+    ends = list(accumulate(each.weight(message_bytes_min) for each in scan.segments))
+    for weight in weights:
+        at = bisect_right(ends, weight)
+        if at == len(ends):
+            yield scan.end
+            continue
+        piece, before = scan.segments[at], ends[at - 1] if at else 0
+        offsets = piece.end - piece.base
+        yield piece.base + (weight - before) * offsets // (ends[at] - before)
 
 
-def _cut(scan: Scan, base: int, end: int) -> Scan:
-    segments = tuple(
-        replace(piece, base=max(base, piece.base), end=min(end, piece.end))
-        for piece in scan.segments
-        if max(base, piece.base) < min(end, piece.end)
-    )
-    return replace(scan, base=base, end=end, segments=segments)
+def _cut(scan: Scan, cuts: Sequence[int]) -> list[Scan]:
+    """Return the parts of *scan* between neighbouring *cuts*, which rise."""
+    found = []
+    first = 0
+    for base, end in pairwise(cuts):
+        segments = []
+        while first < len(scan.segments):
+            piece = scan.segments[first]
+            inner = max(base, piece.base), min(end, piece.end)
+            segments.append(SegmentRange(piece.segment, *inner))
+            if piece.end > end:
+                break
+            first += 1
+            if piece.end == end:
+                break
+        found.append(replace(scan, base=base, end=end, segments=tuple(segments)))
+    return found
