@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from pydanube.connectors.failures import ConnectorFailed, Transient
 from pydanube.model.redaction import mask
+from pydanube.model.sqlstates import is_temporary
 
 
 def connection_arguments(url: str, password: str | None) -> dict[str, Any]:
@@ -40,8 +41,10 @@ class Translation:
         if not isinstance(error, psycopg.Error):
             return
         text = mask(f"the database: {' '.join(str(error).split())}", self._secrets)
-        # Also ObjectInUse: the connection of a killed run has not ended yet.
-        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        is_disconnected = isinstance(
+            error, psycopg.OperationalError | psycopg.InterfaceError
+        )
+        if is_temporary(error.sqlstate, is_disconnected=is_disconnected):
             raise Transient(text) from error
         raise ConnectorFailed(text) from error
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pydanube.model.errors import BrokerError, InvalidRequest, Unavailable
 from pydanube.model.extras import require
+from pydanube.model.sqlstates import is_temporary
 from pydanube.sinks import postgres_sql, secrets
 from pydanube.sinks.postgres_sql import Column, Plan, TableName, Target
 from pydanube.sinks.staging import cast_problem, literal
@@ -20,11 +21,8 @@ CONNECT_TIMEOUT_S = 10
 LOCK_TIMEOUT = "1s"
 """How long dropping staging tables waits for an attempt that has not ended yet."""
 
-# Classes of SQLSTATE after which a retry may succeed: lost connections, insufficient
-# resources, shutdown, and transaction rollbacks such as deadlocks.
-_RETRYABLE_STATES = ("08", "53", "57P", "40")
-_BUSY = ("starting up", "shutting down", "in recovery", "too many clients", "slots are")
 _IO = 10
+"""The driver's status if it has no connection, or has lost it."""
 
 
 def connect(uri: str) -> Database:
@@ -32,8 +30,7 @@ def connect(uri: str) -> Database:
     Connect to the database at *uri*.
 
     Raises:
-        Unavailable: The server does not answer.
-        InvalidRequest: The server refuses the connection.
+        Unavailable: The server does not answer, or refuses the connection.
         MissingExtra: The driver is not installed.
     """
     require("postgres", "danube-postgres")
@@ -148,11 +145,8 @@ def translate(error: Any, uri: str) -> BrokerError:
     """Return the driver's *error* as one of ours, without the secrets of *uri*."""
     text, _, _ = str(error).partition("\n\nQuery was:")
     message = secrets.redact(" ".join(text.split()), secrets.in_url(uri))
-    state = error.sqlstate or ""
-    # Errors while connecting have no SQLSTATE.
-    is_broken = int(error.status_code) == _IO and not state and "FATAL" not in message
-    is_busy = any(reason in message for reason in _BUSY)
-    if is_broken or is_busy or state.startswith(_RETRYABLE_STATES):
+    is_disconnected = int(error.status_code) == _IO
+    if is_temporary(error.sqlstate, is_disconnected=is_disconnected):
         return Unavailable(f"PostgreSQL: {message}")
     return InvalidRequest(f"PostgreSQL: {message}")
 

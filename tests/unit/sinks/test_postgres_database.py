@@ -23,7 +23,8 @@ class DriverError(Exception):
     [
         DriverError("server closed the connection unexpectedly", IO),
         DriverError("FATAL:  the database system is starting up", IO),
-        DriverError("FATAL:  sorry, too many clients already", IO),
+        DriverError("FATAL:  the database system is not yet accepting connections", IO),
+        DriverError("FATAL:  das Datenbanksystem startet", IO),
         DriverError("deadlock detected", sqlstate="40P01"),
         DriverError("terminating connection", sqlstate="57P01"),
         DriverError("out of shared memory", sqlstate="53200"),
@@ -36,8 +37,8 @@ def test_transient_errors_are_unavailable(error):
 @pytest.mark.parametrize(
     "error",
     [
-        DriverError('FATAL:  database "db" does not exist', IO),
         DriverError("value too long", IO, "22001"),
+        DriverError("the word 'in recovery' proves nothing", sqlstate="42601"),
         DriverError("permission denied", sqlstate="42501"),
     ],
 )
