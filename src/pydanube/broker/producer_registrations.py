@@ -4,7 +4,9 @@ The producers that may publish to a topic at the moment.
 An open producer has a registration under its name.  A name has one registration; a
 new producer with the same name takes it over.  If one registration is *exclusive*,
 there are no others, and another producer that asks for exclusive access is refused,
-queued, or fences the others.  All decisions are made here, synchronously; a queued
+queued, or fences the others.  After the connection of an exclusive producer was lost,
+and after the topic was opened again, queued producers are not admitted for a while, so
+that the producer can return.  All decisions are made here, synchronously; a queued
 producer is notified by a callback.
 """
 
@@ -25,6 +27,14 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName
 from pydanube.model.policy import ProducerAccess
 from pydanube.model.schemas import ProducerSchema
+
+RETURN_S = 10.0
+"""
+How long producers that wait for exclusive access leave it to the one that had it.
+
+It counts from the loss of its connection, or from the opening of the topic by a broker
+that has started or has taken the topic over.
+"""
 
 QUEUED_MAX = 1000
 """The number of producers that may wait for exclusive access to one topic."""
@@ -53,6 +63,8 @@ class ProducerRegistration:
     """The schema that the producer has declared."""
     refusal: BrokerError | None = None
     """Why the producer may not publish any more; None while it may."""
+    is_returning: bool = False
+    """Whether it had a session before its connection broke."""
     is_remembered: bool = False
     """Whether the producer counts as idle after it leaves."""
 
@@ -78,6 +90,14 @@ class QueuedProducer:
     """Its registration, once it was admitted."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AwaitedReturn:
+    """The time in which producers may return before a queued one is admitted."""
+
+    name: str = ""
+    """The producer that may return; empty: all that were open before."""
+
+
 class ProducerRegistrations:
     """The producer registrations of one topic."""
 
@@ -89,6 +109,8 @@ class ProducerRegistrations:
         self._idle: dict[str, None] = {}
         self.exclusive: ProducerRegistration | None = None
         """The exclusive registration, if there is one."""
+        self.awaited: AwaitedReturn | None = None
+        """Set while queued producers wait for the return of an earlier one."""
 
     # Events.
 
@@ -109,7 +131,8 @@ class ProducerRegistrations:
         fenced: list[ProducerRegistration] = []
         match request.access:
             case ProducerAccess.SHARED:
-                self._check_not_exclusive(same)
+                is_returning = self.awaited is not None and request.is_returning
+                self._check_not_exclusive(same, is_returning=is_returning)
                 if same is None:
                     what = f"Producer limit per topic reached for {self._topic}"
                     check_quota(what, others, producers_max)
@@ -118,7 +141,7 @@ class ProducerRegistrations:
                     other = next(n for n in self._registered if n != request.name)
                     raise ProducerBusy(f"{self._topic} has another producer: {other}")
             case ProducerAccess.EXCLUSIVE_WAIT:
-                if others:
+                if others or self._must_wait(request):
                     return None
             case ProducerAccess.EXCLUSIVE_FENCE:
                 fenced = self._fence_others(request.name)
@@ -161,14 +184,38 @@ class ProducerRegistrations:
             self._admit_next()
 
     def leave(
-        self, registration: ProducerRegistration, reason: BrokerError | None = None
-    ) -> None:
-        """Remove a registration; later use of it raises *reason*."""
+        self,
+        registration: ProducerRegistration,
+        reason: BrokerError | None = None,
+        *,
+        may_return: bool = False,
+    ) -> AwaitedReturn | None:
+        """
+        Remove a registration; later use of it raises *reason*.
+
+        Returns: What must be given to ``stop_awaiting`` after ``RETURN_S``, if
+            the producer had exclusive access and *may_return*.
+        """
         if self._registered.get(registration.name) is not registration:
-            return
+            return None
+        is_exclusive = self.exclusive is registration
         closed = reason or Closed(f"the producer {registration.name} is closed")
         self._remove(registration, closed)
+        if may_return and is_exclusive:
+            return self.await_return(registration.name)
         self._admit_next()
+        return None
+
+    def await_return(self, name: str = "") -> AwaitedReturn:
+        """Admit no queued producer until *name* is registered; empty: any of before."""
+        self.awaited = AwaitedReturn(name)
+        return self.awaited
+
+    def stop_awaiting(self, awaited: AwaitedReturn) -> None:
+        """Admit queued producers again, unless it was awaited once more meanwhile."""
+        if self.awaited is awaited:
+            self.awaited = None
+            self._admit_next()
 
     def fence(self, registration: ProducerRegistration, reason: BrokerError) -> None:
         """Remove a registration and notify its producer."""
@@ -215,6 +262,11 @@ class ProducerRegistrations:
         return len(self._registered)
 
     @property
+    def queued_count(self) -> int:
+        """The number of producers that wait for exclusive access."""
+        return len(self._queue)
+
+    @property
     def idle_count(self) -> int:
         """The number of remembered producers that are not registered."""
         return len(self._idle)
@@ -232,12 +284,22 @@ class ProducerRegistrations:
 
     # Helpers.
 
-    def _check_not_exclusive(self, same: ProducerRegistration | None) -> None:
+    def _must_wait(self, request: ProducerRegistration) -> bool:
+        """Return whether another producer than that of *request* may return first."""
+        return (
+            self.awaited is not None
+            and self.awaited.name != request.name
+            and not request.is_returning
+        )
+
+    def _check_not_exclusive(
+        self, same: ProducerRegistration | None, *, is_returning: bool
+    ) -> None:
         if self.exclusive is not None and self.exclusive is not same:
             raise ProducerBusy(
                 f"{self._topic} has an exclusive producer: {self.exclusive.name}"
             )
-        if same is None and self._queue:
+        if same is None and self._queue and not is_returning:
             raise ProducerBusy(
                 f"the producer {self._queue[0].request.name} waits for exclusive "
                 f"access to {self._topic}"
@@ -267,6 +329,10 @@ class ProducerRegistrations:
             registration.is_remembered = True
         is_shared = request.access is ProducerAccess.SHARED
         self.exclusive = None if is_shared else registration
+        if self.awaited is not None and (
+            not is_shared or self.awaited.name == request.name
+        ):
+            self.awaited = None
         return registration
 
     def _replace_queued(self, name: str) -> None:
@@ -287,7 +353,7 @@ class ProducerRegistrations:
 
     def _admit_next(self) -> None:
         """Register the first producer of the queue if no other is registered."""
-        if not self._queue:
+        if not self._queue or self.awaited is not None:
             return
         first = self._queue[0]
         if any(name != first.request.name for name in self._registered):

@@ -12,6 +12,7 @@ from pydanube.aio.futures import complete_future, completion
 from pydanube.broker.catalog import Catalog
 from pydanube.broker.producer_registrations import OnFenced, ProducerRegistration
 from pydanube.broker.producer_session import ProducerSession, open_session
+from pydanube.broker.recovered_producers import stop_awaiting_later
 from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
@@ -71,7 +72,8 @@ class Producers:
         *resume* is the id and epoch of the session that the client had before its
         connection broke.  Any other session of this name is fenced.
 
-        With ``EXCLUSIVE_WAIT`` the call waits until there is no other producer.
+        With ``EXCLUSIVE_WAIT`` the call waits until there is no other producer, and
+        none may return; see ``RETURN_S``.
 
         *on_fenced* is called at most once, when the producer may not publish any more
         although nobody closed it: another producer took over, or the topic was
@@ -105,6 +107,7 @@ class Producers:
             on_fenced=on_fenced,
             schema=schema,
             is_joining=False,
+            is_returning=resume != (0, 0),
         )
         try:
             return topic, await self._open(topic, registration, resume)
@@ -112,15 +115,26 @@ class Producers:
             topic.registrations.leave(registration)
             raise
 
-    def close(self, topic: Topic, session: ProducerSession, *, forget: bool) -> None:
+    def close(
+        self,
+        topic: Topic,
+        session: ProducerSession,
+        *,
+        forget: bool,
+        may_return: bool = False,
+    ) -> None:
         """
         Close a producer.
 
         Its session is kept in case the producer sends a batch again, unless *forget*
-        says that it will not.
+        says that it will not.  If it has exclusive access and *may_return*, producers
+        that wait for that leave it for ``RETURN_S``.
         """
         if session.registration is not None:
-            topic.registrations.leave(session.registration)
+            registrations = topic.registrations
+            awaited = registrations.leave(session.registration, may_return=may_return)
+            if awaited is not None:
+                stop_awaiting_later(registrations, awaited)
         if forget and topic.sessions.get(session.name) is session:
             self._forget(topic, session.name)
 
@@ -135,6 +149,7 @@ class Producers:
         on_fenced: OnFenced | None = None,
         schema: SchemaReference | None = None,
         is_joining: bool = True,
+        is_returning: bool = False,
     ) -> tuple[Topic, ProducerRegistration]:
         """
         Register a producer of messages without sequence numbers.
@@ -144,7 +159,11 @@ class Producers:
         meanwhile gets the same registration, if *is_joining*.  Otherwise as ``open``.
         """
         request = ProducerRegistration(
-            name=producer, access=access, on_fenced=on_fenced, is_joining=is_joining
+            name=producer,
+            access=access,
+            on_fenced=on_fenced,
+            is_joining=is_joining,
+            is_returning=is_returning,
         )
         self._topics.check_not_draining()
         if schema is not None:

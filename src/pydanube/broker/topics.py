@@ -30,6 +30,7 @@ from pydanube.broker.counts import Counts
 from pydanube.broker.namespaces import Namespaces
 from pydanube.broker.partitions import names_of
 from pydanube.broker.quotas import Quotas
+from pydanube.broker.recovered_producers import restore_producers
 from pydanube.broker.retention_drops import describe_drops
 from pydanube.broker.retention_holds import RetentionHolds
 from pydanube.broker.shards import Shards
@@ -66,10 +67,6 @@ log = logging.getLogger(__name__)
 
 CONCURRENT_MAX = 64
 """The number of topics that are opened or removed at a time, sharing their syncs."""
-
-RECONNECT_S = 300.0
-"""How long producers from the journal are kept after a topic was opened: they may have
-been connected when the broker stopped."""
 
 
 class Topics:
@@ -591,7 +588,9 @@ class Topics:
                 wall_clock_us=self._wall_clock_us,
             )
             await self._subscriptions.load(topic, is_new=is_new)
-            self._restore_producers(topic)
+            restore_producers(
+                topic, self._storage.find_state(topic.topic_id), self._clock()
+            )
         else:
             topic = DirectTopic(name, topic_id, policy, self._counts, self._clock)
         topic.shard = shard
@@ -616,18 +615,6 @@ class Topics:
         if topic.topic_id in self._storage.logs:
             self._storage.release_log(topic.topic_id, reason)
         raise reason
-
-    def _restore_producers(self, topic: Topic) -> None:
-        """Remember the producers that the journal knows of a topic."""
-        state = self._storage.find_state(topic.topic_id)
-        if state is None or not state.producers:
-            return
-        for known in state.producers.values():
-            if not known.is_internal:
-                topic.registrations.remember(known.name)
-                topic.last_producer_id = max(topic.last_producer_id, known.producer_id)
-                topic.recovered_producers += 1
-        topic.reconnect_until = self._clock() + RECONNECT_S
 
     async def _claim(self, topic_id: TopicId) -> Epoch:
         """Raise the topic's epoch, which fences an earlier writer."""

@@ -89,6 +89,10 @@ class Channel(ABC):
         self._connection: BrokerConnection | None = None
         self._channel = 0
         self._channel_end: asyncio.Future[BrokerError]
+        self._has_asked = False
+        """Whether a broker was asked to open the channel since this was reset."""
+        self._is_patient = False
+        """Whether brokers may take any time to open the channel."""
 
     # The subclass.
 
@@ -125,13 +129,26 @@ class Channel(ABC):
         return [] if self._connection is None else [self._connection]
 
     async def _open(self) -> None:
-        await retry(self._open_channel, self._client.retry_s)
+        """
+        Open for the first time.
+
+        A patient channel goes on to wait at the next broker when one fails, stops or
+        gives the topic away.  It gives up if none was asked for ``retry_s``.
+        """
+        while True:
+            self._has_asked = False
+            try:
+                return await retry(self._open_channel, self._client.retry_s)
+            except Unavailable:
+                if not (self._is_patient and self._has_asked):
+                    raise
 
     async def _open_channel(self) -> None:
         connection = await self._client.connection(self.topic)
         request = self._open_request()
         channel = connection.new_channel(self)
         self._channel_end = self._loop.create_future()
+        self._has_asked = True
         try:
             answer = await connection.request(request, channel)
         except asyncio.CancelledError:

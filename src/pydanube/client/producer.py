@@ -94,6 +94,7 @@ class Producer(KeptChannel):
         """The number of unacknowledged messages when closing timed out."""
         self._options = options
         self._access = options.access
+        self._is_patient = options.access is ProducerAccess.EXCLUSIVE_WAIT
         self._codec = options.codec
         self._wall_clock_ns = client.wall_clock_ns
         self._counters = client.live_counters

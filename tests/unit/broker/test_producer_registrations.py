@@ -30,17 +30,21 @@ class Topic:
         self.registrations = ProducerRegistrations(TOPIC)
         self.notified = []
 
-    def request(self, name, access=SHARED, *, is_joining=False):
+    def request(self, name, access=SHARED, *, is_joining=False, is_returning=False):
         def fenced(error):
             self.notified.append((name, "fenced", type(error)))
 
         return ProducerRegistration(
-            name=name, access=access, on_fenced=fenced, is_joining=is_joining
+            name=name,
+            access=access,
+            on_fenced=fenced,
+            is_joining=is_joining,
+            is_returning=is_returning,
         )
 
-    def register(self, name, access=SHARED, *, producers_max=0, is_joining=False):
+    def register(self, name, access=SHARED, *, producers_max=0, **options):
         return self.registrations.register(
-            self.request(name, access, is_joining=is_joining), producers_max
+            self.request(name, access, **options), producers_max
         )
 
     def queue(self, name):
@@ -305,3 +309,62 @@ def test_remembered_producer_is_idle_while_not_registered():
     registrations.forget("b")
     registrations.forget("a")
     assert registrations.idle_count == 0
+
+
+def test_an_exclusive_producer_that_lost_its_connection_may_return_first(topic):
+    holder = topic.register("holder", EXCLUSIVE)
+    topic.queue("standby")
+    awaited = topic.registrations.leave(holder, may_return=True)
+    assert topic.notified == []
+    # A producer that comes later waits, too.
+    topic.queue("late")
+    assert topic.register("holder", EXCLUSIVE, is_returning=True) is not None
+    topic.registrations.stop_awaiting(awaited)
+    assert list(topic.registrations) == ["holder"]
+    assert topic.notified == []
+
+
+def test_a_standby_is_admitted_when_the_producer_does_not_return_in_time(topic):
+    holder = topic.register("holder", EXCLUSIVE)
+    topic.queue("standby")
+    awaited = topic.registrations.leave(holder, may_return=True)
+    topic.registrations.stop_awaiting(awaited)
+    assert topic.notified == [("standby", "admitted", None)]
+    with pytest.raises(ProducerBusy):
+        topic.register("holder", EXCLUSIVE, is_returning=True)
+
+
+def test_a_standby_is_admitted_at_once_when_the_producer_closes(topic):
+    holder = topic.register("holder", EXCLUSIVE)
+    topic.queue("standby")
+    assert topic.registrations.leave(holder) is None
+    assert topic.notified == [("standby", "admitted", None)]
+
+
+def test_the_loss_of_a_shared_producer_admits_a_standby_at_once(topic):
+    shared = topic.register("shared")
+    topic.queue("standby")
+    assert topic.registrations.leave(shared, may_return=True) is None
+    assert topic.notified == [("standby", "admitted", None)]
+
+
+@pytest.mark.parametrize("access", [SHARED, EXCLUSIVE])
+def test_producers_of_before_return_to_an_opened_topic_before_a_standby(topic, access):
+    awaited = topic.registrations.await_return()
+    topic.queue("standby")
+    if access is SHARED:
+        with pytest.raises(ProducerBusy):
+            topic.register("new")
+    assert topic.register("earlier", access, is_returning=True) is not None
+    topic.registrations.stop_awaiting(awaited)
+    assert (list(topic.registrations), topic.notified) == (["earlier"], [])
+
+
+def test_a_wait_for_a_return_that_is_over_does_not_end_the_next_one(topic):
+    holder = topic.register("holder", EXCLUSIVE)
+    first = topic.registrations.leave(holder, may_return=True)
+    again = topic.register("holder", EXCLUSIVE, is_returning=True)
+    topic.queue("standby")
+    topic.registrations.leave(again, may_return=True)
+    topic.registrations.stop_awaiting(first)
+    assert topic.notified == []

@@ -7,7 +7,13 @@ import pytest
 from pydanube.client.channel import KeptChannel
 from pydanube.client.owners import TopicOwners
 from pydanube.client.requester import Backoff
-from pydanube.model.errors import ConnectionLost, TopicNotFound
+from pydanube.model.errors import (
+    ConnectionLost,
+    Draining,
+    JournalFailed,
+    NotOwner,
+    TopicNotFound,
+)
 from pydanube.wire.pb import stream_pb2 as pb
 
 
@@ -47,6 +53,8 @@ class Client:
         return Backoff()
 
     async def connection(self, topic):
+        if not self.connections:
+            raise ConnectionLost("no broker answers")
         return self.connections.pop(0)
 
 
@@ -106,4 +114,32 @@ async def test_broken_channel_is_opened_again_until_there_is_a_failure():
 async def test_first_opening_raises_a_final_error():
     channel = Recorder(Client(Connection(error=TopicNotFound("gone"))))
     with pytest.raises(TopicNotFound):
+        await channel._open()
+
+
+FAILOVER = [
+    NotOwner("moved"),
+    Draining("stops"),
+    JournalFailed("x"),
+    ConnectionLost(""),
+]
+
+
+@pytest.mark.parametrize("error", FAILOVER, ids=lambda error: type(error).__name__)
+async def test_a_patient_channel_goes_on_to_wait_when_its_broker_fails(error):
+    client = Client(*(Connection(error=error) for _ in range(3)), Connection())
+    # As if it had waited for longer than that at each of them.
+    client.retry_s = -1.0
+    channel = Recorder(client)
+    channel._is_patient = True
+    await channel._open()
+    assert channel.events == ["answer"]
+
+
+async def test_a_patient_channel_gives_up_when_no_broker_can_be_asked():
+    client = Client(Connection(error=Draining("stops")))
+    client.retry_s = -1.0
+    channel = Recorder(client)
+    channel._is_patient = True
+    with pytest.raises(ConnectionLost, match="no broker answers"):
         await channel._open()

@@ -12,6 +12,7 @@ from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, using
 from support.scripted_broker import ScriptedBroker
+from support.storages import until
 
 
 async def payloads_of(client, topic=TOPIC):
@@ -385,6 +386,31 @@ async def test_exclusive_fence_producer_fences_the_others(client):
                 await first.send(b"m")
             await second.send(b"m")
     assert (await client.describe_topic(TOPIC)).end_offset == 2
+
+
+async def test_the_holder_keeps_its_access_before_a_standby_when_connections_break(
+    broker, client
+):
+    has_access = asyncio.Event()
+
+    async def stand_by():
+        async with (
+            broker.connect() as other,
+            other.producer(TOPIC, name="standby", access="exclusive_wait"),
+        ):
+            has_access.set()
+
+    async with asyncio.TaskGroup() as tasks:
+        async with client.producer(TOPIC, name="me", access="exclusive_wait") as mine:
+            await mine.send(b"1")
+            tasks.create_task(stand_by())
+            [topic] = broker.broker.topics.opened.values()
+            await until(lambda: topic.registrations.queued_count)
+            for connection in list(broker.server.connections):
+                connection.abort()
+            assert (await mine.send(b"2")).offset == 1
+            assert not has_access.is_set()
+        await has_access.wait()
 
 
 async def test_exclusive_producer_keeps_its_access_when_its_connection_breaks(

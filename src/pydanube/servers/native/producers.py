@@ -103,7 +103,9 @@ class ProducerChannel(Channel):
         self.is_open = False
         while self._held:
             self._release()
-        self._link.broker.producers.close(self.topic, self.session, forget=forget)
+        self._link.broker.producers.close(
+            self.topic, self.session, forget=forget, may_return=self._link.is_lost
+        )
 
     def _publish(self, batch: BatchFrame, arrived_at: float) -> None:
         sequence = batch.header.base_sequence
