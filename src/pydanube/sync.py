@@ -540,6 +540,7 @@ class Client(Facade):
     bindings = blocking(aio.Client.bindings)
     add_binding = blocking(aio.Client.add_binding)
     remove_binding = blocking(aio.Client.remove_binding)
+    release_query = blocking(aio.Client.release_query)
     set_quota = blocking(aio.Client.set_quota)
     remove_quota = blocking(aio.Client.remove_quota)
     quotas = blocking(aio.Client.quotas)

@@ -247,7 +247,7 @@ class Model:
         record = world.record
         if record.decision is not None and self.rules.waits_for_the_pending_commit:
             return
-        answer = answer_of(record, decider.version, decider.own_id)
+        answer = answer_of("q", record, decider.version, decider.own_id)
         if not self.rules.answers_repeated_commits and decider.own_id is None:
             answer = None
         if answer is not None:

@@ -51,6 +51,23 @@ class PartStaging(ABC):
     def _check_topic(self, topic: ReliableTopic) -> None:
         """Raise if nothing may be staged for *topic*."""
 
+    @abstractmethod
+    async def claim(self, query: str, member: str) -> str:
+        """
+        Return the owner of *query*, which is *member* if it has none yet.
+
+        Durability: On return the owner is on disk.
+        """
+
+    @abstractmethod
+    async def release(self, query: str) -> None:
+        """
+        Take the owner from *query*; the next client that uses it is its owner.
+
+        Raises:
+            QueryNotFound: It has no owner.
+        """
+
     # Parts.
 
     async def open_stage(

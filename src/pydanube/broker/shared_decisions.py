@@ -16,20 +16,23 @@ from collections.abc import Collection
 import msgspec
 
 from pydanube.metadata.records import QueryRecord, StagingDecision
-from pydanube.model.staging import StagedCommit
+from pydanube.model.staging import StagedCommit, is_repeat
 
 
 def answer_of(
-    record: QueryRecord, version: int, commit_id: int | None
+    query: str, record: QueryRecord, version: int, commit_id: int | None
 ) -> StagedCommit | None:
     """
     Return the answer to a request to commit *version*; None: it can be decided.
 
     *commit_id* is that of the request's own decision, if it has made one.
+
+    Raises:
+        VersionBehind: The version is far below the committed one.
     """
-    if record.version is None or version > record.version:
+    if not is_repeat(query, version, record.version):
         return None
-    if version < record.version:
+    if version != record.version:
         return StagedCommit(message_count=0, is_repeat=True)
     return StagedCommit(
         message_count=record.message_count, is_repeat=record.commit_id != commit_id

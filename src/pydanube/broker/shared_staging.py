@@ -22,6 +22,7 @@ import msgspec
 from pydanube.aio.locks import NamedLocks
 from pydanube.aio.tasks import gather, task_scope
 from pydanube.broker.part_staging import PARTS_MAX, PartStaging, check_version
+from pydanube.broker.query_owners import claimed, old_queries
 from pydanube.broker.shards import Shards
 from pydanube.broker.shared_commits import SharedCommits
 from pydanube.broker.shared_decisions import (
@@ -34,7 +35,6 @@ from pydanube.broker.shared_decisions import (
     may_drop,
     waiting_text,
 )
-from pydanube.broker.staged_commits import old_queries
 from pydanube.broker.staged_parts import StagedParts
 from pydanube.broker.topic import ReliableTopic
 from pydanube.broker.topic_schemas import TopicSchemas
@@ -56,6 +56,7 @@ from pydanube.model.errors import (
     MessageNotHeld,
     NotOwner,
     ProducerBusy,
+    QueryNotFound,
     RevisionConflict,
     StagedPartNotFound,
     StagingClosed,
@@ -172,6 +173,30 @@ class SharedStaging(PartStaging):
             found |= await self._objects.topics_of(query)
         return found
 
+    # Owners.
+
+    async def claim(self, query: str, member: str) -> str:
+        """See ``PartStaging``."""
+        while True:
+            stored = await self.commits.read(query)
+            after = claimed(stored.value, member, self._wall_clock_us())
+            if after is stored.value:
+                return after.owner
+            with suppress(RevisionConflict):
+                await self.commits.write(query, after, stored.revision)
+                return after.owner
+
+    async def release(self, query: str) -> None:
+        """See ``PartStaging``."""
+        while True:
+            stored = await self.commits.read(query)
+            if not stored.value.owner:
+                raise QueryNotFound(f"no principal owns the query {query!r}")
+            after = msgspec.structs.replace(stored.value, owner="")
+            with suppress(RevisionConflict):
+                await self.commits.write(query, after, stored.revision)
+                return
+
     # Versions.
 
     async def begin_transaction(self, query: str) -> int:
@@ -259,7 +284,7 @@ class SharedStaging(PartStaging):
                 continue
             if acks is not None and record.version != version:
                 _check_newest(query, record, version)
-            answer = answer_of(record, version, own_id)
+            answer = answer_of(query, record, version, own_id)
             if answer is not None:
                 return answer
             self._topics.check_not_draining()

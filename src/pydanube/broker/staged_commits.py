@@ -24,7 +24,7 @@ again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +32,7 @@ from functools import partial
 import msgspec
 
 from pydanube.broker.producer_registrations import ProducerRegistration
+from pydanube.broker.query_owners import claimed, old_queries
 from pydanube.broker.staged_appends import StagedAppender, Target, register_commit
 from pydanube.broker.staged_parts import Part
 from pydanube.broker.topic import ReliableTopic
@@ -150,13 +151,35 @@ class Queries:
 
     async def mark_done(self, query: str, decision: StagingDecision) -> None:
         """Record that a decision was carried out."""
-        record = QueryRecord(
+        record = msgspec.structs.replace(
+            self.of(query),
             version=decision.version,
             message_count=count_of(decision),
             committed_at=self._wall_clock_us(),
             commit_id=decision.commit_id,
+            decision=None,
         )
         await self._put(query, record)
+
+    async def claim(self, query: str, member: str) -> str:
+        """Return the owner of *query*, which is *member* if it has none yet."""
+        if query in self._uncertain:
+            await self.reload(query)
+        record = self.of(query)
+        after = claimed(record, member, self._wall_clock_us())
+        if after is not record:
+            await self._put(query, after)
+        return after.owner
+
+    async def release(self, query: str) -> bool:
+        """Take the owner from *query*; return False if it has none."""
+        if query in self._uncertain:
+            await self.reload(query)
+        record = self.of(query)
+        if not record.owner:
+            return False
+        await self._put(query, msgspec.structs.replace(record, owner=""))
+        return True
 
     def old(self, memory_s: float, count_max: int) -> list[str]:
         """Return queries to forget, oldest first: idle for *memory_s*, or too many."""
@@ -192,27 +215,6 @@ class Queries:
         except BaseException:
             self._uncertain.add(query)
             raise
-
-
-def old_queries(
-    records: Mapping[str, Stored[QueryRecord]],
-    now: int,
-    memory_s: float,
-    count_max: int,
-) -> list[str]:
-    """Return queries to forget, oldest first: idle for *memory_s*, or too many."""
-    begin = now - int(memory_s * 1_000_000)
-    idle = sorted(
-        (stored.value.committed_at, query)
-        for query, stored in records.items()
-        if stored.value.decision is None
-    )
-    excess = len(records) - count_max
-    return [
-        query
-        for at, (committed_at, query) in enumerate(idle)
-        if committed_at < begin or at < excess
-    ]
 
 
 class Committer:

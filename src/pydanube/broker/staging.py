@@ -33,6 +33,7 @@ from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,
+    QueryNotFound,
     StagedPartNotFound,
     StagingClosed,
     TransactionFenced,
@@ -43,6 +44,7 @@ from pydanube.model.staging import (
     StagedPart,
     StagingDescription,
     TransactionAcks,
+    is_repeat,
 )
 from pydanube.storage.config import StagingConfig
 from pydanube.storage.files import Files
@@ -94,6 +96,24 @@ class Staging(PartStaging):
         self._recovered = asyncio.Event()
         self._retry = asyncio.Event()
 
+    # Owners.
+
+    async def claim(self, query: str, member: str) -> str:
+        """See ``PartStaging``."""
+        await self._recovered.wait()
+        owner = self._queries.of(query).owner
+        if owner:
+            return owner
+        async with self._locks.of(query):
+            return await self._queries.claim(query, member)
+
+    async def release(self, query: str) -> None:
+        """See ``PartStaging``."""
+        await self._recovered.wait()
+        async with self._locks.of(query):
+            if not await self._queries.release(query):
+                raise QueryNotFound(f"no principal owns the query {query!r}")
+
     # Versions.
 
     async def begin_transaction(self, query: str) -> int:
@@ -109,7 +129,11 @@ class Staging(PartStaging):
         await self._recovered.wait()
         async with self._locks.of(query):
             await self._confirm(query)
-            version = self._transactions.begin(query, self._queries.new_version(query))
+            version = self._transactions.begin(
+                query,
+                self._queries.new_version(query),
+                owner=self._queries.of(query).owner,
+            )
         for part in self.parts.of_query(query):
             part.fail(TransactionFenced(f"a newer transaction of {query} has begun"))
         return version
@@ -159,7 +183,7 @@ class Staging(PartStaging):
                 self._transactions.check(query, version)
             elif acks:
                 raise InvalidRequest("only a transaction can acknowledge messages")
-            if record.version is not None and version < record.version:
+            if is_repeat(query, version, record.version):
                 return StagedCommit(message_count=0, is_repeat=True)
             commit = await self._decide(query, version, named, acks)
             await self._finish(query)

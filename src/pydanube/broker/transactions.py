@@ -9,20 +9,33 @@ class Transactions:
     """
     The newest transaction of each query.
 
-    Bounds: The newest *queries_max* are known; others are fenced.
+    Bounds: *queries_max* are known.  With more, the oldest of the owner that has most
+        is fenced, so that nobody can fence the transactions of others.
     """
 
     def __init__(self, queries_max: int) -> None:
         self._queries_max = queries_max
         self._versions: dict[str, int] = {}
+        self._by_owner: dict[str, dict[str, None]] = {}
 
-    def begin(self, query: str, version_min: int) -> int:
+    def begin(self, query: str, version_min: int, *, owner: str = "") -> int:
         """Return the version of a new transaction, at least *version_min*."""
-        version = max(version_min, self._versions.pop(query, -1) + 1)
+        version = max(version_min, self._versions.get(query, -1) + 1)
+        self._forget(query)
         self._versions[query] = version
+        self._by_owner.setdefault(owner, {})[query] = None
         if len(self._versions) > self._queries_max:
-            del self._versions[next(iter(self._versions))]
+            most = max(self._by_owner, key=lambda each: len(self._by_owner[each]))
+            self._forget(next(iter(self._by_owner[most])))
         return version
+
+    def _forget(self, query: str) -> None:
+        self._versions.pop(query, None)
+        for owner, queries in list(self._by_owner.items()):
+            if query in queries:
+                del queries[query]
+                if not queries:
+                    del self._by_owner[owner]
 
     def check_not_fenced(self, query: str, version: int) -> None:
         """

@@ -223,6 +223,33 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(
         app,
+        "danube security release-query nightly-orders",
+        "danube security release-query transaction:billing",
+        name="release-query",
+    )
+    def release_query(
+        connect: Connect,
+        query: Annotated[
+            str,
+            typer.Argument(
+                help="The id or appId of a stream of Spark, the name of a staged query "
+                "or of a connector, or transaction:NAME.",
+                show_default=False,
+            ),
+        ],
+    ) -> Result:
+        """
+        Let another principal use a staged query or the name of transactions.
+
+        Each belongs to the principal that used it first. The next principal that uses
+        it is the owner; the number of the last committed version stays.
+        """
+        with connect() as client:
+            client.release_query(query)
+        return Result({"query": query}, f"the query {query} has no owner now")
+
+    @command(
+        app,
         "danube security can user:billing consume /shop/orders",
         "danube security can group:ops cluster_admin cluster",
         name="can",

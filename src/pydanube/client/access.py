@@ -159,6 +159,19 @@ class AccessRequests(QuotaRequests):
         )
         return str((await self.send_request(pb.AddBinding(binding=binding))).id)
 
+    async def release_query(self, query: str) -> None:
+        """
+        Take its owner from a staged query; the next client that uses it owns it.
+
+        A query of ``Client.staging``, a stream of Spark or ``transaction:NAME`` belongs
+        to the principal that used it first.
+
+        Raises:
+            QueryNotFound: No principal owns the query.
+            PermissionDenied: The client may not administer the cluster.
+        """
+        await self.send_request(pb.ReleaseQuery(query=query))
+
     async def remove_binding(self, binding_id: str) -> None:
         """
         Remove a binding.

@@ -55,6 +55,7 @@ from pydanube.model.staging import (
     StagedPart,
     StagingDescription,
     TransactionAcks,
+    is_repeat,
 )
 from pydanube.wire.batches import INT64_MAX, BatchFrame, BatchHeader, Codec, encode
 from pydanube.wire.native.connection import ReceivedFrame
@@ -82,9 +83,16 @@ class Staging:
         self._client = client
 
     async def is_committed(self) -> bool:
-        """Return whether the query has committed this version, or a later one."""
+        """
+        Return whether the query has committed this version, or a later one.
+
+        Raises:
+            VersionBehind: It has committed a version that is more than 100 above this
+                one, so its writer is another one.
+            PermissionDenied: The query belongs to another principal.
+        """
         committed = (await self.describe()).committed_version
-        return committed is not None and committed >= self.version
+        return is_repeat(self.query, self.version, committed)
 
     async def describe(self) -> StagingDescription:
         """Return the progress of the query, and what is staged for it."""
@@ -131,6 +139,8 @@ class Staging:
                 finished.  Nothing is published: stage the version again.
             TopicNotFound: A topic was deleted since.  Nothing is published.
             CorruptStage: A part is damaged.  Nothing is published.
+            VersionBehind: The query has committed a version that is more than 100 above
+                this one.  Nothing is published.
             ProducerBusy, QuotaExceeded: A topic has an exclusive producer, or as
                 many as it may.  Nothing is published.
             DiskFull, Unavailable: Repeat; the version may be committed already.

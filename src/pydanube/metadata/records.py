@@ -270,6 +270,9 @@ class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
     dropping: tuple[str, ...] = ()
     """In a cluster: parts that are being removed, and cannot be committed any more:
     the ends of their objects' names."""
+    owner: str = ""
+    """The principal that used the query first, as a member of bindings. Empty: without
+    security."""
 
 
 class ApiKeySecretRecord(msgspec.Struct, frozen=True, kw_only=True):

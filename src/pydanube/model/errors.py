@@ -110,6 +110,10 @@ class RoleNotFound(NotFound):
     """The role of the access policy does not exist."""
 
 
+class QueryNotFound(NotFound):
+    """No principal owns the query."""
+
+
 class BindingNotFound(NotFound):
     """The binding of roles to a member does not exist."""
 
@@ -172,6 +176,10 @@ class MessageNotHeld(Conflict):
 
 class StagingClosed(Conflict):
     """The part or version accepts no more data: it was finished or dropped."""
+
+
+class VersionBehind(Conflict):
+    """A query has committed a version that its writer cannot have written."""
 
 
 class SubscriptionInUse(Conflict):

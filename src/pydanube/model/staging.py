@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pydanube.model.errors import VersionBehind
 from pydanube.model.ranges import Range
+
+REPEATED_VERSIONS_MAX = 100
+"""How far below the committed version a version may be to count as repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +76,23 @@ class StagingDescription:
     """
     byte_count: int
     """The bytes that they take on the broker's disk."""
+
+
+def is_repeat(query: str, version: int, committed: int | None) -> bool:
+    """
+    Return whether *query* has committed *version*, or a later one.
+
+    Raises:
+        VersionBehind: The version is so far below the committed one that its writer
+            cannot have committed that.
+    """
+    if committed is None or version > committed:
+        return False
+    if committed - version > REPEATED_VERSIONS_MAX:
+        raise VersionBehind(
+            f"the query {query!r} has committed version {committed}, which is far "
+            f"beyond version {version}: another writer uses the name, or the progress "
+            "of this one was reset. Nothing was written; use another name (for Spark "
+            "the option appId)"
+        )
+    return True

@@ -34,14 +34,15 @@ from pydanube.model.errors import (
 from pydanube.model.names import (
     NamespaceName,
     TopicName,
+    parse_client_name,
     parse_namespace,
     parse_subject,
 )
 from pydanube.security.permissions import Permission
-from pydanube.security.policy import AccessPolicy
+from pydanube.security.policy import AccessPolicy, members_of
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.security.resources import CLUSTER, Resource
-from pydanube.wire.native.kinds import Kind, On
+from pydanube.wire.native.kinds import OPERATIONS, Kind, On
 
 T = TypeVar("T")
 
@@ -59,8 +60,17 @@ _ADMINISTRATIVE = frozenset(
 DETAILS_BYTES_MAX = 16_384
 """The audit log has no fields of larger requests."""
 
-_UNRECORDED = frozenset({"options", "token"})
-"""The fields of requests that are not recorded; ``options`` are those of a store."""
+_UNRECORDED = frozenset({"token"})
+"""The fields of requests that are not recorded."""
+
+_USING_QUERIES = frozenset(
+    kind
+    for kind in OPERATIONS
+    if kind.permission is Permission.PRODUCE
+    and kind.body is not None
+    and "query" in kind.body.DESCRIPTOR.fields_by_name
+)
+"""The operations that use a staged query, which belongs to one principal."""
 
 _ALLOWED_MAX = 10_000
 """The most permissions of the data path that are remembered as allowed."""
@@ -161,6 +171,8 @@ async def authorized(
     needs = await needs_of(caller, kind, message) if is_enforced else ()
     if is_enforced:
         caller.check(needs, operation)
+        if kind in _USING_QUERIES:
+            await _check_owner(caller, kind, message.query)
     token = _CALLER.set(caller)
     try:
         yield needs
@@ -289,6 +301,23 @@ async def _needs_of_staging(
         # Those who may not publish anything have nothing to stage.
         return (Need(Permission.PRODUCE, CLUSTER),)
     return tuple(needs)
+
+
+async def _check_owner(caller: Caller, kind: Kind, query: str) -> None:
+    """
+    Raise unless the caller owns a query, or may administer the cluster.
+
+    The first client that stages a part, commits, or begins a transaction is the owner.
+    """
+    member = members_of(caller.principal)[0]
+    owner = await caller.broker.staging.claim(parse_client_name("query", query), member)
+    if owner != member and not caller.may(Permission.CLUSTER_ADMIN, CLUSTER):
+        error = caller.refusal(
+            f"{kind.name.lower()} is not allowed: the query {query!r} belongs to "
+            "another principal; use another name"
+        )
+        caller.record(kind.name.lower(), [f"query:{query}"], error)
+        raise error
 
 
 # For handlers.

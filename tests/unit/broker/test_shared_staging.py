@@ -187,6 +187,24 @@ async def test_versions_follow_each_other(cluster):
         assert (late.message_count, late.is_repeat) == (0, True)
 
 
+async def test_query_that_two_brokers_claim_at_once_has_one_owner(cluster):
+    async with two_brokers(cluster) as (a, b):
+        owners = await gather(
+            broker.staging.claim(A_QUERY, member)
+            for broker, member in [(a, "user:a"), (b, "user:b"), (a, "user:c")]
+        )
+        assert len(set(owners)) == 1
+        await create(cluster, topic := topics_of(cluster)["a"])
+        parts = [await stage(cluster, 1, topic, [b"1"])]
+        await a.staging.commit(A_QUERY, 1, parts)
+        for broker in (a, b):
+            assert await broker.staging.claim(A_QUERY, "user:d") == owners[0]
+        await b.staging.release(A_QUERY)
+        assert await a.staging.claim(A_QUERY, "user:d") == "user:d"
+        assert await b.staging.claim(A_QUERY, owners[0]) == "user:d"
+        assert (await b.staging.describe(A_QUERY)).committed_version == 1
+
+
 async def test_version_without_messages_is_committed(cluster):
     async with two_brokers(cluster) as (a, b):
         topic = topics_of(cluster)["a"]

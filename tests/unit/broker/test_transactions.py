@@ -39,3 +39,14 @@ def test_oldest_query_is_forgotten():
     transactions.check("c", 1)
     with pytest.raises(TransactionFenced):
         transactions.check("b", 1)
+
+
+def test_many_transactions_of_one_owner_fence_no_others():
+    transactions = Transactions(3)
+    own = transactions.begin("totals", 1, owner="user:a")
+    for number in range(10):
+        last = transactions.begin(f"{number}", 1, owner="user:b")
+    transactions.check("totals", own)
+    transactions.check("9", last)
+    with pytest.raises(TransactionFenced):
+        transactions.check("0", 1)

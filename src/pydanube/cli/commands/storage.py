@@ -36,7 +36,7 @@ app = command_group(
     "danube storage evict /default/orders --yes",
     "danube storage locate /default/orders",
     "danube storage verify --repair",
-    "danube storage copy s3://other-bucket/danube",
+    "danube storage copy history",
 )
 
 OptionalTopic = Annotated[

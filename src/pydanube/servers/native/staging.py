@@ -141,6 +141,11 @@ async def _drop_version(broker: Broker, m: pb.DropStaged) -> None:
     await broker.staging.drop_version(parse_client_name("query", m.query), m.version)
 
 
+@REQUESTS.handler(pb.ReleaseQuery)
+async def _release_query(broker: Broker, m: pb.ReleaseQuery) -> None:
+    await broker.staging.release(parse_client_name("query", m.query))
+
+
 @REQUESTS.handler(pb.DescribeStaging)
 async def _describe(broker: Broker, m: pb.DescribeStaging) -> pb.StagingDescription:
     facts = await broker.staging.describe(parse_client_name("query", m.query))

@@ -311,6 +311,7 @@ class Kind(IntEnum):
         157, pb.BeginTransaction, PRODUCE, STAGING, pb.TransactionBegun, REPEAT
     )
     TRANSACTION_BEGUN = _frame(158, pb.TransactionBegun, BROKER)
+    RELEASE_QUERY = _op(159, pb.ReleaseQuery, CLUSTER_ADMIN, CLUSTER)
 
     DESCRIBE_STORAGE = _op(
         160, pb.DescribeStorage, DESCRIBE, CLUSTER, pb.StorageDescription, REPEAT

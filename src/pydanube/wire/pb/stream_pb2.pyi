@@ -1469,6 +1469,12 @@ class DropStaged(_message.Message):
     version: int
     def __init__(self, query: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
 
+class ReleaseQuery(_message.Message):
+    __slots__ = ("query",)
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    def __init__(self, query: _Optional[str] = ...) -> None: ...
+
 class DescribeStaging(_message.Message):
     __slots__ = ("query",)
     QUERY_FIELD_NUMBER: _ClassVar[int]

@@ -54,6 +54,8 @@ async def guarded():
         stage = pb.OpenStage(query="q", version=1, part="p", part_id="i", topic=TOPIC)
         peer = await peer_of(broker, ROOT)
         await peer.ask(Kind.OPEN_STAGE, stage, 9)
+        # The tests below are about topics; test_query_owners has the owners.
+        await broker.broker.staging.release("q")
         yield broker
 
 
