@@ -24,6 +24,9 @@ from pydanube.model.policy import (
     Start,
     SubscriptionType,
 )
+from pydanube.security.permissions import Permission
+from pydanube.security.policy import Binding, Role
+from pydanube.security.principals import Principal
 from pydanube.servers.samples import TopicSeries, _of_topics
 from pydanube.wire.pb import stream_pb2 as pb
 from support.batches import frame_of
@@ -36,6 +39,7 @@ from support.brokers import (
     Port,
 )
 from support.memory_store import MemoryStore
+from support.principals import ROOT, client_of, guarded_broker
 from support.running import TOPIC
 from support.steps import assert_constant, assert_linear, counting_steps
 from support.storages import World, open_topic, publish, until
@@ -279,6 +283,40 @@ async def test_cost_of_a_restart_is_linear_in_the_topics():
 
 
 # Answers about very many things.
+
+
+async def listing_cost(count, patterns, **request):
+    """Return what lists cost a client that sees topics of *patterns*, or nothing."""
+    alice = Principal("alice", "token")
+    async with guarded_broker() as broker:
+        for number in range(count):
+            name = TopicName.parse(f"/default/t{number:04}")
+            await broker.broker.topics.create(name, RELIABLE)
+        if patterns:
+            access = broker.broker.access
+            await access.set_role(ROOT, Role("r", frozenset({Permission.DESCRIBE})))
+            binding = Binding("user:alice", ("r",), patterns, "b")
+            await access.add_binding(ROOT, binding)
+        async with client_of(broker, alice) as client:
+            await client.send_request(pb.ListTopics(**request))
+            with counting_steps() as steps:
+                for _ in range(PROBES):
+                    await client.send_request(pb.ListTopics(**request))
+        return steps.count
+
+
+@pytest.mark.parametrize("patterns", [(), ("/other/*",), ("subject:*",)])
+@pytest.mark.parametrize("limit", [0, 1, 1000])
+async def test_list_of_a_client_that_sees_nothing_does_not_cost_a_scan(patterns, limit):
+    counts = SMALL, LARGE
+    costs = [await listing_cost(each, patterns, limit=limit) for each in counts]
+    assert_constant(*costs)
+
+
+async def test_page_of_one_costs_no_more_than_a_page_of_all():
+    patterns = ("/default/t0000", "/default/t0399")
+    costs = [await listing_cost(LARGE, patterns, limit=each) for each in (1000, 1)]
+    assert_constant(*costs, what="a page of one")
 
 
 async def three_topics(broker):

@@ -67,3 +67,21 @@ class NamedLocks(Generic[Name]):
         if lock is None:
             lock = self._locks[name] = asyncio.Lock()
         return lock
+
+
+class NamedSemaphores(Generic[Name]):
+    """A semaphore for each name; it exists only while somebody uses it."""
+
+    def __init__(self, count: int) -> None:
+        """Let *count* tasks pass for each name."""
+        self._count = count
+        self._semaphores: WeakValueDictionary[Name, asyncio.Semaphore] = (
+            WeakValueDictionary()
+        )
+
+    def of(self, name: Name) -> asyncio.Semaphore:
+        """Return the semaphore of *name*."""
+        found = self._semaphores.get(name)
+        if found is None:
+            found = self._semaphores[name] = asyncio.Semaphore(self._count)
+        return found

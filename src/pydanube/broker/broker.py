@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from pydanube.aio.locks import SharedLock
+from pydanube.aio.locks import NamedSemaphores, SharedLock
 from pydanube.broker.access_control import (
     AccessControl,
     IsSuperuser,
@@ -94,6 +94,10 @@ IDLE_RETENTION_INTERVALS = 60
 """Topics that are not open are examined for retention after so many intervals."""
 
 
+LISTS_MAX = 4
+"""The most requests of one principal that list things at the same time."""
+
+
 class Broker:
     """The parts of a broker; made by ``open_broker``."""
 
@@ -131,6 +135,8 @@ class Broker:
         self.storage = storage
         self.counts = BrokerCounts(wall_clock_us)
         self.backups: Backups | None = None
+        self.lists: NamedSemaphores[str] = NamedSemaphores(LISTS_MAX)
+        """The turns of requests that list things, by the name of the principal."""
         self.stores = stores
         """The object stores that requests may name."""
         self.batcher = MessageBatcher(loop, batch_bytes_max=batch_bytes_max)

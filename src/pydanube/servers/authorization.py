@@ -12,7 +12,7 @@ Answers that list things have only those that the client may see.  Handlers ask
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -23,7 +23,6 @@ from google.protobuf.message import Message
 
 from pydanube.broker.audit import Outcome
 from pydanube.broker.broker import Broker
-from pydanube.metadata.records import TopicRecord
 from pydanube.model.errors import (
     InvalidName,
     PermissionDenied,
@@ -32,7 +31,6 @@ from pydanube.model.errors import (
     Unauthenticated,
 )
 from pydanube.model.names import (
-    NamespaceName,
     TopicName,
     parse_client_name,
     parse_namespace,
@@ -175,7 +173,8 @@ async def authorized(
             await _check_owner(caller, kind, message.query)
     token = _CALLER.set(caller)
     try:
-        yield needs
+        async with _turn_of(caller, kind):
+            yield needs
     except Exception as error:
         _record(caller, kind, message, request, error)
         raise
@@ -183,6 +182,13 @@ async def authorized(
         _record(caller, kind, message, request)
     finally:
         _CALLER.reset(token)
+
+
+def _turn_of(caller: Caller, kind: Kind) -> AbstractAsyncContextManager[None]:
+    """Return the turn that a request has to await, so that lists of one client wait."""
+    if kind.on is On.LISTED or kind is Kind.DESCRIBE_NAMESPACE:
+        return caller.broker.lists.of(caller.principal.name)
+    return nullcontext()
 
 
 def is_administrative(kind: Kind) -> bool:
@@ -323,6 +329,11 @@ async def _check_owner(caller: Caller, kind: Kind, query: str) -> None:
 # For handlers.
 
 
+def requesting_caller() -> Caller | None:
+    """Return the caller of the request, also if clients may do everything."""
+    return _CALLER.get()
+
+
 def current_caller() -> Caller | None:
     """Return the caller of the request; None if clients may do everything."""
     caller = _CALLER.get()
@@ -339,27 +350,6 @@ def may_see(resource: Resource) -> bool:
     """Return whether the caller of the request may know that *resource* exists."""
     caller = current_caller()
     return caller is None or caller.may(Permission.DESCRIBE, resource)
-
-
-def visible_topics(names: Iterable[TopicName]) -> list[TopicName]:
-    """Return those of *names* that the caller of the request may see."""
-    return [name for name in names if may_see(Resource.topic(name))]
-
-
-async def visible_records(
-    broker: Broker,
-    namespace: NamespaceName | None,
-    after: TopicName | None,
-    limit: int,
-) -> list[tuple[TopicName, TopicRecord]]:
-    """Return up to *limit* topics that the caller may see; see ``Catalog.records``."""
-    found: list[tuple[TopicName, TopicRecord]] = []
-    while True:
-        page = await broker.catalog.records(namespace, after=after, limit=limit)
-        found += [each for each in page if may_see(Resource.topic(each[0]))]
-        if len(page) < limit or len(found) >= limit:
-            return found[:limit]
-        after = page[-1][0]
 
 
 def visible_namespaces(names: Iterable[T]) -> list[T]:

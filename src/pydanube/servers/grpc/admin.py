@@ -38,10 +38,10 @@ from pydanube.servers.authorization import (
     author_of_settings,
     may_see,
     visible_namespaces,
-    visible_topics,
 )
 from pydanube.servers.grpc.security_admin import SecurityAdmin
 from pydanube.servers.grpc.services import Service, StatusError, refusing
+from pydanube.servers.topic_lists import visible_names, visible_records
 from pydanube.wire.grpc.danube_admin_api import (
     dispatch_limits_from_wire,
     dispatch_limits_to_wire,
@@ -240,7 +240,7 @@ class NamespaceAdmin:
         """List the topics and partitions of a namespace."""
         name = parse_namespace(request.name)
         await self._broker.namespaces.policy(name)
-        topics = visible_topics(await self._broker.catalog.names(name))
+        topics = await visible_names(self._broker, name)
         return pb.TopicListResponse(
             topics=(str(name).removeprefix("/") for name in topics)
         )
@@ -286,7 +286,7 @@ class TopicAdmin:
         """List the topics and partitions of one namespace."""
         name = parse_namespace(request.name)
         await self._broker.namespaces.policy(name)
-        return self._listed(await self._broker.catalog.records(name))
+        return self._listed(await visible_records(self._broker, name))
 
     async def list_broker_topics(
         self, request: pb.BrokerRequest
@@ -295,7 +295,7 @@ class TopicAdmin:
         return self._listed(
             [
                 (name, record)
-                for name, record in await self._broker.catalog.records()
+                for name, record in await visible_records(self._broker)
                 if self._owner_of(record) == request.broker_id
             ]
         )

@@ -35,6 +35,7 @@ from pydanube.servers.errors import http_status_of
 from pydanube.servers.grpc.services import Service
 from pydanube.servers.http import iceberg
 from pydanube.servers.http.authentication import AuthenticationMiddleware
+from pydanube.servers.http.disconnects import DisconnectMiddleware
 from pydanube.servers.http.endpoints import caller_of
 from pydanube.servers.http.namespaces import NAMESPACES
 from pydanube.servers.http.openapi import openapi_document
@@ -246,6 +247,7 @@ def make_app(
             ),
         ],
         middleware=[
+            Middleware(DisconnectMiddleware),
             Middleware(SameOriginMiddleware, hosts=hosts),
             Middleware(
                 AuthenticationMiddleware,

@@ -20,6 +20,7 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.servers.authentication import certificate_of
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.http.authentication import CERTIFICATE
+from pydanube.servers.http.disconnects import READING_REQUEST, ReadingRequest
 from pydanube.servers.http.quotas import QUOTA_USES
 from pydanube.servers.http.responses import error_body
 from pydanube.servers.quota_uses import QuotaUses
@@ -51,6 +52,7 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         self._counts = counts
         self._is_lost = False
         self._quota_uses = QuotaUses()
+        self._reading = ReadingRequest()
         # Received bytes that are not parsed yet.
         self._received = bytearray()
         self._is_scheduled = False
@@ -61,7 +63,11 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         """See asyncio.BaseProtocol."""
         super().connection_made(transport)
         # Each request gets a copy of the dictionary.
-        self.app_state = {**self.app_state, QUOTA_USES: self._quota_uses}
+        self.app_state = {
+            **self.app_state,
+            QUOTA_USES: self._quota_uses,
+            READING_REQUEST: self._reading,
+        }
         certificate = certificate_of(transport)
         if certificate:
             self.app_state[CERTIFICATE] = certificate
@@ -97,6 +103,7 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         self._is_lost = True
         self._counts.lose()
         self._quota_uses.leave()
+        self._reading.lose()
         self._received.clear()
         if self._timer is not None:
             self._timer.cancel()

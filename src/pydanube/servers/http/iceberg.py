@@ -30,11 +30,11 @@ from pydanube.servers.authentication import Authenticator
 from pydanube.servers.authorization import (
     may_see,
     visible_namespaces,
-    visible_records,
 )
 from pydanube.servers.errors import http_status_of
 from pydanube.servers.http.endpoints import Call, Endpoints, parse_count
 from pydanube.servers.http.responses import json_response
+from pydanube.servers.topic_lists import visible_records
 from pydanube.wire.native.kinds import Kind
 
 PATH = "/iceberg"
@@ -183,15 +183,10 @@ async def _table_names(broker: Broker, namespace: NamespaceName) -> list[TopicNa
         for name, record in partitioned.items()
         if record.policy.is_reliable and may_see(Resource.topic(name))
     }
-    after = None
-    while page := await visible_records(broker, namespace, after, PAGE_MAX):
-        for name, record in page:
-            split = name.split_partition()
-            if record.policy.is_reliable and (
-                split is None or split[0] not in partitioned
-            ):
-                names.add(name)
-        after = page[-1][0]
+    for name, record in await visible_records(broker, namespace):
+        split = name.split_partition()
+        if record.policy.is_reliable and (split is None or split[0] not in partitioned):
+            names.add(name)
     return sorted(names, key=lambda name: name.topic)
 
 

@@ -17,8 +17,9 @@ from pydanube.model.policy import (
 from pydanube.model.schemas import TopicSchema
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
-from pydanube.servers.authorization import check_now, may_see, visible_records
+from pydanube.servers.authorization import check_now, may_see
 from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints, parse_count
+from pydanube.servers.topic_lists import visible_records
 from pydanube.wire.native.kinds import Kind
 
 RELIABLE = TopicPolicy()

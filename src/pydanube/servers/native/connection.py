@@ -50,7 +50,7 @@ from pydanube.wire.native.connection import (
     ReceivedFrame,
     StreamConnection,
 )
-from pydanube.wire.native.kinds import OPERATIONS, Kind, Side
+from pydanube.wire.native.kinds import OPERATIONS, READS, Kind, Side
 from pydanube.wire.native.messages import error_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.turn_budget import BYTES_PER_UNIT, TurnBudget
@@ -110,8 +110,9 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
 
     def __init__(self, server: NativeServer) -> None:
         super().__init__(server)
-        # Openings by channel, and the tasks that may wait for long: of FETCH, and of
-        # openings that wait for their turn or for a producer's exclusive access.
+        # Openings by channel, and the tasks that end with the connection: of requests
+        # that change nothing, and of openings that wait for their turn or for a
+        # producer's exclusive access.
         self._opening: dict[int, tuple[asyncio.Task[None], ReceivedFrame]] = {}
         self._waiting: dict[asyncio.Task[Any], None] = {}
         self._openings = asyncio.Semaphore(OPENINGS_MAX)
@@ -440,7 +441,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
             if not self._has_room_for_requests:
                 self.pause("requests")
             task = self.server.run(self._respond_counted(frame))
-        if is_opening or frame.kind is Kind.FETCH:
+        if is_opening or frame.kind in READS:
             self._waiting[task] = None
             task.add_done_callback(lambda task: self._waiting.pop(task, None))
         if is_opening and frame.channel:

@@ -45,10 +45,9 @@ from pydanube.servers.authorization import (
     current_caller,
     may_see,
     visible_namespaces,
-    visible_records,
     visible_subjects,
-    visible_topics,
 )
+from pydanube.servers.topic_lists import visible_names, visible_records
 from pydanube.storage.replacement import Replacement
 from pydanube.wire.native.kinds import KIND_OF, Kind
 from pydanube.wire.native.messages import (
@@ -139,8 +138,8 @@ async def _delete_topic(broker: Broker, m: pb.DeleteTopic) -> None:
 async def _list_topics(broker: Broker, m: pb.ListTopics) -> pb.Topics:
     namespace = parse_namespace(m.namespace) if m.namespace else None
     if not m.limit:
-        names = visible_topics(await broker.catalog.names(namespace))
-        return pb.Topics(topics=[str(name) for name in names])
+        records = await visible_records(broker, namespace)
+        return pb.Topics(topics=[str(name) for name, _ in records])
     after = TopicName.parse(m.after) if m.after else None
     limit = min(m.limit, PAGE_MAX)
     records = await visible_records(broker, namespace, after, limit + 1)
@@ -260,7 +259,7 @@ async def _describe_namespace(
     return pb.NamespaceDescription(
         namespace=name,
         policy=to_wire(pb.NamespacePolicy, record.policy),
-        topic_count=len(visible_topics(await broker.catalog.names(name))),
+        topic_count=len(await visible_names(broker, name)),
         retention=to_wire(pb.Retention, record.retention),
     )
 

@@ -399,6 +399,22 @@ KIND_OF: dict[type[Message], Kind] = {
 
 OPERATIONS = frozenset(kind for kind in Kind if kind.permission is not None)
 
+READS = frozenset(
+    {
+        kind
+        for kind in OPERATIONS
+        if kind.permission in {Permission.DESCRIBE, Permission.SCHEMA_READ}
+    }
+    | {
+        Kind.FETCH,
+        Kind.FIND_OFFSETS,
+        Kind.LIST_API_KEYS,
+        Kind.LIST_SEGMENTS,
+        Kind.VERIFY_SEGMENTS,
+    }
+)
+"""The operations that end with their connection, because nobody gets the answer."""
+
 
 def is_repeatable(request: Message) -> bool:
     """Return whether *request* may be sent again if it got no answer."""

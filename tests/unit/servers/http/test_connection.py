@@ -17,6 +17,7 @@ from pydanube.servers.http.connection import (
     PARSED_BYTES_PER_TURN,
     HttpConnection,
 )
+from pydanube.servers.http.disconnects import DisconnectMiddleware
 from support.http_api import State
 from support.running import using
 from support.transports import RecordingTransport
@@ -36,13 +37,13 @@ class World:
             ws="none",
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         )
-        self._server_state = ServerState()
+        self.server_state = ServerState()
 
     def connect(self) -> tuple[HttpConnection, RecordingTransport]:
         connection = HttpConnection(
             self.counts,
             config=self._config,
-            server_state=self._server_state,
+            server_state=self.server_state,
             app_state={},
         )
         transport = RecordingTransport()
@@ -149,6 +150,25 @@ async def test_bytes_that_are_parsed_in_a_turn_are_bounded(world):
         turns += 1
     assert turns >= len(chunks) // PARSED_BYTES_PER_TURN
     await world.until(lambda: b"405" in transport.written)
+
+
+async def test_request_ends_when_its_connection_is_lost(world):
+    outcomes = []
+
+    async def wait_for_ever(*_):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            outcomes.append("ended")
+
+    connection, _ = world.connect()
+    connection.app = DisconnectMiddleware(wait_for_ever)
+    connection.data_received(GET)
+    await asyncio.sleep(0)
+    assert outcomes == []
+    connection.connection_lost(None)
+    await world.until(lambda: not world.server_state.tasks)
+    assert outcomes == ["ended"]
 
 
 async def test_closed_connection_is_freed_without_the_garbage_collector(world):
