@@ -168,6 +168,93 @@ async def test_all_types_become_json(database):
     )
 
 
+BOUNDS = {
+    "smallint": {"-32768": -32768, "32767": 32767},
+    "integer": {"-2147483648": -(2**31), "2147483647": 2**31 - 1},
+    "bigint": {"-9223372036854775808": -(2**63), "9223372036854775807": 2**63 - 1},
+    "oid": {"4294967295": 2**32 - 1},
+    "real": {"NaN": "NaN", "-Infinity": "-Infinity", "1e-45": 1e-45, "0.1": 0.1},
+    "double precision": {
+        "Infinity": "Infinity",
+        "1.7976931348623157e308": 1.7976931348623157e308,
+    },
+    "numeric": {
+        "NaN": "NaN",
+        "Infinity": "Infinity",
+        "-0.10": "-0.10",
+        "9" * 40: "9" * 40,
+    },
+    "boolean": {"t": True, "f": False},
+    "text": {"": "", "\\N": "\\N", "\U0001f600": "\U0001f600", "a\tb\nc": "a\tb\nc"},
+    "char(3)": {"a": "a  "},
+    "bytea": {"": "\\x", "\\x00ff": "\\x00ff"},
+    "date": {
+        "infinity": "infinity",
+        "4713-01-01 BC": "4713-01-01 BC",
+        "5874897-12-31": "5874897-12-31",
+        "0001-01-01": "0001-01-01",
+    },
+    "timestamp": {
+        "-infinity": "-infinity",
+        "294276-12-31 23:59:59": "294276-12-31T23:59:59",
+        "0001-01-01 00:00:00.000001": "0001-01-01T00:00:00.000001",
+    },
+    "time": {"24:00:00": "24:00:00", "00:00:00.000001": "00:00:00.000001"},
+    "interval": {"-178000000 years": "-178000000 years"},
+    "uuid": {
+        "ffffffff-ffff-ffff-ffff-ffffffffffff": "ffffffff-ffff-ffff-ffff-ffffffffffff"
+    },
+    "json": {"null": None, '"null"': "null", "[]": [], '{"a": null}': {"a": None}},
+    "jsonb": {"null": None, "1": 1, "[1, null]": [1, None]},
+    "integer[]": {
+        "{}": [],
+        "{NULL,1}": [None, 1],
+        "{{1,2},{3,4}}": [[1, 2], [3, 4]],
+        "[0:1]={1,2}": "[0:1]={1,2}",
+        "{-2147483648}": [-(2**31)],
+    },
+    "text[]": {'{"NULL",NULL,""}': ["NULL", None, ""], '{"a,b","\\""}': ["a,b", '"']},
+    "numeric[]": {"{NaN,1.10}": ["NaN", "1.10"]},
+    "timestamp[]": {"{infinity}": "{infinity}"},
+    "int4range": {"[1,5)": "[1,5)", "empty": "empty"},
+    "inet": {"::1": "::1"},
+}
+"""Texts of values of each type, and what they are in JSON."""
+
+
+async def test_snapshot_and_log_agree_at_the_bounds_of_types(database):
+    types = ", ".join(f"c{at} {kind}" for at, kind in enumerate(BOUNDS))
+    count = max(map(len, BOUNDS.values())) + 1
+    database.execute(
+        f"CREATE TABLE t (number serial PRIMARY KEY, {types})",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+    )
+
+    def insert():
+        with psycopg.connect(database.url) as connection:
+            for row in range(count):
+                texts = [
+                    [*each, None][row] if row <= len(each) else None
+                    for each in BOUNDS.values()
+                ]
+                places = ", ".join(f"%s::text::{kind}" for kind in BOUNDS)
+                names = ", ".join(f"c{at}" for at in range(len(BOUNDS)))
+                connection.execute(f"INSERT INTO t ({names}) VALUES ({places})", texts)
+
+    insert()
+    async with broker_with_topics() as (broker, client):
+        text = database.declaration("tables: {public.t: }")
+        async with running(declared(text, broker.url)):
+            await events_of(client, count)
+            insert()
+            events = await events_of(client, 2 * count)
+    found = [event["after"] for _, event in events]
+    for at, (kind, values) in enumerate(BOUNDS.items()):
+        for row, wanted in enumerate([*values.values(), None][:count]):
+            for each in (found[row], found[count + row]):
+                assert (kind, row, each[f"c{at}"]) == (kind, row, wanted)
+
+
 async def test_columns_that_did_not_change_and_are_large_are_marked(database):
     database.execute(
         "ALTER TABLE orders ALTER COLUMN who SET STORAGE EXTERNAL",

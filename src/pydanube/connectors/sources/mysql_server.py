@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydanube.connectors.failures import ConnectorFailed, Transient
 from pydanube.connectors.sources.mysql_options import MysqlOptions
-from pydanube.connectors.sources.mysql_values import log_decoder, row_decoder
+from pydanube.connectors.sources.mysql_values import (
+    PRINTED_TYPES,
+    read_log_value,
+    row_decoder,
+    row_expression,
+)
 from pydanube.model.redaction import mask
 
 if TYPE_CHECKING:
@@ -113,7 +118,10 @@ class Server:
         return await loop.run_in_executor(self._thread, function, *arguments)
 
     def _connect(self) -> None:
-        self._connection = _open(self._options)
+        from pymysql.converters import encoders  # noqa: PLC0415
+
+        # Values are what the server prints.
+        self._connection = _open(self._options, conv=encoders)
         [(version,)] = self._query("SELECT VERSION()")
         self.is_mariadb = "mariadb" in version.lower()
 
@@ -228,7 +236,9 @@ class RowReader:
         self._options = options
         self._names = list(table.columns)
         self._decoders = [row_decoder(each) for each in table.columns.values()]
-        columns = ", ".join(map(_quoted, self._names))
+        columns = ", ".join(
+            row_expression(_quoted(each), kind) for each, kind in table.columns.items()
+        )
         name = f"{_quoted(table.schema)}.{_quoted(table.name)}"
         self._cursor: Any = connection.cursor(SSCursor)
         with translated(options):
@@ -355,6 +365,7 @@ class LogStream:
             enable_logging=False,
             only_events=[*operations, *begins, events.XidEvent, events.QueryEvent],
         )
+        printed = _PrintedTypes()
         for event in stream:
             if isinstance(event, begins):
                 yield Begin(event.gtid, event.timestamp)
@@ -362,29 +373,68 @@ class LogStream:
                 yield End()
             elif isinstance(event, events.QueryEvent):
                 if _ends(event.query):
+                    # It may have changed tables.
+                    printed.clear()
                     yield End()
             elif (event.schema, event.table) in self._wanted:
-                yield _change(event, operations[type(event)], stream)
+                types = printed.of(event) if self._is_mariadb else {}
+                yield _change(event, operations[type(event)], stream, types)
 
 
-def _change(event: Any, operation: str, stream: Any) -> Change:
-    decoders = {each.name: log_decoder(each) for each in event.columns}
+class _PrintedTypes:
+    """The columns whose type the log does not tell, by table."""
 
-    def decoded(values: dict[str, Any] | None) -> dict[str, Any] | None:
-        if values is None:
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], dict[str, str]] = {}
+
+    def clear(self) -> None:
+        """Ask again."""
+        self._found.clear()
+
+    def of(self, event: Any) -> dict[str, str]:
+        """Return those of the table of *event*."""
+        table = (event.schema, event.table)
+        if table not in self._found:
+            with event._ctl_connection.cursor() as cursor:  # noqa: SLF001
+                cursor.execute(
+                    "SELECT column_name AS name, data_type AS kind "
+                    "FROM information_schema.columns "
+                    "WHERE table_schema = %s AND table_name = %s",
+                    table,
+                )
+                self._found[table] = {
+                    each["name"]: each["kind"]
+                    for each in cursor.fetchall()
+                    if each["kind"] in PRINTED_TYPES
+                }
+        return self._found[table]
+
+
+def _change(event: Any, operation: str, stream: Any, types: dict[str, str]) -> Change:
+    def read(  # The arguments of the method that it replaces.
+        column: Any,
+        nulls: bytes,
+        null_at: int,
+        _: bool,
+        present: bytes,
+        __: bool,
+        number: int,
+    ) -> Any:
+        if not present[number // 8] >> number % 8 & 1:
             return None
-        return {
-            name: None if value is None else decoders[name](value)
-            for name, value in values.items()
-        }
+        if nulls[null_at // 8] >> null_at % 8 & 1:
+            return None
+        return read_log_value(event, column, types.get(column.name))
 
+    # The library loses what Python's dates and sets do not have.
+    event._RowsEvent__read_values_name = read  # noqa: SLF001
     key = event.primary_key or ()
     found = []
     for row in event.rows:
         values = row.get("values")
         before = row.get("before_values", values if operation == "d" else None)
         after = row.get("after_values", values if operation == "c" else None)
-        found.append((decoded(before), decoded(after)))
+        found.append((before, after))
     return Change(
         schema=event.schema,
         table=event.table,

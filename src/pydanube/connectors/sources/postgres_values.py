@@ -8,9 +8,8 @@ from typing import Any
 
 from pydanube.connectors.sources.sql import to_json
 
-LOADED = frozenset(
+ARRAYS = frozenset(
     (
-        *(114, 3802),  # JSON.
         *(1000, 1005, 1007, 1016, 1028),  # Arrays of booleans and integers,
         *(1021, 1022, 1231),  # of floats and numerics,
         *(1009, 1014, 1015, 2951),  # of texts and UUIDs,
@@ -18,6 +17,7 @@ LOADED = frozenset(
         *(199, 3807),  # of JSON.
     )
 )
+LOADED = ARRAYS | {114, 3802}  # JSON.
 """The types that psycopg parses, by their identifiers, the same in all versions."""
 
 Decode = Callable[[str], Any]
@@ -56,6 +56,8 @@ def _loaded(type_id: int) -> Decode:
     loader: Any = Transformer().get_loader(type_id, Format.TEXT)
 
     def load(text: str) -> Any:
+        if type_id in ARRAYS and text.startswith("["):
+            return text  # It begins at another number than 1, as in '[0:1]={1,2}'.
         try:
             return to_json(loader.load(text.encode()))
         except (ValueError, ArithmeticError, DataError):
