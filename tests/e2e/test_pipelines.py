@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 
@@ -25,6 +26,7 @@ from support.pipelines import (  # noqa: E402
     send,
     unique_topic,
 )
+from support.project import ROOT  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
@@ -40,6 +42,14 @@ ORDER = Schema.json_schema(
         }
     )
 )
+
+
+GUIDE = (ROOT / "docs/guide/pipelines.md").read_text(encoding="utf-8")
+FIRST_FILE = re.findall(r"^```yaml\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)[0]
+LARGE_ONES = """\
+def large_ones(orders, customers, at_least):
+    return orders.join(customers, "customer").where(f"amount >= {at_least}")
+"""
 
 
 @pytest.fixture
@@ -62,6 +72,44 @@ def delta_rows(path, *columns):
 
     rows = DeltaTable(str(path)).to_pyarrow_table(columns=list(columns)).to_pylist()
     return sorted(tuple(row[name] for name in columns) for row in rows)
+
+
+def test_first_file_of_the_guide_is_valid_and_runs(
+    session, client, broker_url, topic, tmp_path
+):
+    large = unique_topic(client)
+    text = FIRST_FILE.replace("danube://127.0.0.1:6651", broker_url)
+    text = text.replace("{every: 10s}", "available-now")
+    text = text.replace("/default/large-orders", large)
+    pipeline = PipelineDirectory(tmp_path, broker_url)
+    pipeline.file.write_text(text.replace("/default/orders", topic))
+    (tmp_path / "functions.py").write_text(LARGE_ONES)
+    (tmp_path / "customers.csv").write_text("ada,UK\n")
+    send(client, topic, order(1, amount=20.5), order(2))
+    assert pipeline.run(session) is RunState.DONE
+    wanted = {"customer": "ada", "number": 1, "amount": 20.5, "country": "UK"}
+    assert read_json(client, large) == [wanted]
+
+
+def test_rows_of_positions_are_messages_with_them(
+    session, client, broker_url, topic, tmp_path
+):
+    target = unique_topic(client)
+    pipeline = PipelineDirectory(tmp_path, broker_url)
+    pipeline.file.write_text(f"""\
+name: positions
+sources: {{rows: {{topic: {topic}}}}}
+steps:
+  ends: {{sql: "SELECT topic, 3 AS partition, offset FROM rows"}}
+  copies: {{sql: "SELECT payload, topic, 3 AS partition FROM rows"}}
+sinks:
+  ends: {{input: ends, topic: {target}}}
+  copies: {{input: copies, topic: {target}}}
+""")
+    send(client, topic, {"a": 1})
+    assert pipeline.run(session) is RunState.DONE
+    found = sorted(read_json(client, target), key=len)
+    assert found == [{"a": 1}, {"topic": topic, "partition": 3, "offset": 0}]
 
 
 def test_topic_to_delta_is_exactly_once_over_several_runs(

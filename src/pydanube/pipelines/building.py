@@ -48,6 +48,7 @@ from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.options import (
     DELETED,
     UNAVAILABLE,
+    names_topic,
     resolve,
     sink_options,
     source_options,
@@ -205,7 +206,12 @@ class Builder:
         if step.quarantine is not None:
             sink = step.quarantine
             is_topic = sink.format_name == "danube"
-            more = quarantine_expressions(expected, frame.columns, for_topic=is_topic)
+            more = quarantine_expressions(
+                expected,
+                frame.columns,
+                for_topic=is_topic,
+                names_topic=names_topic(sink),
+            )
             if not is_topic:
                 more += _expressions(sink, frame.columns)[1:]
             self._add(
@@ -420,7 +426,7 @@ def _expressions(sink: Sink, columns: Sequence[str]) -> tuple[str, ...]:
         # The condition may be null, which is not true.
         return "*", f"coalesce({sink.table.delete}, false) AS {DELETED}"
     if sink.format_name == "danube":
-        return tuple(message_expressions(columns) or ())
+        return tuple(message_expressions(columns, names_topic=names_topic(sink)) or ())
     return ()
 
 

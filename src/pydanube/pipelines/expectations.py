@@ -72,7 +72,11 @@ def quarantined_rows(expectations: Expectations) -> str:
 
 
 def quarantine_expressions(
-    expectations: Expectations, columns: Sequence[str], *, for_topic: bool
+    expectations: Expectations,
+    columns: Sequence[str],
+    *,
+    for_topic: bool,
+    names_topic: bool = False,
 ) -> list[str]:
     """
     Return the SQL of quarantined rows: the columns, and the broken expectations.
@@ -94,7 +98,8 @@ def quarantine_expressions(
         own = f"map_filter({own}, (k, v) -> k != '{ATTRIBUTE}')"
         attributes = f"map_concat({own}, {attributes})"
     others = [name for name in columns if name != _ATTRIBUTES]
-    message = message_expressions(others) or [quote(name) for name in others]
+    message = message_expressions(others, names_topic=names_topic)
+    message = message or [quote(name) for name in others]
     return [*message, f"{attributes} AS {_ATTRIBUTES}"]
 
 

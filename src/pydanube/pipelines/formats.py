@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pydanube.spark import formats
+from pydanube.spark.write_options import parse_write_options
+from pydanube.tables.table_options import parse_delta, parse_iceberg
 
 FILE_FORMATS = frozenset({"csv", "json", "orc", "parquet", "text", "xml"})
 """File formats, which Spark writes exactly once with its log in the directory."""
@@ -33,6 +35,14 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "danube": ("topic",),
 }
 """The required options of formats, besides those that this package declares."""
+
+
+PARSERS: Mapping[str, Callable[[Mapping[str, str]], object]] = {
+    "danube": parse_write_options,
+    "danube-delta": parse_delta,
+    "danube-iceberg": parse_iceberg,
+}
+"""The functions that check the options of formats without columns."""
 
 
 def has_option(name: str, option: str) -> bool:

@@ -151,6 +151,12 @@ def sink_options(sink: Sink, broker: str, directory: Path) -> dict[str, str]:
     return _texts(found, sink.options)
 
 
+def names_topic(sink: Sink) -> bool:
+    """Return whether the rows of *sink*, a topic, name the topics they are sent to."""
+    options = {name.lower() for name in sink.options}
+    return sink.topic is None and "topic" not in options
+
+
 def resolve(directory: Path, text: str) -> str:
     """Return *text* as a path relative to *directory*; URLs stay unchanged."""
     return text if "://" in text else str(directory / text)

@@ -25,7 +25,7 @@ from pydanube.pipelines import formats
 from pydanube.pipelines.graph import DEAD_LETTERS, QUARANTINE
 from pydanube.pipelines.modes import mode_problem
 from pydanube.pipelines.operation_rules import operation_problems
-from pydanube.pipelines.options import TABLE_OPTIONS, sink_options, topic_options
+from pydanube.pipelines.options import TABLE_OPTIONS, sink_options, source_options
 from pydanube.pipelines.sink_groups import sink_groups
 from pydanube.pipelines.spec import (
     Action,
@@ -37,7 +37,10 @@ from pydanube.pipelines.spec import (
     Step,
     parse_trigger,
 )
-from pydanube.reader.option_parsing import unknown_options
+from pydanube.reader.option_parsing import option_problems, unknown_options
+from pydanube.reader.read_options import OPTIONS as READ_OPTIONS
+from pydanube.reader.read_options import Mode as ReadMode
+from pydanube.reader.read_options import parse_read_options
 from pydanube.spark.formats import declared_options
 from pydanube.spark.sink_options import SPARK_OPTIONS
 
@@ -135,19 +138,28 @@ class Rules:
         else:
             reason = "only valid with 'cdc'"
             self._refuse_fields(source, _ONLY_FEEDS, reason, path)
+        self._check_topic_options(source, path)
+
+    def _check_topic_options(self, source: Source, path: SpecPath) -> None:
+        unknown = unknown_options(source.options, READ_OPTIONS)
+        for option, found in unknown.items():
+            self._problems.add((*path, "options", option), found)
+        known = {k: v for k, v in source.options.items() if k not in unknown}
+        source = msgspec.structs.replace(source, options=known)
         try:
-            topic_options(source, self._broker)
+            options = source_options(source, self._broker)
         except BrokerError as error:
-            message = str(error)
-            fields = {
-                "subscribePattern": "pattern",
-                "startingOffsets": "start",
-                "start": "start",
-            }
+            self._problems.add((*path, "start"), str(error))
+            source = msgspec.structs.replace(source, start=None)
+            options = source_options(source, self._broker)
+        mode = ReadMode.STREAM if source.is_stream else ReadMode.BATCH
+        parse = partial(parse_read_options, mode=mode)
+        fields = {"subscribePattern": "pattern", "startingOffsets": "start"}
+        for message in option_problems(parse, options):
             field = fields.get(message.partition(":")[0])
             place = path if field is None else (*path, field)
-            found = option_path(path, source.options, message)
-            self._problems.add(found or place, message)
+            found_path = option_path(path, source.options, message)
+            self._problems.add(found_path or place, message)
 
     def _check_change_feed(self, source: Source, path: SpecPath) -> None:
         if source.decode is Decode.JSON:
@@ -298,6 +310,7 @@ class Rules:
         if sink.table is not None:
             self._check_table(sink, name, path)
         self._check_options(sink, name, path)
+        self._check_values(sink, name, path)
         self._check_mode(sink, name, (*path, "mode"))
 
     def _check_table(self, sink: Sink, name: str, path: SpecPath) -> None:
@@ -338,6 +351,23 @@ class Rules:
                 where = "path" if option == "path" else f"options.{option}"
                 near = did_you_mean(option, given)
                 self._problems.add(path, f"{where} is missing for {name}{near}")
+
+    def _check_values(self, sink: Sink, name: str, path: SpecPath) -> None:
+        """Check the values of options that need no connection and no columns."""
+        parse = formats.PARSERS.get(name)
+        if parse is None:
+            return
+        options = sink_options(sink, self._broker, self._directory)
+        unknown = unknown_options(
+            options, declared_options(name), ignored=SPARK_OPTIONS
+        )
+        given = {key: each for key, each in options.items() if key not in unknown}
+        present = {key.lower() for key, each in given.items() if each.strip()}
+        if any(each.lower() not in present for each in formats.required_options(name)):
+            return  # That is reported.
+        for message in option_problems(parse, given):
+            found = option_path(path, sink.options, message)
+            self._problems.add(found or path, message)
 
     def _check_mode(self, sink: Sink, name: str, path: SpecPath) -> None:
         options = sink_options(sink, self._broker, self._directory)

@@ -8,11 +8,11 @@ case, because Spark passes them in lower case.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pydanube.model.errors import InvalidConfig
+from pydanube.model.errors import BrokerError, InvalidConfig
 from pydanube.model.quantities import DURATION_UNITS, SPARK_BYTE_UNITS, parse_quantity
 from pydanube.model.suggestions import did_you_mean
 from pydanube.reader.bounds import parse_number
@@ -104,6 +104,33 @@ def parse_options(
         if option.is_required and not values.get(option.name.lower()):
             raise InvalidConfig(f"the option {option.name!r} is required")
     return ParsedOptions(values)
+
+
+def option_problems(
+    parse: Callable[[Mapping[str, str]], object], options: Mapping[str, str]
+) -> list[str]:
+    """
+    Return the problem of each of *options* that *parse* refuses.
+
+    Errors begin with the name of an option; *parse* is called again without it.  An
+    error without a name is reported only if there is no other: it may be about what is
+    left out.
+    """
+    left, found = dict(options), list[str]()
+    while True:
+        try:
+            parse(left)
+        except BrokerError as error:
+            text = str(error)
+        else:
+            return found
+        wrong = text.partition(":")[0].lower()
+        name = next((each for each in left if each.lower() == wrong), None)
+        if name is not None or not found:
+            found.append(text)
+        if name is None:
+            return found
+        del left[name]
 
 
 class ParsedOptions:

@@ -354,3 +354,32 @@ def test_messages_may_be_decoded_to_json(tmp_path):
         sources={"a": {"topic": "/default/a", "decode": "json", "cdc": "debezium"}},
     )
     assert found == {"sources.a.decode": "change events are columns; use decode: true"}
+
+
+def test_all_problems_of_a_part_are_reported_at_once(tmp_path):
+    source = {
+        **SOURCE,
+        "start": "yesterday-ish",
+        "options": {"maxOffsetPerTrigger": 5, "minPartitions": "few", "tail": "x"},
+    }
+    sink = {
+        "input": "a",
+        "format": "danube-delta",
+        "path": "t",
+        "partition_by": ["b"],
+        "mode": "complete",
+        "options": {"partitonBy": "x", "fileBytesMax": "abc", "mergeSchema": 1},
+        "table": {"key": "k"},
+    }
+    found = problems(tmp_path, sources={"a": source}, sinks={"out": sink})
+    assert sorted(found) == [
+        "sinks.out.mode",
+        "sinks.out.options.fileBytesMax",
+        "sinks.out.options.mergeSchema",
+        "sinks.out.options.partitonBy",
+        "sinks.out.partition_by",
+        "sources.a.options.maxOffsetPerTrigger",
+        "sources.a.options.minPartitions",
+        "sources.a.options.tail",
+        "sources.a.start",
+    ]

@@ -3,7 +3,7 @@
 import pytest
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.reader.option_parsing import Option, parse_options
+from pydanube.reader.option_parsing import Option, option_problems, parse_options
 
 DECLARED = (
     Option("table", "", "Where to.", is_required=True),
@@ -75,3 +75,19 @@ def test_boolean_is_true_or_false():
     assert given(batchRows="TRUE").boolean("batchRows")
     with pytest.raises(InvalidConfig, match="must be true or false"):
         given(batchRows="yes").boolean("batchRows")
+
+
+def test_each_wrong_option_is_reported_and_nothing_that_follows_from_it():
+    def parse(options):
+        given = parse_options(options, [Option("a", "", ""), Option("b", "", "")])
+        given.count("a", 1)
+        given.count("B", 1)
+        if "b" not in given:
+            raise InvalidConfig("something is missing")
+
+    assert option_problems(parse, {"a": "1", "B": "2"}) == []
+    assert option_problems(parse, {"A": "x", "b": "y"}) == [
+        "a: must be a number from 1 up, not 'x'",
+        "B: must be a number from 1 up, not 'y'",
+    ]
+    assert option_problems(parse, {"a": "1"}) == ["something is missing"]
