@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pydanube.testing import memory_broker
 from support.etcd import etcd_member
 from support.programs import extend_search_path, summary_of_skips
+from support.worlds import selection
+from support.worlds.current import memory_broker
 from support.zookeeper import zookeeper_member
 
 # How long an example takes says how busy the machine is, not whether it is right.
@@ -48,6 +49,32 @@ ASYNC_TIMEOUT_S = 120
 """How long an asynchronous test may take, unless it is marked with a timeout."""
 
 
+def pytest_addoption(parser):
+    selection.add_options(parser)
+
+
+def pytest_configure(config):
+    selection.configure(config)
+
+
+def pytest_generate_tests(metafunc):
+    selection.parametrize(metafunc)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    report = yield
+    selection.describe_failure(item, report)
+    return report
+
+
+@pytest.fixture(autouse=True)
+def world(request):
+    """Enter the world in which the test runs."""
+    with selection.in_world(request) as name:
+        yield name
+
+
 @pytest.fixture
 def broker_options():
     """Return the options of ``broker``; ``@using`` changes them."""
@@ -56,7 +83,7 @@ def broker_options():
 
 @pytest.fixture
 async def broker(broker_options):
-    """Run a broker with its native server, in memory."""
+    """Run a broker with its native server, in the world of the test."""
     async with memory_broker(**broker_options) as broker:
         yield broker
 

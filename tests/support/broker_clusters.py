@@ -173,9 +173,14 @@ async def _outcome(request: Awaitable[None]) -> BrokerError | None:
 class BrokerCluster:
     """The metadata store and the object store of a cluster, and its brokers."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, wall_clock_us: Callable[[], int] = lambda: A_NOW_US, **options: Any
+    ) -> None:
+        """*options* are those of ``open_broker``."""
         self.store = MemoryStore()
         self.remote = SharedObjects()
+        self.wall_clock_us = wall_clock_us
+        self._options = options
         self.members: dict[str, Member] = {}
         """The running brokers."""
         self.answers_left: int | None = None
@@ -227,9 +232,10 @@ class BrokerCluster:
                 self.store,
                 opened,
                 new_broker_id=lambda: broker_id,
-                wall_clock_us=lambda: A_NOW_US,
+                wall_clock_us=self.wall_clock_us,
                 shards=Shards(SHARDS, session.check),
                 peers=MemberPeers(self, broker_id),
+                **self._options,
             ) as broker,
             serving_shards(
                 session,
@@ -237,7 +243,7 @@ class BrokerCluster:
                 broker,
                 journal_id=JOURNAL_ID,
                 journal_objects=self.remote,
-                wall_clock_us=lambda: A_NOW_US,
+                wall_clock_us=self.wall_clock_us,
             ) as takeovers,
             asyncio.TaskGroup() as tasks,
         ):
@@ -275,6 +281,7 @@ class BrokerCluster:
             claim_remote=claim_remote,
             is_clustered=True,
             new_journal=new_journal,
+            wall_clock=self.wall_clock_us,
         ) as opened:
             yield opened
 

@@ -1,0 +1,74 @@
+"""The world of the test that runs, and the brokers that tests open in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from pydanube import testing
+from pydanube.client.blocking import loop_thread
+from pydanube.testing import MemoryBroker, SyncMemoryBroker
+from support.worlds.chance import Chance
+from support.worlds.cluster import cluster_world
+from support.worlds.restarts import restarting_world
+from support.worlds.secured import secured_world
+
+MEMORY = "memory"
+OTHER_WORLDS = {
+    "cluster": cluster_world,
+    "secured": secured_world,
+    "restarts": restarting_world,
+}
+WORLDS = (MEMORY, *OTHER_WORLDS)
+
+
+@dataclass
+class CurrentWorld:
+    """The world of one test."""
+
+    name: str = MEMORY
+    seed: str = ""
+    chances: list[Chance] = field(default_factory=list)
+    """What happens to the brokers that the test has opened."""
+
+
+_current = CurrentWorld()
+
+
+@contextmanager
+def entered(name: str, seed: str) -> Iterator[CurrentWorld]:
+    """Let the brokers that are opened in the body be those of a world."""
+    global _current  # noqa: PLW0603  # Tests open brokers in any thread.
+    before, _current = _current, CurrentWorld(name, seed)
+    try:
+        yield _current
+    finally:
+        _current = before
+
+
+@asynccontextmanager
+async def memory_broker(**options: Any) -> AsyncIterator[MemoryBroker]:
+    """Run a broker of the test's world; see ``pydanube.testing.memory_broker``."""
+    if _current.name == MEMORY:
+        opening: Any = testing.memory_broker(**options)
+    else:
+        chance = Chance(f"{_current.seed} {len(_current.chances)}")
+        _current.chances.append(chance)
+        opening = OTHER_WORLDS[_current.name](chance, **options)
+    async with opening as broker:
+        yield broker
+
+
+@contextmanager
+def sync_memory_broker(**options: Any) -> Iterator[SyncMemoryBroker]:
+    """Run such a broker in a thread; see ``pydanube.testing.sync_memory_broker``."""
+    with (
+        loop_thread() as loop,
+        loop.entered(
+            memory_broker(**options), partial(SyncMemoryBroker, loop)
+        ) as broker,
+    ):
+        yield broker

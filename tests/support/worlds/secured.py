@@ -1,0 +1,199 @@
+"""
+A broker that permits its client only what the documentation names.
+
+Before each request, the client gets the permission that the table of operations names
+for it, on the resources that the request names, and nothing else.  Beside it lives a
+tenant who may do everything in a namespace of its own: now and then it sends what the
+client has sent, which must be refused, and at the end it must have what it had before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from google.protobuf.message import Message
+
+from pydanube.aio.tasks import TaskScope, task_scope
+from pydanube.client.client import Client
+from pydanube.client.credentials import Credentials
+from pydanube.model.errors import BrokerError, InvalidName, NotFound, Refused
+from pydanube.model.names import TopicName
+from pydanube.security.permissions import Permission
+from pydanube.security.policy import Binding, Role
+from pydanube.security.principals import Principal
+from pydanube.security.resources import Resource
+from pydanube.servers.authentication import Authenticator, Identity
+from pydanube.servers.authorization import Need, resources_of
+from pydanube.servers.config import ListenConfig
+from pydanube.servers.native.in_process import dial_in_process
+from pydanube.servers.native.server import NativeServer, open_native_server
+from pydanube.servers.security_config import SecurityConfig
+from pydanube.storage.config import StorageConfig
+from pydanube.testing import MemoryBroker, memory_broker
+from pydanube.wire.native.kinds import Kind, On
+from support.worlds.broker import WorldBroker
+from support.worlds.chance import Chance
+from support.worlds.steps import Step
+
+ROOT = Principal("world", "certificate")
+CLIENT = Principal("client", "certificate")
+NEIGHBOUR = Principal("neighbour", "token")
+NAMESPACE = "neighbour"
+PRIVATE = f"/{NAMESPACE}/private"
+MARK = b"of the neighbour"
+
+_REPLAYED = frozenset({On.TOPIC, On.NAMESPACE, On.SUBJECT, On.CLUSTER})
+"""The operations whose resources are in the request."""
+
+
+class WorldAuthenticator(Authenticator):
+    """Knows the neighbour by its token; everybody else is the client."""
+
+    def __init__(self) -> None:
+        super().__init__(SecurityConfig(enabled=True))
+
+    def authenticate(self, credential: str = "", *_: Any, **__: Any) -> Identity:
+        return Identity(NEIGHBOUR if credential == NEIGHBOUR.name else CLIENT)
+
+
+def documented_needs(kind: Kind, message: Any) -> list[Need]:
+    """
+    Return what the documentation says that a request needs.
+
+    It is the row of the operation, and the additions in the guide on authorization.
+    """
+    assert kind.permission is not None
+    needs = [Need(kind.permission, each) for each in resources_of(kind, message)]
+    match kind:
+        case Kind.OPEN_PRODUCER | Kind.OPEN_STAGE:
+            # Publishing to a topic that does not exist creates it.
+            topic = Resource.topic(TopicName.parse(message.topic))
+            needs.append(Need(Permission.CREATE, topic))
+        case Kind.COMMIT_STAGED:
+            # A transaction that acknowledges messages needs ``consume``.
+            needs += (
+                Need(Permission.CONSUME, Resource.topic(TopicName.parse(each.topic)))
+                for each in message.acks
+            )
+        case Kind.LIST_NAMESPACES:
+            # Lists have only what the client may see.
+            needs.append(Need(Permission.DESCRIBE, Resource.namespace("default")))
+    return needs
+
+
+class SecuredBroker(WorldBroker):
+    """A broker whose client holds what its requests need, and no more."""
+
+    def __init__(
+        self,
+        running: MemoryBroker,
+        server: NativeServer,
+        neighbour: Client,
+        tasks: TaskScope,
+        chance: Chance,
+    ) -> None:
+        super().__init__(running.clock, tasks, chance)
+        self._secured = server
+        self._neighbour = neighbour
+        self._granted: set[Need] = set()
+        self.seen: list[str] = []
+        """What the neighbour was not refused."""
+
+    @property
+    def servers(self) -> Iterable[NativeServer]:
+        return [self._secured]
+
+    async def find_server(self) -> NativeServer:
+        return self._secured
+
+    async def on_step(self, _: NativeServer, step: Step) -> None:
+        kind, message = step.kind, step.message
+        if message is None:
+            return
+        # The broker itself refuses malformed names.
+        with suppress(InvalidName):
+            for need in documented_needs(kind, message):
+                await self._grant(need)
+        is_replayed = kind.on in _REPLAYED and not kind.on_channel
+        if is_replayed and self._chance.is_due():
+            await self._replay(kind, message)
+
+    async def _grant(self, need: Need) -> None:
+        if need in self._granted:
+            return
+        self._granted.add(need)
+        binding = Binding(
+            f"user:{CLIENT.name}", (need.permission.value,), (str(need.resource),)
+        )
+        await self.broker.access.add_binding(ROOT, binding)
+
+    async def _replay(self, kind: Kind, message: Message) -> None:
+        """Let the neighbour send a request of the client."""
+        self._chance.note(f"the neighbour sends {kind.name.lower()}")
+        try:
+            answer = await self._neighbour.send_request(message)
+        except (Refused, NotFound):
+            return
+        except BrokerError as error:
+            answer = error
+        text = f"{kind.name.lower()}({message}) of the neighbour: {answer!r}"
+        self.seen.append(text)
+
+    async def check_neighbour(self) -> None:
+        """Raise if the neighbour sees, or has lost, anything."""
+        assert not self.seen, "\n".join(self.seen)
+        neighbour = self._neighbour
+        assert await neighbour.topics() == [PRIVATE]
+        assert await neighbour.namespaces() == [NAMESPACE]
+        async with neighbour.consumer(PRIVATE, subscription="own") as consumer:
+            message = await consumer.receive(timeout_s=60)
+            assert (message.payload, message.attempt) == (MARK, 1)
+        async with neighbour.producer(PRIVATE) as producer:
+            assert (await producer.send(MARK)).offset == 1
+
+
+@asynccontextmanager
+async def secured_world(
+    chance: Chance,
+    *,
+    auto_create_topics: bool = True,
+    storage: StorageConfig | None = None,
+    listen: ListenConfig | None = None,
+) -> AsyncIterator[SecuredBroker]:
+    """Run the broker; the options are those of ``memory_broker``."""
+    async with (
+        memory_broker(
+            auto_create_topics=auto_create_topics,
+            storage=storage,
+            listen=listen,
+            is_superuser=lambda who: who == ROOT,
+        ) as running,
+        open_native_server(running.broker, listen, WorldAuthenticator()) as server,
+        task_scope() as tasks,
+    ):
+        access = running.broker.access
+        for each in Permission:
+            await access.set_role(ROOT, Role(each.value, frozenset({each})))
+        everything = tuple(each.value for each in Permission)
+        own = (f"/{NAMESPACE}", f"/{NAMESPACE}/*")
+        binding = Binding(f"user:{NEIGHBOUR.name}", everything, own)
+        await access.add_binding(ROOT, binding)
+        neighbour = Client(
+            dial_in_process(server),
+            url=running.url,
+            credentials=Credentials(NEIGHBOUR.name, may_be_plain=True),
+            wall_clock_ns=running.clock.wall_ns,
+        )
+        async with neighbour._opened():
+            await neighbour.create_namespace(NAMESPACE)
+            await neighbour.create_topic(PRIVATE)
+            await neighbour.create_subscription(PRIVATE, "own", start="earliest")
+            async with neighbour.producer(PRIVATE) as producer:
+                await producer.send(MARK)
+            world = SecuredBroker(running, server, neighbour, tasks, chance)
+            with world.redirect(world.url):
+                yield world
+                await world.check_neighbour()
+            world.is_open = False

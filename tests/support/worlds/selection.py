@@ -1,0 +1,178 @@
+"""
+Which tests run in which worlds: the options of pytest, and how a failure is repeated.
+
+A test takes part if it opens a broker with a function of ``current``, in its own code,
+in that of its fixtures, or in that of the functions of ``tests`` which they call.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from inspect import unwrap
+from types import CodeType, FunctionType
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from support.project import ROOT
+from support.worlds.current import (
+    MEMORY,
+    OTHER_WORLDS,
+    WORLDS,
+    CurrentWorld,
+    entered,
+    memory_broker,
+    sync_memory_broker,
+)
+from support.worlds.differences import find_difference
+
+ROTATING = "rotating"
+ALL = "all"
+PARTS = 3
+"""``rotating`` runs one of so many parts of the tests in each other world."""
+
+_OPENERS = {unwrap(memory_broker), unwrap(sync_memory_broker)}
+_NODE = pytest.StashKey[CurrentWorld]()
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the options ``--world`` and ``--world-seed``."""
+    group = parser.getgroup("worlds")
+    group.addoption(
+        "--world",
+        default=MEMORY,
+        metavar="WORLDS",
+        help=f"where tests of clients run: {', '.join(WORLDS)}, separated by commas; "
+        f"{ALL}; or {ROTATING}: all in {MEMORY}, and a third in each other world, "
+        "which is another third after each commit",
+    )
+    group.addoption(
+        "--world-seed",
+        default=None,
+        type=int,
+        metavar="N",
+        help="the seed of what happens in the worlds; by default the number of commits",
+    )
+
+
+def configure(config: pytest.Config) -> None:
+    """Choose the seed, which the workers of pytest-xdist then have, too."""
+    if config.option.world_seed is None:
+        config.option.world_seed = _commits()
+    _chosen(config)
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Let a test that takes part run in the worlds that are chosen."""
+    if not takes_part(metafunc):
+        return
+    worlds = _worlds_of(metafunc.config, metafunc.definition.nodeid)
+    if worlds == [MEMORY]:
+        return
+    metafunc.parametrize("world", worlds, indirect=True)
+
+
+def takes_part(metafunc: pytest.Metafunc) -> bool:
+    """Return whether a test opens brokers of worlds."""
+    fixtures = metafunc._arg2fixturedefs.values()
+    functions = [metafunc.function, *(each[-1].func for each in fixtures)]
+    return any(map(_opens, functions))
+
+
+@contextmanager
+def in_world(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Enter the world that is the parameter of a test, if it has one."""
+    name, node = getattr(request, "param", MEMORY), request.node
+    nodeid = node.nodeid.replace(f"[{name}]", "").replace(f"[{name}-", "[")
+    reason = find_difference(name, nodeid)
+    if reason is not None:
+        pytest.skip(f"{name}: {reason}")
+    seed = f"{node.config.option.world_seed} {name} {nodeid}"
+    with entered(name, seed) as world:
+        node.stash[_NODE] = world
+        yield name
+
+
+def describe_failure(item: pytest.Item, report: Any) -> None:
+    """Add what happened in the world of a failed test, and how to repeat it."""
+    world = item.stash.get(_NODE, None)
+    if world is None or not report.failed or world.name == MEMORY:
+        return
+    events = [event for chance in world.chances for event in chance.log]
+    seed = item.config.option.world_seed
+    repeat = f"pytest --world {world.name} --world-seed {seed} '{item.nodeid}'"
+    report.sections.append(("world", "\n".join([*events, f"Repeat it: {repeat}"])))
+
+
+def _chosen(config: pytest.Config) -> list[str]:
+    words = config.option.world.split(",")
+    if config.option.world in {ROTATING, ALL}:
+        return list(WORLDS)
+    for word in words:
+        if word not in WORLDS:
+            raise pytest.UsageError(
+                f"--world: {word!r} is none of {', '.join(WORLDS)}, {ALL}, {ROTATING}"
+            )
+    return words
+
+
+def _worlds_of(config: pytest.Config, nodeid: str) -> list[str]:
+    chosen = _chosen(config)
+    if config.option.world != ROTATING:
+        return chosen
+    part = config.option.world_seed % PARTS
+    return [
+        each
+        for each in chosen
+        if each not in OTHER_WORLDS
+        or crc32(f"{each} {nodeid}".encode()) % PARTS == part
+    ]
+
+
+@cache
+def _opens(function: Any) -> bool:
+    """Return whether *function*, or one that it calls, opens a broker of a world."""
+    pending, known = [function], set()
+    while pending:
+        each = pending.pop()
+        if hasattr(each, "hypothesis"):
+            each = each.hypothesis.inner_test
+        each = unwrap(each)
+        if each in _OPENERS:
+            return True
+        if not isinstance(each, FunctionType) or each in known:
+            continue
+        known.add(each)
+        for name in _names(each.__code__):
+            found = each.__globals__.get(name)
+            if callable(found) and _is_ours(found):
+                pending.append(found)
+    return False
+
+
+def _is_ours(found: Any) -> bool:
+    code = getattr(unwrap(found), "__code__", None)
+    return code is not None and code.co_filename.startswith(str(ROOT / "tests"))
+
+
+def _names(code: CodeType) -> Iterable[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _commits() -> int:
+    """Return the number of commits; 0 outside of a repository."""
+    done = subprocess.run(
+        ["git", "rev-list", "--count", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return int(done.stdout) if done.returncode == 0 else 0

@@ -1,0 +1,160 @@
+"""
+The steps of clients: the frames of their connections, one after the other.
+
+A world stands between its clients and its brokers, and each frame of a client waits
+until the world has let it pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from pydanube.aio.tasks import TaskScope
+from pydanube.servers.native.connection import NativeConnection
+from pydanube.servers.native.in_process import PipeEnd
+from pydanube.servers.native.server import NativeServer
+from pydanube.wire.native.frames import FrameReader, RawFrame, header
+from pydanube.wire.native.kinds import OPERATIONS, Kind, is_repeatable
+
+FRAME_BYTES_MAX = 128 * 1024 * 1024
+"""Longer than any test allows its clients; the broker checks the length of frames."""
+
+_NO_STEPS = frozenset({Kind.HELLO, Kind.PING, Kind.GOODBYE})
+
+
+class Steps:
+    """What the clients of a world do; worlds derive from it."""
+
+    def __init__(self) -> None:
+        self._once: set[tuple[SteppedConnection, int]] = set()
+
+    @property
+    def may_break(self) -> bool:
+        """
+        Whether connections may break now, and no client can notice it.
+
+        Clients do not repeat every request: they report that its answer was lost.
+        """
+        return not self._once
+
+    async def on_step(self, server: NativeServer, step: Step) -> None:
+        """Do what happens before *step* reaches *server*."""
+        raise NotImplementedError
+
+    def on_sent(self, connection: SteppedConnection, step: Step) -> None:
+        """Remember a request that clients do not repeat until it is answered."""
+        if step.is_once:
+            self._once.add((connection, step.frame.correlation))
+
+    def on_answer(self, connection: SteppedConnection, frame: RawFrame) -> None:
+        """Forget a request that is answered."""
+        self._once.discard((connection, frame.correlation))
+
+    def on_lost(self, connection: SteppedConnection) -> None:
+        """Forget the requests of a connection."""
+        self._once = {each for each in self._once if each[0] is not connection}
+
+
+class Step:
+    """A frame of a client."""
+
+    def __init__(self, frame: RawFrame) -> None:
+        self.frame = frame
+        self.kind = frame.kind
+        self.message: Message | None = None
+        """The request, if the frame is one."""
+        if frame.kind in OPERATIONS:
+            assert frame.kind.body is not None
+            self.message = frame.kind.body.FromString(bytes(frame.body))
+
+    @property
+    def is_once(self) -> bool:
+        """Whether it is a request that clients do not repeat."""
+        return self.message is not None and not is_repeatable(self.message)
+
+
+class SteppedConnection(asyncio.BufferedProtocol):
+    """The broker's side of a client's connection, whose frames are steps."""
+
+    def __init__(self, server: NativeServer, tasks: TaskScope, steps: Steps) -> None:
+        self._server = server
+        self._tasks = tasks
+        self._steps = steps
+        self._reader = FrameReader(FRAME_BYTES_MAX)
+        self._frames: asyncio.Queue[RawFrame | None] = asyncio.Queue()
+        self._client: Any = None
+        self._broker: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        self._client = transport
+        answers = _Answers(transport, lambda frame: self._steps.on_answer(self, frame))
+        self._broker, _ = PipeEnd.connect(answers, NativeConnection(self._server))
+        self._tasks.run(self._pass_on())
+
+    def get_buffer(self, _: int) -> memoryview:
+        return self._reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._reader.add(nbytes)
+        while (frame := self._reader.next_frame()) is not None:
+            self._frames.put_nowait(frame)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._reader.release()
+        self._steps.on_lost(self)
+        self._frames.put_nowait(None)
+
+    async def _pass_on(self) -> None:
+        """Pass the frames on, one after the other; then disconnect."""
+        while (frame := await self._frames.get()) is not None:
+            if frame.kind not in _NO_STEPS:
+                step = Step(frame)
+                await self._steps.on_step(self._server, step)
+                if not self._client.is_closing():
+                    self._steps.on_sent(self, step)
+            self._broker.write(_bytes_of(frame))
+        self._broker.close()
+
+
+class _Answers(asyncio.BufferedProtocol):
+    """What the broker sends, which goes to the client at once."""
+
+    def __init__(self, client: Any, on_frame: Callable[[RawFrame], None]) -> None:
+        self._client = client
+        self._on_frame = on_frame
+        self._reader = FrameReader(FRAME_BYTES_MAX)
+
+    def get_buffer(self, _: int) -> memoryview:
+        return self._reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._reader.add(nbytes)
+        while (frame := self._reader.next_frame()) is not None:
+            self._on_frame(frame)
+            self._client.write(_bytes_of(frame))
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._reader.release()
+        self._client.close()
+
+
+def _bytes_of(frame: RawFrame) -> bytes:
+    start = header(frame.kind, frame.channel, frame.correlation, len(frame.body))
+    return start + bytes(frame.body)
+
+
+def dial_in_steps(
+    server: NativeServer, tasks: TaskScope, steps: Steps
+) -> Callable[[Callable[[], Any]], Any]:
+    """Return a function that connects a client to *server*, as ``dial_in_process``."""
+
+    async def dial(factory: Callable[[], Any]) -> Any:
+        connection = factory()
+        PipeEnd.connect(connection, SteppedConnection(server, tasks, steps))
+        return connection
+
+    return dial
