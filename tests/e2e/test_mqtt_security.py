@@ -8,9 +8,16 @@ import pytest
 
 import pydanube
 from pydanube.security.failed_attempts import ATTEMPTS_MAX
-from pydanube.wire.mqtt.packets import V311, Publish, Reason, Will
+from pydanube.wire.mqtt.packets import V5, V311, Property, Publish, Reason, Will
 from support.certificates import tls_settings, write_certificates
-from support.mqtt_clients import VERSIONS, MqttClient, mqtt_client, rule, trusting
+from support.mqtt_clients import (
+    VERSIONS,
+    MqttClient,
+    mqtt_client,
+    persistent,
+    rule,
+    trusting,
+)
 from support.secured import bootstrap_key, claims, jwks, secured, signed
 
 pytestmark = [
@@ -19,6 +26,7 @@ pytestmark = [
     pytest.mark.usefixtures("no_credentials"),
 ]
 
+REASON_STRING = Property.REASON_STRING
 WRONG_KEY = f"danube_{'0' * 16}_{'a' * 43}"
 MQTT = {
     "port": 0,
@@ -124,6 +132,108 @@ async def test_the_session_of_a_principal_is_not_for_others(broker, admin):
         assert answer.reason is Reason.CLIENT_IDENTIFIER_NOT_VALID
     async with device(broker, other, "same"):
         pass
+
+
+@VERSIONS
+async def test_a_client_without_any_permission_has_no_session(broker, admin, version):
+    created = await admin.create_api_key("stranger")
+    fields = {"username": "x", "password": created.key.encode(), **persistent(version)}
+    fields.pop("version")
+    async with mqtt_client(broker, version=version) as client:
+        answer = await client.connect("victim", **fields)
+        assert answer.reason is Reason.NOT_AUTHORIZED
+        assert await client.ends() == []
+    async with device(broker, await device_key(admin), "victim") as client:
+        assert not client.answer.session_present
+
+
+async def test_a_client_id_is_free_when_its_owner_has_lost_all_permissions(
+    broker, admin
+):
+    created = await admin.create_api_key("former")
+    binding = await admin.add_binding("user:former", ["producer"], ["/default/in"])
+    key = await device_key(admin)
+    async with device(broker, created.key, "same", **persistent(V5)) as client:
+        await admin.remove_binding(binding)
+        (goodbye,) = await client.ends()
+        assert goodbye.reason is Reason.NOT_AUTHORIZED
+    async with device(broker, key, "same") as client:
+        assert not client.answer.session_present
+
+
+async def stored(admin, *payloads):
+    """Publish an end, and assert that the topic has *payloads* before it."""
+    async with admin.producer("/default/in") as producer:
+        await producer.send(b"end")
+    found = [p async for batch in admin.read("/default/in") for p in batch.payloads]
+    assert found == [*payloads, b"end"]
+
+
+WILL = Will(topic="in/1", payload=b"will")
+
+
+async def test_a_will_is_published_with_the_permission(broker, admin):
+    key = await device_key(admin)
+    async with device(broker, key, will=WILL) as client:
+        client.abort()
+    async with device(broker, key):
+        # The connection of this client id before has ended.
+        await stored(admin, b"will")
+
+
+async def test_a_will_is_not_published_after_its_permission_was_taken_away(
+    broker, admin
+):
+    created = await admin.create_api_key("device")
+    binding = await admin.add_binding("user:device", ["producer"], ["/default/in"])
+    await admin.add_binding("user:device", ["consumer"], ["/default/out"])
+    async with device(broker, created.key, will=WILL) as client:
+        await client.subscribe("out/#")
+        await admin.remove_binding(binding)
+        client.abort()
+    async with device(broker, created.key):
+        await stored(admin)
+
+
+@pytest.mark.parametrize("loss", ["permission", "key"])
+async def test_a_client_that_is_disconnected_for_a_loss_leaves_no_will(
+    broker, admin, loss
+):
+    created = await admin.create_api_key("device")
+    binding = await admin.add_binding("user:device", ["producer"], ["/default/in"])
+    async with device(broker, created.key, will=WILL) as client:
+        if loss == "key":
+            await admin.revoke_api_key("device")
+        else:
+            await admin.remove_binding(binding)
+        (goodbye,) = await client.ends()
+        assert goodbye.reason is Reason.NOT_AUTHORIZED
+    await stored(admin)
+
+
+async def test_sessions_count_against_the_quota_of_their_principal(broker, admin):
+    key = await device_key(admin)
+    await admin.set_quota("user:device", pydanube.Quota(sessions=2))
+    for name in ("a", "b", "a"):
+        async with device(broker, key, name, **persistent(V5)) as client:
+            await client.disconnect()
+    async with mqtt_client(broker) as client:
+        fields = {**persistent(V5), "username": "x", "password": key.encode()}
+        fields.pop("version")
+        answer = await client.connect("c", **fields)
+        assert answer.reason is Reason.QUOTA_EXCEEDED
+        assert "sessions of user:device is 2" in answer.properties[REASON_STRING]
+    # Sessions that end with their connection are no such sessions.
+    async with device(broker, key, "c"):
+        pass
+    found = await admin.describe_quota("user:device")
+    assert found.used["sessions"] == 2
+    # A clean start ends a session.
+    async with device(broker, key, "a"):
+        pass
+    async with device(broker, key, "c", **persistent(V5)):
+        found = await admin.describe_quota("user:device")
+        assert found.used["sessions"] == 2
 
 
 async def test_tokens_are_passwords(tmp_path):

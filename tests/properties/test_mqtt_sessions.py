@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pydanube.security.principals import ANONYMOUS
 from pydanube.servers.mqtt.messages import Message
 from pydanube.servers.mqtt.session import Delivery, Session, SessionLimits
 
@@ -29,7 +30,7 @@ class World:
     """A session with its topic and its client."""
 
     def __init__(self, qos) -> None:
-        self.session = Session(client_id="c", principal="", limits=LIMITS)
+        self.session = Session(client_id="c", owner=ANONYMOUS, limits=LIMITS)
         self.qos = qos
         self.log_end = 0
         self.is_connected = True
@@ -118,7 +119,7 @@ class World:
         positions = self.session.positions()
         if self.is_connected:
             positions.setdefault(FEED, self.log_end)
-        self.session = Session(client_id="c", principal="", limits=LIMITS)
+        self.session = Session(client_id="c", owner=ANONYMOUS, limits=LIMITS)
         self.session.behind.update(positions)
         self.is_connected = False
         self.sent_order = []

@@ -142,7 +142,8 @@ class Quotas:
         now = self._clock()
         for name, meter in self._principals.items():
             is_held = meter.delay_in_s(now) or meter.delay_out_s(now)
-            if not meter.connections and not is_held:
+            is_used = meter.connections or meter.used("sessions")
+            if not is_used and not is_held:
                 del self._principals[name]
                 return
 
@@ -203,7 +204,7 @@ class Quotas:
             meter = self._meters.get(target)
         limits = [
             name
-            for name in ("connections", *_MEASURED)
+            for name in ("connections", "sessions", *_MEASURED)
             if name in LIMITS_OF[target.scope]
         ]
         return QuotaDescription(

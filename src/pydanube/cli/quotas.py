@@ -52,6 +52,7 @@ LABELS = {
     "bytes_in_per_s": "Published bytes per second",
     "bytes_out_per_s": "Delivered bytes per second",
     "storage_bytes": "Stored bytes",
+    "sessions": "MQTT sessions",
 }
 """The label of each limit."""
 
@@ -105,6 +106,7 @@ def set_quota(
     bytes_in: str | None = None,
     bytes_out: str | None = None,
     storage: str | None = None,
+    sessions: int | None = None,
 ) -> Result:
     """
     Set limits; those that are not named do not change, and 0 removes one.
@@ -122,6 +124,7 @@ def set_quota(
         bytes_in (SIZE): Published bytes per second, such as 10MiB.
         bytes_out (SIZE): Delivered bytes per second, such as 10MiB.
         storage (SIZE): Stored bytes of a topic, or of all topics of a namespace.
+        sessions (NUMBER): MQTT sessions of a principal that outlive their connections.
     """
     given = {
         "connections": connections,
@@ -131,12 +134,13 @@ def set_quota(
         "bytes_in_per_s": optional(parse_bytes, bytes_in),
         "bytes_out_per_s": optional(parse_bytes, bytes_out),
         "storage_bytes": optional(parse_bytes, storage),
+        "sessions": sessions,
     }
     changes = {name: limit for name, limit in given.items() if limit is not None}
     if not changes:
         raise InvalidRequest(
             "no limit given; use --connections, --requests, --topics, --subscriptions, "
-            "--bytes-in, --bytes-out or --storage"
+            "--bytes-in, --bytes-out, --storage or --sessions"
         )
     with connect() as client:
         known = client.describe_quota(target)

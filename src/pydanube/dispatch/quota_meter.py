@@ -25,6 +25,7 @@ REMEDIES = {
     "topics": "delete topics",
     "subscriptions": "delete subscriptions",
     "storage_bytes": "shorten the retention",
+    "sessions": "end some sessions, by a clean start or a shorter session expiry",
 }
 """The remedy for each limit that refuses."""
 

@@ -18,7 +18,7 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.model.schemas import Compatibility, SchemaType, TopicSchema
-from pydanube.security.principals import Principal
+from pydanube.security.principals import Method, Principal
 
 
 class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,6 +250,7 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: int = 0
     bytes_in_per_s: int = 0
     bytes_out_per_s: int = 0
+    sessions: int = 0
     storage_bytes: int = 0
 
 
@@ -311,6 +312,10 @@ class MqttSessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     principal: str
     """The name of the principal whose session it is; empty: anonymous."""
+    method: Method = "anonymous"
+    """How the principal has proved its identity."""
+    groups: tuple[str, ...] = ()
+    """The groups of the principal when it was connected last."""
     expiry_s: int
     """How long it is kept without a connection."""
     seen_at: int

@@ -48,6 +48,8 @@ class Quota:
     """Delivered and fetched bytes, as they are sent."""
     storage_bytes: int = 0
     """Stored bytes of a topic, or of all topics of a namespace."""
+    sessions: int = 0
+    """Sessions of MQTT of a principal that outlive their connections."""
 
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) for field in fields(self))
@@ -55,7 +57,13 @@ class Quota:
 
 LIMITS_OF: dict[QuotaScope, frozenset[str]] = {
     QuotaScope.PRINCIPAL: frozenset(
-        {"connections", "requests_per_s", "bytes_in_per_s", "bytes_out_per_s"}
+        {
+            "connections",
+            "requests_per_s",
+            "bytes_in_per_s",
+            "bytes_out_per_s",
+            "sessions",
+        }
     ),
     QuotaScope.NAMESPACE: frozenset(
         {

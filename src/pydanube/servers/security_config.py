@@ -114,6 +114,8 @@ class QuotaConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Published bytes per second; at least 1,024."""
     bytes_out_per_s: Annotated[int, Meta(ge=0, le=QUOTA_MAX)] = 0
     """Delivered and fetched bytes per second; at least 1,024."""
+    sessions: Annotated[int, Meta(ge=0, le=QUOTA_MAX)] = 0
+    """MQTT sessions that outlive their connections."""
 
     def __post_init__(self) -> None:
         for name in ("bytes_in_per_s", "bytes_out_per_s"):

@@ -35,6 +35,7 @@ def test_limits_that_are_not_named_do_not_change(run):
         "subscriptions": 0,
         "bytes_in_per_s": 10 * 1024 * 1024,
         "bytes_out_per_s": 0,
+        "sessions": 0,
         "storage_bytes": 0,
     }
     run("set", "user:billing", "--connections", "0")

@@ -9,6 +9,7 @@ from pydanube.model.errors import BrokerError
 from pydanube.servers.authentication import Identity
 from pydanube.servers.authorization import Caller
 from pydanube.servers.mqtt.session import Session
+from pydanube.servers.mqtt.session_owners import LeftWill
 from pydanube.servers.mqtt.subscribers import Subscriber
 from pydanube.wire.mqtt.packets import Connack, PacketError, Reason, Will
 
@@ -73,8 +74,10 @@ class Client:
     """Messages of QoS 2 that are being stored, by packet identifier."""
     expires_at: float = 0.0
     """When the session ends, if the client is not connected."""
-    will: tuple[Will, float] | None = None
-    """The will that is published at a time, unless the client comes back."""
+    will: LeftWill | None = None
+    """The will that is published later, unless the client comes back."""
+    is_counted: bool = False
+    """Whether the session counts against the quota of its principal."""
     saved: dict[str, int] | None = None
     """The positions that were saved last."""
 

@@ -14,10 +14,8 @@ from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.broker.broker import Broker
 from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import BrokerError, Refused
-from pydanube.security.permissions import Permission
-from pydanube.security.resources import Resource
+from pydanube.security.principals import Principal
 from pydanube.servers.authentication import Authenticator
-from pydanube.servers.authorization import Need
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.mqtt.clients import Client, Connection
@@ -28,6 +26,7 @@ from pydanube.servers.mqtt.receiving import TOPIC_ALIASES_MAX
 from pydanube.servers.mqtt.retained import RetainedMessages
 from pydanube.servers.mqtt.rules import Rules
 from pydanube.servers.mqtt.session import Delivery, Session, SessionLimits
+from pydanube.servers.mqtt.session_owners import LeftWill, SessionOwners
 from pydanube.servers.mqtt.state import (
     StateWriter,
     load_retained,
@@ -95,6 +94,7 @@ class MqttServer:
             messages_max=config.retained_messages_max,
             bytes_max=config.retained_bytes_max,
         )
+        self._owners = SessionOwners(broker, rules, authenticator)
         self._store = store
         self.tasks = tasks
         self._handshaking: dict[Connection, None] = {}
@@ -160,7 +160,8 @@ class MqttServer:
                 offset = saved.positions.get(str(feed.target))
                 if offset is not None and feed.topic.policy.is_reliable:
                     session.behind[feed] = min(offset, feed.position)
-            client = Client(session, expires_at=now + left_s)
+            client = Client(session, expires_at=now + left_s, is_counted=True)
+            self._owners.add(session.owner, is_new=False)
             self.clients[session.client_id] = client
             for each in session.subscriptions.values():
                 if each.filter.group:
@@ -216,11 +217,7 @@ class MqttServer:
         will = packet.will
         if will is None:
             return
-        rule = self._rules.check(will.topic)
-        if self.broker.access.is_enforced:
-            connection.caller.check(
-                [Need(Permission.PRODUCE, Resource.topic(rule.target))], "will"
-            )
+        self._owners.check_will(connection.caller, will)
 
     async def connect(self, connection: Connection, packet: Connect) -> None:
         """
@@ -228,16 +225,13 @@ class MqttServer:
 
         Raises:
             PacketError: The client is refused.
+            QuotaExceeded: Its principal has too many sessions.
         """
         self._handshaking.pop(connection, None)
         client_id = self._client_id_of(packet)
-        principal = connection.identity.principal.name
-        known = self.clients.get(client_id)
-        if known is not None and known.session.principal != principal:
-            raise PacketError(
-                Reason.CLIENT_IDENTIFIER_NOT_VALID,
-                f"the client id {client_id!r} belongs to another principal",
-            )
+        principal = connection.identity.principal
+        self._owners.check(connection.caller)
+        known = self._find(client_id, principal)
         if known is not None and known.connection is not None:
             known.connection.close(
                 Reason.SESSION_TAKEN_OVER, "another connection uses the client id"
@@ -255,14 +249,17 @@ class MqttServer:
                     f"the broker has {len(self.clients)} sessions, as many as "
                     "mqtt.sessions_max allows",
                 )
-            session = Session(
-                client_id=client_id, principal=principal, limits=self._limits
-            )
-            known = self.clients[client_id] = Client(session)
+            session = Session(client_id=client_id, owner=principal, limits=self._limits)
+            known = Client(session)
+        session = known.session
+        expiry_s = self._expiry_s_of(packet)
+        if expiry_s and not known.is_counted:
+            self._owners.add(principal, is_new=True)
+            known.is_counted = True
+        self.clients[client_id] = known
         known.connection = connection
         known.will = None
-        session = known.session
-        session.expiry_s = self._expiry_s_of(packet)
+        session.owner, session.expiry_s = principal, expiry_s
         properties = packet.properties
         session.send_max = properties.get(Property.RECEIVE_MAXIMUM, 65_535)
         connection.packet_bytes_max = properties.get(Property.MAXIMUM_PACKET_SIZE, 0)
@@ -306,7 +303,12 @@ class MqttServer:
         if will is not None:
             delay_s = float(will.properties.get(Property.WILL_DELAY_INTERVAL, 0))
             delay_s = min(delay_s, session.expiry_s)
-            client.will = will, self.loop.time() + delay_s
+            client.will = LeftWill(
+                will,
+                self.loop.time() + delay_s,
+                connection.identity,
+                connection.caller,
+            )
         if will is not None and delay_s <= 0:
             self._publish_will(client)
         if not session.is_persistent:
@@ -371,10 +373,41 @@ class MqttServer:
         return Connack(session_present=is_present, properties=properties)
 
     def _publish_will(self, client: Client) -> None:
-        """Publish the will of a client whose connection was lost."""
+        """Publish the will of a client whose connection was lost, if it still may."""
         assert client.will is not None
-        (will, _), client.will = client.will, None
-        self.publisher.publish_will(client.session.client_id, will)
+        left, client.will = client.will, None
+        client_id = client.session.client_id
+        try:
+            self._owners.check_left_will(left)
+        except (BrokerError, PacketError) as error:
+            self.counts.refused[Reason.NOT_AUTHORIZED.name.lower()] += 1
+            log.warning("the will of %r is not published: %s", client_id, error)
+            return
+        self.publisher.publish_will(client_id, left.will)
+
+    def _find(self, client_id: str, principal: Principal) -> Client | None:
+        """
+        Return the session of a client id that *principal* may use.
+
+        A session whose owner has lost its permissions makes room for others.
+
+        Raises:
+            PacketError: The client id belongs to another principal.
+        """
+        known = self.clients.get(client_id)
+        if known is None or known.session.owner.name == principal.name:
+            return known
+        if self._owners.may_hold(known.session.owner):
+            raise PacketError(
+                Reason.CLIENT_IDENTIFIER_NOT_VALID,
+                f"the client id {client_id!r} belongs to another principal",
+            )
+        if known.connection is not None:
+            known.connection.close(
+                Reason.NOT_AUTHORIZED, "another principal uses the client id"
+            )
+        self._end(known)
+        return None
 
     def _end(self, client: Client) -> None:
         """End a session, unless it has ended already."""
@@ -383,6 +416,9 @@ class MqttServer:
             return
         if client.will is not None:
             self._publish_will(client)
+        if client.is_counted:
+            client.is_counted = False
+            self._owners.remove(client.session.owner)
         del self.clients[client_id]
         self._writer.forget(client_id)
         self._subscribing.end(client)
@@ -506,7 +542,7 @@ class MqttServer:
                 ):
                     self._save(client)
                 continue
-            if client.will is not None and client.will[1] <= now:
+            if client.will is not None and client.will.due_at <= now:
                 self._publish_will(client)
             is_over = client.expires_at <= now
             if is_over and client.session.expiry_s != NEVER_EXPIRES:
@@ -519,7 +555,7 @@ class MqttServer:
                 self._writer.release(topic)
 
     async def _follow_policy(self) -> None:
-        """Disconnect clients that may not consume any more, when the policy changes."""
+        """Disconnect clients that lost what they need, when the policy changes."""
         changed = self._policy_changed
         self.broker.access.on_change.append(changed.set)
         try:
@@ -537,6 +573,7 @@ class MqttServer:
         if connection is None:
             return
         try:
+            self._owners.check(connection.caller)
             for each in client.session.subscriptions.values():
                 self._subscribing.check_allowed(connection.caller, each)
         except (Refused, PacketError) as error:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from pydanube.security.principals import Principal
 from pydanube.servers.mqtt.messages import Message
 from pydanube.wire.mqtt.packets import SubscriptionOptions
 from pydanube.wire.mqtt.topics import TopicFilter
@@ -78,8 +79,8 @@ class Session:
     """
 
     client_id: str
-    principal: str
-    """The name of the principal whose session it is."""
+    owner: Principal
+    """The principal whose session it is."""
     limits: SessionLimits
     expiry_s: int = 0
     """How long it is kept without a connection; 0: not at all."""

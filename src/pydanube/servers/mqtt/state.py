@@ -29,6 +29,7 @@ from pydanube.metadata.store import (
     Put,
 )
 from pydanube.model.errors import BrokerError, TransactionTooLarge
+from pydanube.security.principals import Principal
 from pydanube.servers.mqtt.messages import Message, attributes_of, properties_of
 from pydanube.servers.mqtt.session import Session, SessionLimits, Subscription
 from pydanube.wire.mqtt.packets import PacketError, SubscriptionOptions
@@ -65,7 +66,9 @@ class StateWriter:
         """Write a session; *done* is called when it is on disk."""
         record = MqttSessionRecord(
             client_id=session.client_id,
-            principal=session.principal,
+            principal=session.owner.name,
+            method=session.owner.method,
+            groups=session.owner.groups,
             expiry_s=session.expiry_s,
             seen_at=now_us,
             is_connected=is_connected,
@@ -207,7 +210,7 @@ async def _scan(store: MetadataStore, prefix: Any) -> list[Any]:
 def _session_of(record: MqttSessionRecord, limits: SessionLimits) -> Session:
     session = Session(
         client_id=record.client_id,
-        principal=record.principal,
+        owner=Principal(record.principal, record.method, record.groups),
         limits=limits,
         expiry_s=record.expiry_s,
         received=set(record.received),

@@ -1924,7 +1924,7 @@ class AccessDecision(_message.Message):
     def __init__(self, allowed: bool = ..., rule: _Optional[str] = ...) -> None: ...
 
 class Quota(_message.Message):
-    __slots__ = ("connections", "requests_per_s", "topics", "subscriptions", "bytes_in_per_s", "bytes_out_per_s", "storage_bytes")
+    __slots__ = ("connections", "requests_per_s", "topics", "subscriptions", "bytes_in_per_s", "bytes_out_per_s", "storage_bytes", "sessions")
     CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     REQUESTS_PER_S_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
@@ -1932,6 +1932,7 @@ class Quota(_message.Message):
     BYTES_IN_PER_S_FIELD_NUMBER: _ClassVar[int]
     BYTES_OUT_PER_S_FIELD_NUMBER: _ClassVar[int]
     STORAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
     connections: int
     requests_per_s: int
     topics: int
@@ -1939,7 +1940,8 @@ class Quota(_message.Message):
     bytes_in_per_s: int
     bytes_out_per_s: int
     storage_bytes: int
-    def __init__(self, connections: _Optional[int] = ..., requests_per_s: _Optional[int] = ..., topics: _Optional[int] = ..., subscriptions: _Optional[int] = ..., bytes_in_per_s: _Optional[int] = ..., bytes_out_per_s: _Optional[int] = ..., storage_bytes: _Optional[int] = ...) -> None: ...
+    sessions: int
+    def __init__(self, connections: _Optional[int] = ..., requests_per_s: _Optional[int] = ..., topics: _Optional[int] = ..., subscriptions: _Optional[int] = ..., bytes_in_per_s: _Optional[int] = ..., bytes_out_per_s: _Optional[int] = ..., storage_bytes: _Optional[int] = ..., sessions: _Optional[int] = ...) -> None: ...
 
 class SetQuota(_message.Message):
     __slots__ = ("target", "quota")

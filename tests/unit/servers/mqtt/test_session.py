@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pydanube.security.principals import ANONYMOUS
 from pydanube.servers.mqtt.messages import Message
 from pydanube.servers.mqtt.session import Delivery, Session, SessionLimits
 
@@ -12,7 +13,7 @@ NOW_US = 1_000_000
 
 
 def session(**limits):
-    return Session(client_id="c", principal="", limits=SessionLimits(**limits))
+    return Session(client_id="c", owner=ANONYMOUS, limits=SessionLimits(**limits))
 
 
 def delivery(offset=0, qos=1, origin=FEED, **fields):
