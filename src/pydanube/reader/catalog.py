@@ -5,6 +5,7 @@ The reader's requests to a broker: topics, segments, messages and schemas.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
 
 # Spark reuses and forks its Python workers, so each process opens its own connections.
 # Closing waits for the client's thread, which no longer runs when modules are torn
@@ -234,5 +236,8 @@ class Catalog:
         """Wait, and return how many retries are left; raise *error* if none is."""
         if error.remedy is Remedy.GIVE_UP or not left:
             raise error
+        if left == self._retries and left > 1:
+            wait_s = left * self._retry_interval_s
+            log.warning("%s: retried for up to %.0f s", error, wait_s)
         self._wait(self._retry_interval_s)
         return left - 1

@@ -82,6 +82,15 @@ CONNECTION = (
 FROM_EARLIEST = Bound(option="startingOffsets", value=EARLIEST)
 TO_LATEST = Bound(option="endingOffsets", value=LATEST)
 
+BROKER_RETRY_S = 120
+"""
+The time for which queries wait for a broker that cannot be reached.
+
+One failure would end a streaming query, and a broker may be restarting.
+"""
+RETRY_INTERVAL_MS = 500
+RETRIES = BROKER_RETRY_S * 1000 // RETRY_INTERVAL_MS
+
 OPTIONS = (
     URL,
     *CONNECTION,
@@ -280,10 +289,15 @@ OPTIONS = (
     ),
     Option(
         "fetchOffset.numRetries",
-        "10",
-        "How often a request is retried while the broker cannot be reached.",
+        str(RETRIES),
+        "How often a request is retried while the broker cannot be reached. The "
+        "default lasts for two minutes, as that of the sink does.",
     ),
-    Option("fetchOffset.retryIntervalMs", "500", "The delay before each retry."),
+    Option(
+        "fetchOffset.retryIntervalMs",
+        str(RETRY_INTERVAL_MS),
+        "The delay before each retry.",
+    ),
 )
 
 
@@ -355,8 +369,8 @@ class ReadOptions:
     partition_bytes_max: int = 32 * 1024 * 1024
     fail_on_data_loss: bool = True
     subscription: str | None = None
-    retries: int = 10
-    retry_interval_s: float = 0.5
+    retries: int = RETRIES
+    retry_interval_s: float = RETRY_INTERVAL_MS / 1000
     values: ValueOptions | None = None
     """None: values are not decoded."""
 
@@ -424,7 +438,9 @@ def parse_read_options(options: Mapping[str, str], mode: Mode | None) -> ReadOpt
         )
     if "maxTriggerDelay" in given and rows_min is None:
         raise InvalidConfig("maxTriggerDelay: only with minOffsetsPerTrigger")
-    interval_ms = given.count("fetchOffset.retryIntervalMs", 500, smallest=0)
+    interval_ms = given.count(
+        "fetchOffset.retryIntervalMs", RETRY_INTERVAL_MS, smallest=0
+    )
     return ReadOptions(
         url=parse_broker_url(given),
         topics=topics,
@@ -449,7 +465,7 @@ def parse_read_options(options: Mapping[str, str], mode: Mode | None) -> ReadOpt
         partition_bytes_max=given.byte_count("maxBytesPerPartition", 32 * 1024 * 1024),
         fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
         subscription=_subscription(given),
-        retries=given.count("fetchOffset.numRetries", 10, smallest=0),
+        retries=given.count("fetchOffset.numRetries", RETRIES, smallest=0),
         retry_interval_s=interval_ms / 1000,
         values=_values(given),
     )

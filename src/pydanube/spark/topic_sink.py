@@ -24,6 +24,7 @@ from pydanube.model.schemas import SchemaReference
 from pydanube.model.staging import StagedPart
 from pydanube.reader.catalog import process_client
 from pydanube.reader.decoding import value_type_of
+from pydanube.reader.read_options import BROKER_RETRY_S
 from pydanube.schemas.value_limits import check_values, counted, years_limits
 from pydanube.spark.dataframe_columns import arrow_schema
 from pydanube.spark.message_rows import check_columns, split_by_topic
@@ -34,13 +35,6 @@ from pydanube.spark.write_options import Delivery, WriteOptions, parse_write_opt
 from pydanube.sync import Client, Staging
 
 log = logging.getLogger(__name__)
-
-BROKER_RETRY_S = 120.0
-"""
-The time for which tasks and the driver wait for a broker that cannot be reached.
-
-One failure would end a streaming query, and a broker may be restarting.
-"""
 
 SEND_BYTES = 4 * 1024 * 1024
 """How much of a topic is sent at once with delivery at-least-once."""

@@ -8,7 +8,7 @@ from pydanube.model.descriptions import TopicOffsets
 from pydanube.model.errors import ConnectionLost, InvalidRequest, TopicNotFound
 from pydanube.reader.catalog import Catalog
 from pydanube.reader.query_positions import Head
-from pydanube.reader.read_options import ReadOptions
+from pydanube.reader.read_options import BROKER_RETRY_S, ReadOptions
 from support.topic_directory import messages
 
 
@@ -132,3 +132,12 @@ def test_read_without_progress_fails():
 def test_catalog_is_pickled_without_a_connection():
     found = pickle.loads(pickle.dumps(Catalog(ReadOptions(url="danube://b:1"))))
     assert isinstance(found, Catalog)
+
+
+def test_reads_wait_for_a_broker_as_long_as_writes_do():
+    options = ReadOptions(url="danube://b")
+    waits = []
+    client = BreakingClient(breaks=options.retries)
+    found = Catalog(options, connect=lambda _: client, wait=waits.append)
+    assert found.topics() == ["/default/a", "/default/b"]
+    assert sum(waits) == BROKER_RETRY_S
