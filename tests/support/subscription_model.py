@@ -252,6 +252,7 @@ class SubscriptionModel:
     def _fail(self, offset: int, now: float, requested_s: float, reason: str) -> None:
         self.failures[offset] = number = self.failures.get(offset, 0) + 1
         self.reasons[offset] = reason
+        self.is_save_due = True
         if number > self.policy.redeliveries_max and not self._is_over(offset, now):
             self._apply_policy(offset)
             return

@@ -520,7 +520,7 @@ async def _open_recovered(
     broker: Broker, store: MetadataStore, storage: Storage
 ) -> None:
     """
-    Open the topics with messages that are not sealed; remove deleted topics.
+    Open the topics with unsealed or failed messages; remove deleted topics.
 
     Raises:
         InconsistentDirectory: The metadata store has neither a topic of the journal
@@ -545,7 +545,7 @@ async def _open_recovered(
                     "put the right metadata store back, or rebuild its records with "
                     "'danube recover --from-segments'"
                 )
-        elif storage.has_recovered(topic_id):
+        elif storage.must_be_opened(topic_id):
             unsealed.append(name)
     for topic_id, text in deleted.items():
         log.info("removing the contents of the deleted topic %s", text)

@@ -6,8 +6,9 @@ messages.  A moved cursor is written after a short linger time, so that a burst 
 becomes one entry.  A crash loses at most that much: some messages are delivered again.
 
 A cursor takes a few bytes if messages are acknowledged in order.  It is larger if it
-has many acknowledged ranges, because earlier messages wait or are blocked.  After a
-large cursor was written it pauses, longer the larger it is, so that no cursor writes
+has many acknowledged ranges, because earlier messages wait or are blocked; those have
+their failures in it, so that a restart does not forget that they block.  After a large
+cursor was written it pauses, longer the larger it is, so that no cursor writes
 more than ``CURSOR_BYTES_PER_S`` to the journal.
 """
 
@@ -162,7 +163,7 @@ class CursorSaver:
     def _write(self, key: _Key) -> None:
         moved = self._moved.pop(key)
         state = state_of(moved.cursor)
-        byte_count = state.done.byte_count
+        byte_count = state.byte_count
         if byte_count > SMALL_CURSOR_BYTES:
             self._pauses[key] = self._loop.time() + byte_count / CURSOR_BYTES_PER_S
             self._linger()
@@ -177,4 +178,6 @@ def _notify(waiting: list[Done], error: BrokerError | None) -> None:
 
 def state_of(cursor: Cursor) -> CursorState:
     """Return the state of a cursor as the journal stores it."""
-    return CursorState(cursor.offset, cursor.done.copy(), cursor.generation)
+    return CursorState(
+        cursor.offset, cursor.done.copy(), cursor.generation, cursor.open_failures()
+    )

@@ -248,7 +248,7 @@ class ReliableSubscription(Subscription):
             backlog_bytes=byte_count,
             oldest_publish_time=topic_log.estimate_time(base),
             delayed=machine.deferred.waiting.count,
-            blocked=machine.deferred.blocked.ranges()[:RANGES_SHOWN_MAX],
+            blocked=self._blocked_ranges()[:RANGES_SHOWN_MAX],
             parked=machine.deferred.parked.count,
             dead_letter_error=None if error is None else str(error),
             stopped_by=None if stopped_by is None else str(stopped_by),
@@ -292,7 +292,7 @@ class ReliableSubscription(Subscription):
     def _log_blocked(self) -> None:
         self._was_blocked = self.is_blocked
         if self.is_blocked:
-            offset = self._machine.deferred.blocked.ranges()[0][0]
+            offset = self._blocked_ranges()[0][0]
             log.warning(
                 "%s is blocked by message %d, which failed too often; acknowledge or "
                 "skip it, or change the failure policy",
@@ -301,6 +301,10 @@ class ReliableSubscription(Subscription):
             )
         else:
             log.info("%s is no longer blocked", self.log_name)
+
+    def _blocked_ranges(self) -> tuple[Range, ...]:
+        machine = self._machine
+        return machine.deferred.blocked_ranges(machine.next_offset)
 
     def _deliver(self, effect: Deliver) -> None:
         if not self._deliveries:

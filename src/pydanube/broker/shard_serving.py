@@ -25,7 +25,8 @@ class ShardServing:
     """
     The topics of a broker's shards; implements ``cluster.journal_host.ShardServer``.
 
-    Topics are opened on first use, except those with messages that are not sealed.
+    Topics are opened on first use, except those with messages that are not sealed, and
+    those with messages that have failed: a blocked subscription must be reported.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class ShardServing:
         unsealed = [
             TopicName.parse(name)
             for topic_id, name in topics.items()
-            if self._storage.has_recovered(topic_id)
+            if self._storage.must_be_opened(topic_id)
         ]
         for topic, error in await self._topics.open_recovered(unsealed):
             if isinstance(error, Unavailable | Closed):

@@ -266,7 +266,7 @@ class Subscription:
     @property
     def is_blocked(self) -> bool:
         """Whether a message that failed too often blocks those behind it."""
-        return self._machine.deferred.blocked.count > 0
+        return self._machine.deferred.is_blocked(self._machine.next_offset)
 
     @property
     def is_stopped(self) -> bool:

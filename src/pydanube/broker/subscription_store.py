@@ -97,7 +97,10 @@ class SubscriptionStore:
                 Cursor(topic.log.base_offset)
                 if known is None
                 else Cursor(
-                    known.offset, known.done.copy(), generation=known.generation
+                    known.offset,
+                    known.done.copy(),
+                    generation=known.generation,
+                    failures=known.failures,
                 )
             )
             topic.subscriptions[name] = self._reliable(

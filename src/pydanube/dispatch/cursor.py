@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from pydanube.model.failures import FailedRange, Failures
 from pydanube.model.ranges import Range, RangeSet
 
 
@@ -13,12 +16,19 @@ class Cursor:
     messages are acknowledged in order.
     """
 
-    __slots__ = ("done", "generation", "offset")
+    __slots__ = ("done", "failures", "generation", "offset")
 
     def __init__(
-        self, offset: int, done: RangeSet | None = None, *, generation: int = 1
+        self,
+        offset: int,
+        done: RangeSet | None = None,
+        *,
+        generation: int = 1,
+        failures: Iterable[FailedRange] = (),
     ) -> None:
         """Begin at *offset*; the cursor owns *done*, which may reach below it."""
+        self.failures = Failures(failures)
+        """The failures of messages; those of messages that are done do not count."""
         self.generation = generation
         """
         A number that rises when the cursor is moved to another offset by request.
@@ -82,6 +92,18 @@ class Cursor:
         if not self.done:
             return end - base
         return end - base - self.done.count_in(base, end)
+
+    def open_failures(self) -> tuple[FailedRange, ...]:
+        """Return the failures of messages that are not done, and forget the others."""
+        if len(self.failures):
+            self.failures.replace(
+                [
+                    failed.part(*part)
+                    for failed in self.failures
+                    for part in self.open_ranges(failed.base, failed.end)
+                ]
+            )
+        return tuple(self.failures)
 
     def skip_done(self, offset: int) -> int:
         """Return the lowest offset from *offset* on that is not done."""

@@ -13,14 +13,20 @@ decides about messages that failed too often:
 The broker copies parked messages to the dead-letter topic and reports the result;
 after a failure it receives them again after a while.  A blocked message stays until it
 is acknowledged, expires, or the policy changes.
+
+The cursor has the failures of messages, so they survive a restart.  Then all open
+messages are offered again, and those that have failed too often are given up at once.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.effects import Drop, Effect, Park
 from pydanube.dispatch.message_spans import MessageSpan, MessageSpans, by_base
 from pydanube.model.policy import Backoff, FailurePolicy, PoisonPolicy
+from pydanube.model.ranges import Range
 from pydanube.model.retry import RetryPolicy
 
 EXPIRED = "expired"
@@ -34,7 +40,10 @@ class DeferredMessages:
     as done at once.
     """
 
-    __slots__ = ("_all", "_cursor", "blocked", "parked", "policy", "waiting")
+    __slots__ = (
+        *("_all", "_cursor", "_failed_end"),
+        *("blocked", "parked", "policy", "waiting"),
+    )
 
     def __init__(self, cursor: Cursor, policy: FailurePolicy) -> None:
         self._cursor = cursor
@@ -49,6 +58,37 @@ class DeferredMessages:
         their time is that of the next attempt.
         """
         self._all = (self.waiting, self.blocked, self.parked)
+        # Messages below that are not tracked may have failed before a restart.
+        self._failed_end = cursor.failures.end
+
+    def blocked_ranges(self, next_offset: int) -> tuple[Range, ...]:
+        """
+        Return the messages that block others, in order.
+
+        Among them are those from *next_offset* on, which are not tracked yet, that
+        blocked before a restart.
+        """
+        blocked = self.blocked.ranges()
+        if next_offset >= self._failed_end:
+            return blocked
+        if self._final_policy is not PoisonPolicy.BLOCK:
+            return blocked
+        untracked = self._cursor.failures.within(next_offset, self._failed_end)
+        return (
+            *blocked,
+            *(
+                part
+                for failed in untracked
+                if self._is_final(failed.failures)
+                for part in self._cursor.open_ranges(failed.base, failed.end)
+            ),
+        )
+
+    def is_blocked(self, next_offset: int) -> bool:
+        """Return whether messages block others, as ``blocked_ranges``."""
+        if next_offset < self._failed_end:
+            return bool(self.blocked_ranges(next_offset))
+        return self.blocked.count > 0
 
     @property
     def count(self) -> int:
@@ -67,6 +107,37 @@ class DeferredMessages:
 
     # Changes.
 
+    def note_failure(self, span: MessageSpan) -> None:
+        """Remember the last failure of *span*, also after a restart."""
+        self._cursor.failures.note(
+            *(span.base, span.end),
+            attempt=span.attempt,
+            failures=span.failures,
+            reason=span.reason,
+        )
+
+    def forget_failures(self) -> None:
+        """Forget the failures of all messages."""
+        self._cursor.failures.clear()
+        self._failed_end = 0
+
+    def divide_failed(self, span: MessageSpan) -> Iterator[MessageSpan]:
+        """Divide a new *span* into messages that failed before a restart and others."""
+        base = span.base
+        if base >= self._failed_end:
+            yield span
+            return
+        for failed in self._cursor.failures.within(base, span.end):
+            if base < failed.base:
+                yield span.part(base, failed.base)
+            part = span.part(failed.base, failed.end)
+            part.attempt, part.failures = failed.attempt, failed.failures
+            part.reason = failed.reason
+            yield part
+            base = failed.end
+        if base < span.end:
+            yield span.part(base, span.end)
+
     def delay(self, span: MessageSpan, due: float) -> None:
         """Keep *span* until *due*."""
         span.time = due
@@ -76,14 +147,20 @@ class DeferredMessages:
         self, span: MessageSpan, now: float, requested_s: float, effects: list[Effect]
     ) -> bool:
         """Defer *span*, which has failed; return whether it is ready at once."""
-        if self._is_final(span):
-            self._give_up(span, effects)
+        if self.give_up_final(span, effects):
             return False
         delay_s = redelivery_delay_s(self.policy, span.failures, requested_s)
         if delay_s <= 0:
             return True
         self.delay(span, now + delay_s)
         return False
+
+    def give_up_final(self, span: MessageSpan, effects: list[Effect]) -> bool:
+        """Give *span* up if it has failed too often; return whether it has."""
+        is_final = self._is_final(span.failures)
+        if is_final:
+            self._give_up(span, effects)
+        return is_final
 
     def expire(self, span: MessageSpan, effects: list[Effect]) -> None:
         """Park or drop *span*, which has expired."""
@@ -137,7 +214,7 @@ class DeferredMessages:
         ready = self._reapply_policy([*blocked, *sorted(failed, key=by_base)], effects)
         latest = now + policy.redelivery_delay_s_max
         for span in sorted(self.waiting, key=by_base):
-            if self._is_final(span):
+            if self._is_final(span.failures):
                 self.waiting.remove(span)
                 self._give_up(span, effects)
             elif span.failures and span.time is not None:
@@ -165,18 +242,24 @@ class DeferredMessages:
         for span in spans:
             if span.is_expired:
                 self.expire(span, effects)
-            elif self._is_final(span):
-                self._give_up(span, effects)
-            else:
+            elif not self.give_up_final(span, effects):
                 ready.append(span)
         return ready
 
-    def _is_final(self, span: MessageSpan) -> bool:
-        return span.failures > self.policy.redeliveries_max
+    def _is_final(self, failures: int) -> bool:
+        return failures > self.policy.redeliveries_max
+
+    @property
+    def _final_policy(self) -> PoisonPolicy:
+        """The policy for messages that have failed too often."""
+        has_topic = self.policy.dead_letter_topic is not None
+        if self.policy.poison is PoisonPolicy.DEAD_LETTER and not has_topic:
+            return PoisonPolicy.BLOCK
+        return self.policy.poison
 
     def _give_up(self, span: MessageSpan, effects: list[Effect]) -> None:
-        match self.policy.poison:
-            case PoisonPolicy.DEAD_LETTER if self.policy.dead_letter_topic is not None:
+        match self._final_policy:
+            case PoisonPolicy.DEAD_LETTER:
                 self._park(span, effects)
             case PoisonPolicy.DROP:
                 self._drop(span, effects)

@@ -28,6 +28,8 @@ at once.
 When a message expires, it is dropped or parked, unless it is in flight; then it may
 still be acknowledged, and is given up if the consumer returns it.
 
+After a restart, messages that have failed before keep their failures and attempts.
+
 Time is an argument of all events.  ``on_time`` may be called late; expired messages are
 still not delivered by any event.
 
@@ -55,6 +57,7 @@ from pydanube.dispatch.message_spans import (
     Expiries,
     MessageSpan,
     MessageSpans,
+    divide_by_windows,
 )
 from pydanube.dispatch.ready import OFFSET_MAX, ReadySpans
 from pydanube.model.policy import DispatchLimits, FailurePolicy
@@ -134,6 +137,8 @@ class SubscriptionMachine(ABC):
         self.deferred = DeferredMessages(cursor, failure_policy)
         """The messages that wait, block or are parked, to be read only."""
         self._expiries = Expiries(cursor)
+        # Whether messages have failed since the cursor was saved.
+        self._has_failed = False
         # The ack timeout of new deliveries.
         self._timeout_s = failure_policy.ack_timeout_s
         # Whether anything but ready and in-flight messages may need attention.  Methods
@@ -225,17 +230,13 @@ class SubscriptionMachine(ABC):
         self.next_offset = cursor.skip_done(end) if cursor.done else end
         effects: list[Effect] = []
         batch = Batch(base, end, byte_count, keys if self.needs_keys else None)
-        for each in windows:
-            self._needs_slow_path = True
-            if start < each.base:
-                self._accept(MessageSpan(start, each.base, 1, batch))
-            start = max(start, each.base)
-            if start < each.end:
-                span = MessageSpan(start, each.end, 1, batch, expires=each.expires)
-                self._accept_in_window(span, each.due, now, effects)
-                start = each.end
-        if start < end:
-            self._accept(MessageSpan(start, end, 1, batch))
+        for whole, due in divide_by_windows(start, end, batch, windows):
+            for span in self.deferred.divide_failed(whole):
+                if windows or span.failures:
+                    self._needs_slow_path = True
+                    self._accept_in_window(span, due, now, effects)
+                else:
+                    self._accept(span)
         return self._complete(effects, now)
 
     def on_ack(
@@ -372,6 +373,7 @@ class SubscriptionMachine(ABC):
         message is tracked again.
         """
         has_cursor_moved = self.cursor.seek(offset)
+        self.deferred.forget_failures()
         if self.in_flight.count:
             self.in_flight.clear()
             for consumer, credit in self.consumers.items():
@@ -527,7 +529,8 @@ class SubscriptionMachine(ABC):
                 if isinstance(each, Drop):
                     has_cursor_moved = True
                     self._on_waiting_done(each.base, each.end)
-        if has_cursor_moved:
+        if has_cursor_moved or self._has_failed:
+            self._has_failed = False
             # next_offset is never done, so the cursor cannot pass it.
             assert self.cursor.offset <= self.next_offset
             effects.append(SaveCursor())
@@ -560,9 +563,12 @@ class SubscriptionMachine(ABC):
             self._expiries.add(span.expires, span.base, span.end)
         if due is not None and due > now:
             self.deferred.delay(span, due)
-        else:
+        elif not span.failures:
             self.ready_count += span.open_count
             self._ready.add_new(span)
+        elif not self.deferred.give_up_final(span, effects):
+            self.ready_count += span.open_count
+            self._ready.put_back(span)
 
     def _fail(
         self,
@@ -578,6 +584,8 @@ class SubscriptionMachine(ABC):
             span.attempt += 1
             span.failures += 1
             span.reason = reason
+            self._has_failed = True
+            self.deferred.note_failure(span)
             if _has_expired(span, now):
                 self.deferred.expire(span, effects)
             elif self.deferred.fail(span, now, requested_s, effects):

@@ -8,7 +8,7 @@ cursor.  All spans of a subscription, in whatever state, are disjoint.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from operator import attrgetter
@@ -117,6 +117,21 @@ class MessageSpan:
             and self.failures == other.failures
             and self.expires == other.expires
         )
+
+
+def divide_by_windows(
+    base: int, end: int, batch: Batch, windows: Sequence[DeliveryWindow]
+) -> Iterator[tuple[MessageSpan, float | None]]:
+    """Divide new messages by their delivery windows; yields when each part is due."""
+    for each in windows:
+        if base < each.base:
+            yield MessageSpan(base, each.base, 1, batch), None
+        base = max(base, each.base)
+        if base < each.end:
+            yield MessageSpan(base, each.end, 1, batch, expires=each.expires), each.due
+            base = each.end
+    if base < end:
+        yield MessageSpan(base, end, 1, batch), None
 
 
 by_base = attrgetter("base")

@@ -110,6 +110,11 @@ class TopicState:
     has_left: bool = False
     """Whether the shard has left; then further entries of the topic are ignored."""
 
+    @property
+    def has_failures(self) -> bool:
+        """Whether messages have failed, so that a subscription may be blocked."""
+        return any(cursor.failures for cursor in self.cursors.values())
+
 
 @dataclass(slots=True)
 class JournalState:

@@ -352,16 +352,18 @@ class Storage:
         """Return the committed state of a topic, which must not be changed."""
         return self.journal.state.topics.get(topic_id)
 
-    def has_recovered(self, topic_id: TopicId) -> bool:
+    def must_be_opened(self, topic_id: TopicId) -> bool:
         """
-        Return whether a topic that is not open yet has unsealed messages.
+        Return whether a topic is to be opened at once, and not when it is used.
 
-        It keeps its journal files until it is opened or deleted.  If the journal has
-        lost these messages, open_log() raises.
+        It has unsealed messages, and keeps its journal files until it is opened or
+        deleted; if the journal has lost these messages, open_log() raises.  Or messages
+        have failed, so that a subscription may be blocked, which must be reported.
         """
         state = self.find_state(topic_id)
         return bool(self.journal.recovered.get(topic_id)) or (
-            state is not None and state.sealed_offset < state.end_offset
+            state is not None
+            and (state.sealed_offset < state.end_offset or state.has_failures)
         )
 
     def note_metadata_revision(self, revision: int) -> None:

@@ -120,7 +120,7 @@ async def test_topic_that_is_deleted_during_a_takeover_leaves_nothing(cluster):
 
     async def delete_and_open(names):
         if A_TOPIC in names:
-            assert b.storage.has_recovered(topic.topic_id)
+            assert b.storage.must_be_opened(topic.topic_id)
             # The first owner has removed the record just before its shard left.
             stored = await a.catalog.get_topic(A_TOPIC)
             await a.catalog.remove([(A_TOPIC, stored)], None)
@@ -129,7 +129,7 @@ async def test_topic_that_is_deleted_during_a_takeover_leaves_nothing(cluster):
 
     b.topics.open_recovered = delete_and_open
     await moved(cluster, "b")
-    await until(lambda: not b.storage.has_recovered(topic.topic_id))
+    await until(lambda: not b.storage.must_be_opened(topic.topic_id))
     assert b.storage.find_state(topic.topic_id) is None
     assert await payloads(await b.topics.get(BESIDE)) == [b"x"]
 

@@ -226,7 +226,7 @@ def test_message_returned_by_a_leaving_consumer_has_not_failed(machine_of):
         machine.on_consumer_replaced(ANNA, 0.0)
         assert machine.on_credit(ANNA, 1, 100, 0.0) == [Deliver(ANNA, 0, 1, attempt)]
     machine.on_credit(ANNA, 1, 100, 0.0)
-    assert machine.on_nack([(0, 1)], 0.0) == [Deliver(ANNA, 0, 1, 6)]
+    assert machine.on_nack([(0, 1)], 0.0) == [SaveCursor(), Deliver(ANNA, 0, 1, 6)]
     assert machine.on_nack([(0, 1)], 0.0, reason="bad") == [
         Drop(0, 1, "bad"),
         SaveCursor(),
@@ -384,7 +384,8 @@ def test_parked_before_a_seek_is_ignored_after_it(machine_of):
     )
     machine = machine_of(failure_policy=policy)
     machine.on_available(0, 10, 100, 0.0)
-    assert machine.on_nack([(0, 1)], 0.0) == [Park(0, 1, 1, "not processed")]
+    effects = machine.on_nack([(0, 1)], 0.0)
+    assert effects == [Park(0, 1, 1, "not processed"), SaveCursor()]
     assert machine.deferred.parked.count == 1
     machine.on_seek(0, 0.0)
     machine.on_available(0, 10, 100, 0.0)

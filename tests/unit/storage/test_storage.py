@@ -244,7 +244,7 @@ async def test_a_topic_whose_journal_files_are_missing_is_opened_at_the_start():
     while len(world.files.names()) > 1:
         world.files.remove(world.files.names()[0])
     async with world.storage() as storage:
-        assert storage.has_recovered(1)
+        assert storage.must_be_opened(1)
         with pytest.raises(CorruptJournal, match="begins with 0000000000000000"):
             await open_topic(storage, epoch=2)
 

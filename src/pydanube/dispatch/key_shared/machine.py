@@ -159,10 +159,12 @@ class KeySharedSubscription(SubscriptionMachine):
         self, span: MessageSpan, due: float | None, now: float, effects: list[Effect]
     ) -> None:
         is_over = span.expires is not None and span.expires <= now
-        if is_over or (due is not None and due > now):
+        if is_over or span.failures or (due is not None and due > now):
             # The span may stay for long; the keys of its whole batch must not.
             span.batch = _slice(span)
         super()._accept_in_window(span, due, now, effects)
+        if span.failures and self.deferred.has(span.base):
+            self._ready.add_failed(span)
 
     def _fail(
         self,

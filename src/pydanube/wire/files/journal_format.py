@@ -27,6 +27,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from pydanube.model.errors import CorruptBatch, CorruptJournal, NewerJournal
+from pydanube.model.failures import FailedRange
 from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
 from pydanube.model.ranges import Range, RangeSet
 from pydanube.wire import batches
@@ -96,6 +97,14 @@ class CursorState:
     """Must not be changed."""
     generation: int = 1
     """As in ``dispatch.cursor.Cursor``."""
+    failures: tuple[FailedRange, ...] = ()
+    """Messages that have failed; those that are done do not count."""
+
+    @property
+    def byte_count(self) -> int:
+        """About the size of an entry with it."""
+        reasons = sum(len(each.reason) for each in self.failures)
+        return self.done.byte_count + len(self.failures) * _FAILED.size + reasons
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,7 +419,8 @@ def is_reserved(buffer: memoryview, position: int) -> bool:
 # The bodies of entries.
 
 _U64 = struct.Struct("<Q")
-_CURSOR = struct.Struct("<QQQII")
+_CURSOR = struct.Struct("<QQQIII")
+_FAILED = struct.Struct("<QQIIH")
 _PAIR = struct.Struct("<QQ")
 _BIT_MAP = struct.Struct("<QI")
 _PRODUCER = struct.Struct("<QQIQI")
@@ -429,24 +439,39 @@ def _encode_cursor(entry: CursorSaved) -> bytes:
     ranges, bit_maps = cursor.done.parts()
     numbers = _CURSOR.pack(
         *(entry.topic_id, cursor.offset, cursor.generation),
-        *(len(ranges), len(bit_maps)),
+        *(len(ranges), len(bit_maps), len(cursor.failures)),
     )
     pairs = b"".join(_PAIR.pack(*each) for each in ranges)
     maps = b"".join(
         _BIT_MAP.pack(origin, len(bits)) + bits for origin, bits in bit_maps
     )
-    return numbers + pairs + maps + entry.subscription.encode()
+    failures = b"".join(map(_encode_failed, cursor.failures))
+    return numbers + pairs + maps + failures + entry.subscription.encode()
+
+
+def _encode_failed(failed: FailedRange) -> bytes:
+    *numbers, reason = failed
+    text = reason.encode(errors="replace")
+    return _FAILED.pack(*numbers, len(text)) + text
 
 
 def _decode_cursor(body: memoryview) -> CursorSaved:
-    topic_id, offset, generation, count, map_count = _CURSOR.unpack_from(body)
+    topic_id, offset, generation, count, map_count, failed_count = _CURSOR.unpack_from(
+        body
+    )
     ranges, at = _ranges_at(body, _CURSOR.size, count)
     done = RangeSet(ranges)
     for _ in range(map_count):
         origin, length = _BIT_MAP.unpack_from(body, at)
         begin, at = at + _BIT_MAP.size, at + _BIT_MAP.size + length
         done.add_bits(origin, int.from_bytes(_part(body, begin, at), "little"))
-    state = CursorState(offset, done, generation)
+    failures = []
+    for _ in range(failed_count):
+        base, end, attempt, failed, length = _FAILED.unpack_from(body, at)
+        begin, at = at + _FAILED.size, at + _FAILED.size + length
+        reason = _text(_part(body, begin, at))
+        failures.append(FailedRange(base, end, attempt, failed, reason))
+    state = CursorState(offset, done, generation, tuple(failures))
     return CursorSaved(TopicId(topic_id), _text(body[at:]), state)
 
 

@@ -6,6 +6,7 @@ import pytest
 from crc32c import crc32c
 
 from pydanube.model.errors import CorruptJournal, NewerJournal
+from pydanube.model.failures import FailedRange
 from pydanube.model.ranges import RangeSet
 from pydanube.wire.files.journal_format import (
     ENTRY_HEADER_BYTES,
@@ -38,6 +39,10 @@ SEED = 4711
 SCATTERED = RangeSet((at, at + 1) for at in range(100, 60_000, 3))
 SCATTERED.add(2**60, 2**60 + 1)
 SCATTERED.add(2**61, 2**62)
+FAILED = (
+    FailedRange(5, 6, 2, 1, ""),
+    FailedRange(2**50, 2**51, 2**32 - 1, 7, "cannot be parsed: ä"),
+)
 SMALL = [
     TopicOpened(
         topic_id=1, name="/default/ä", epoch=7, end_offset=2**40, sealed_offset=5
@@ -45,6 +50,7 @@ SMALL = [
     CursorSaved(1, "billing", CursorState(5, RangeSet([(7, 9), (11, 2**50)]))),
     CursorSaved(1, "billing", CursorState(5, SCATTERED)),
     CursorSaved(2**63, "", CursorState(0, generation=2**63)),
+    CursorSaved(1, "billing", CursorState(5, SCATTERED, 7, FAILED)),
     ProducerSaved(
         topic_id=1,
         name="web-1",
@@ -95,7 +101,7 @@ def test_scattered_acknowledgements_take_one_bit_each():
 
 
 def test_bit_map_has_one_bit_for_each_offset():
-    body = struct.pack("<QQQII", 1, 5, 17, 1, 1) + struct.pack("<QQ", 7, 9)
+    body = struct.pack("<QQQIII", 1, 5, 17, 1, 1, 0) + struct.pack("<QQ", 7, 9)
     body += struct.pack("<QI", 100, 2) + bytes([0b1000_0011, 0b1]) + b"s"
     length = len(body)
     head = struct.pack("<4sIIB3xQQ", b"DjE1", 0, length, 16, 48, 0)
