@@ -51,8 +51,8 @@ HINTS: dict[type[BrokerError], str] = {
     "differences, and the rules that a new version must follow",
     InvalidName: "the name of a topic has the form /NAMESPACE/TOPIC, as in "
     "/default/orders",
-    JournalFailed: "the broker's log has the cause; restart the broker to find out "
-    "what was stored",
+    JournalFailed: "the broker's log has the cause; in a cluster, other brokers take "
+    "its topics over, and a single broker must be restarted",
     NamespaceNotFound: "'danube admin namespaces list' lists the namespaces, 'danube "
     "admin namespaces create' creates one",
     OffsetDropped: "retention removes old messages; consume again, or read with --from "

@@ -111,7 +111,7 @@ class Channel(ABC):
 
     def _on_closed(self, reason: BrokerError) -> None:
         if self._connection is not None:
-            self._client.owners.on_error(self.topic, self._connection.url, reason)
+            self._client.on_error(self.topic, self._connection.url, reason)
         self._connection = None
         if not self._channel_end.done():
             self._channel_end.set_result(reason)
@@ -157,12 +157,12 @@ class Channel(ABC):
         except BaseException as error:
             connection.release_channel(channel)
             if isinstance(error, BrokerError):
-                self._client.owners.on_error(self.topic, connection.url, error)
+                self._client.on_error(self.topic, connection.url, error)
             raise
         if self._channel_end.done():
             # It was closed after the answer, before this task ran.
             reason = self._channel_end.result()
-            self._client.owners.on_error(self.topic, connection.url, reason)
+            self._client.on_error(self.topic, connection.url, reason)
             raise reason
         self._connection, self._channel = connection, channel
         self._on_opened(connection, answer)

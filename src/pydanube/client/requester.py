@@ -37,9 +37,13 @@ from pydanube.model.errors import (
     BrokerError,
     Closed,
     ConnectionLost,
+    Draining,
     InvalidRequest,
+    JournalFailed,
+    MetadataUnavailable,
     NotOwner,
     Remedy,
+    SessionLost,
     TopicNotFound,
     Unavailable,
 )
@@ -56,6 +60,8 @@ CONNECT_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 10.0
 REQUEST_RETRY_S = 30.0
 """The default time for which a client repeats a repeatable request."""
+OF_ONE_BROKER = (SessionLost, Draining, NotOwner, MetadataUnavailable, JournalFailed)
+"""Errors of one broker of a cluster that another one may not have."""
 EXAMINED_TOPICS_MAX = 8
 """The most topics of a silent broker that are looked up at another broker."""
 _POLICY = RetryPolicy(first_s=0.05, max_s=2.0)
@@ -175,8 +181,9 @@ class Requester:
         """
         Send the request *message* and return the answer.
 
-        A repeatable request is sent again, for ``retry_s``, if the broker
-        cannot be reached or is busy.  In a cluster, the request goes to the broker
+        A repeatable request is sent again, for ``retry_s``, if the broker cannot be
+        reached or is busy; any request, if a broker of a cluster has refused it because
+        it stops or serves something else.  In a cluster, the request goes to the broker
         that serves its topic, and waits as long for one; a repeatable request without
         an owner goes to another broker if one is silent for ``connect_timeout_s``.
         FETCHED batches go to *on_batch*.
@@ -191,13 +198,15 @@ class Requester:
             try:
                 return await self.request_at(connection, message, on_batch=on_batch)
             except BrokerError as error:
-                self.owners.on_error(topic, connection.url, error)
+                self.on_error(topic, connection.url, error)
                 raise
 
         if is_repeatable(message):
             return await retry(attempt, self.retry_s)
-        if not topic or not self._pool.is_clustered:
+        if not self._pool.is_clustered:
             return await attempt()
+        if not topic:
+            return await retry(attempt, self.retry_s, Remedy.LOOK_UP_AGAIN)
         if isinstance(message, pb.Fetch):
             # It only reads, and the topic may move while it waits for messages.
             return await retry(attempt, self.retry_s)
@@ -205,6 +214,16 @@ class Requester:
         self.owners.forget(topic)
         await retry(partial(self.connection, topic), self.retry_s)
         return await attempt()
+
+    def on_error(self, topic: str, url: str, error: BrokerError) -> None:
+        """
+        Take that the broker at *url* has refused something of *topic*, if not empty.
+
+        If it is about the broker, other brokers of the cluster get the next requests.
+        """
+        self.owners.on_error(topic, url, error)
+        if isinstance(error, OF_ONE_BROKER) and self._pool.is_clustered:
+            self._pool.doubt(url)
 
     async def request_at(
         self,
@@ -457,9 +476,15 @@ class Backoff:
         self._failures = 0
 
 
-async def retry(attempt: Callable[[], Awaitable[T]], timeout_s: float) -> T:
+async def retry(
+    attempt: Callable[[], Awaitable[T]],
+    timeout_s: float,
+    remedy: Remedy | None = None,
+) -> T:
     """
     Return the result of *attempt*, which is repeated while its errors allow that.
+
+    With *remedy*, only errors that suggest this are a reason.
 
     Raises: The error of the last attempt, if it is final or *timeout_s* has passed.
     """
@@ -470,6 +495,8 @@ async def retry(attempt: Callable[[], Awaitable[T]], timeout_s: float) -> T:
         try:
             return await attempt()
         except BrokerError as error:
-            if error.remedy is Remedy.GIVE_UP or loop.time() > give_up_at:
+            is_final = error.remedy is Remedy.GIVE_UP
+            is_other = remedy is not None and error.remedy is not remedy
+            if is_final or is_other or loop.time() > give_up_at:
                 raise
         await backoff.wait()

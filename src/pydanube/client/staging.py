@@ -177,7 +177,7 @@ class Staging:
             try:
                 return await self._client.request_at(connection, request)
             except BrokerError as error:
-                self._client.owners.on_error(topic, connection.url, error)
+                self._client.on_error(topic, connection.url, error)
                 raise
 
         answer = await retry(attempt, max(COMMIT_RETRY_S, self._client.retry_s))

@@ -470,9 +470,10 @@ class ObjectJournal(Journal):
         if self.failure is not None:
             return
         error = JournalFailed(
-            f"session {self._session.number} of the journal was ended by another "
-            f"broker, which has taken over its topics: {reason}. Stop this broker. "
-            "Whether messages without a receipt are stored is unknown: send them again"
+            f"this broker stops: another broker has ended session "
+            f"{self._session.number} of its journal and takes over its topics "
+            f"({reason}). Whether messages without a receipt are stored is unknown: "
+            "send them again, to the other broker"
         )
         log.critical("the journal failed: %s", error)
         self._fail(error)

@@ -52,6 +52,9 @@ class Client:
     def backoff(self):
         return Backoff()
 
+    def on_error(self, topic, url, error):
+        self.owners.on_error(topic, url, error)
+
     async def connection(self, topic):
         if not self.connections:
             raise ConnectionLost("no broker answers")

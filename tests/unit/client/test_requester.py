@@ -6,6 +6,12 @@ import pytest
 
 import pydanube
 from pydanube.cluster.shard_topics import shard_of
+from pydanube.model.errors import (
+    Draining,
+    MetadataUnavailable,
+    NotOwner,
+    SessionLost,
+)
 from pydanube.model.names import TopicName
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
@@ -222,6 +228,28 @@ async def test_topics_are_looked_up_at_another_broker_if_one_has_no_session(clus
         cluster.lose("a")
         async with client.producer(TOPIC) as producer:
             await producer.send(b"x")
+        assert cluster.connects == ["a", "b"]
+
+
+async def test_requests_without_an_owner_leave_a_broker_that_stops(cluster):
+    async with pydanube.connect(BOTH, retry_s=60) as client:
+        assert cluster.connects == ["a"]
+        cluster.cluster.members["a"].broker.topics.drain()
+        # Neither of them may be repeated after another error.
+        await client.create_topic(TOPIC, partitions=2)
+        assert cluster.connects == ["a", "b"]
+        await client.create_namespace("other")
+        assert len(await client.partitions(TOPIC)) == 2
+        assert cluster.connects == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "error", [SessionLost("s"), Draining("s"), NotOwner("s"), MetadataUnavailable("s")]
+)
+async def test_after_an_error_of_one_broker_another_one_is_asked(cluster, error):
+    async with pydanube.connect(BOTH) as client:
+        client.on_error("", "danube://a", error)
+        await client.topics()
         assert cluster.connects == ["a", "b"]
 
 

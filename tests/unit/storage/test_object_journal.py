@@ -348,7 +348,7 @@ async def test_an_idle_session_notices_that_it_is_taken_over(objects, sessions):
         assert old.failure is None
         async with object_journal(objects, sessions):
             await until(lambda: old.failure)
-            assert "ended by another broker" in str(old.failure)
+            assert "another broker has ended session 1" in str(old.failure)
 
 
 async def test_a_session_that_is_taken_over_fails_with_its_next_group(
