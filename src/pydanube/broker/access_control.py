@@ -195,6 +195,7 @@ class AccessControl:
             roles=binding.roles,
             patterns=binding.patterns,
             created_at=self._wall_clock_us(),
+            is_service_account=binding.is_service_account,
         )
         await self._store.transaction(comparisons, [Put(key, record)])
         await self.load()
@@ -329,7 +330,13 @@ def _role_of(name: str, record: RoleRecord) -> Role:
 
 
 def _binding_of(binding_id: str, record: BindingRecord) -> Binding:
-    return Binding(record.member, record.roles, record.patterns, binding_id)
+    return Binding(
+        record.member,
+        record.roles,
+        record.patterns,
+        binding_id,
+        is_service_account=record.is_service_account,
+    )
 
 
 def _checked(rule: R) -> R | None:

@@ -54,6 +54,7 @@ from pydanube.cluster.shard_moves import (
     measure_balance,
     move_shard,
     plan_rebalance,
+    rebalance_some,
     request_rebalance,
 )
 from pydanube.metadata import keys
@@ -324,16 +325,24 @@ class Broker:
         )
         return ShardMoves(moves=tuple(shards))
 
-    async def rebalance(self, *, dry_run: bool) -> ShardMoves:
+    async def rebalance(
+        self, *, dry_run: bool, moves_max: int | None = None
+    ) -> ShardMoves:
         """
         Return the moves that balance the cluster; unless *dry_run*, begin them.
+
+        With *moves_max*, only so many shards move, those with the highest loads.
 
         Raises:
             InvalidRequest: This broker is not in a cluster.
         """
-        moves = await plan_rebalance(self._store, self._clustered().limits)
-        if moves and not dry_run:
-            await request_rebalance(self._store, self._wall_clock_us())
+        limits = self._clustered().limits
+        if moves_max is not None and not dry_run:
+            moves = await rebalance_some(self._store, limits, moves_max)
+        else:
+            moves = (await plan_rebalance(self._store, limits))[:moves_max]
+            if moves and not dry_run:
+                await request_rebalance(self._store, self._wall_clock_us())
         return ShardMoves(moves=tuple(moves))
 
     @property

@@ -39,6 +39,9 @@ PEER_GRPC = "peer-grpc"
 PEER_ADMIN = "peer-admin"
 """The name of the gRPC listener for administrators, for other brokers."""
 
+PEER_HTTP = "peer-http"
+"""The name of the HTTP listener, with the metrics, as other brokers reach it."""
+
 log = logging.getLogger(__name__)
 
 
@@ -92,6 +95,8 @@ def describe(
             broker_id=record.broker_id,
             url=record.addresses.get(STREAM, ""),
             grpc_url=record.addresses.get(GRPC, ""),
+            admin_url=record.addresses.get(PEER_ADMIN, ""),
+            http_url=record.addresses.get(PEER_HTTP, ""),
             mode=_mode_of(modes, record.broker_id),
             is_controller=session == controller,
             shard_count=serving[session],

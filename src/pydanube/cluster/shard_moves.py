@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -119,6 +120,18 @@ async def plan_rebalance(
         )
         for each in director.on_view(view, now=0.0).shards
     ]
+
+
+async def rebalance_some(
+    store: MetadataStore, limits: PlacementLimits, moves_max: int
+) -> list[ShardMove]:
+    """Begin the first *moves_max* moves that balance the cluster, and return them."""
+    begun = []
+    for planned in (await plan_rebalance(store, limits))[:moves_max]:
+        # A shard that is being taken over meanwhile stays.
+        with suppress(InvalidRequest):
+            begun.append(await move_shard(store, planned.shard, planned.target))
+    return begun
 
 
 async def measure_balance(store: MetadataStore) -> list[BrokerLoad]:

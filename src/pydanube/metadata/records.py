@@ -236,6 +236,8 @@ class BindingRecord(msgspec.Struct, frozen=True, kw_only=True):
     patterns: tuple[str, ...]
     """The resources on which the roles apply."""
     created_at: int
+    is_service_account: bool = False
+    """Whether Danube's tools made it for a service account, which is a user here."""
 
 
 class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):

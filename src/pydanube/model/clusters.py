@@ -42,6 +42,10 @@ class ClusterBroker:
     """Its address for clients; empty if the broker does not run."""
     grpc_url: str = ""
     """Its address for clients of Danube; empty if it is not known."""
+    admin_url: str = ""
+    """Its address for administrators of Danube; empty if it is not known."""
+    http_url: str = ""
+    """Its address for health, metrics and the JSON API; empty if it is not known."""
     mode: BrokerMode = BrokerMode.ACTIVE
     is_controller: bool = False
     """Whether it decides which broker serves which topics."""

@@ -72,6 +72,8 @@ class Binding:
     patterns: tuple[str, ...]
     id: str = ""
     """Its name; by default derived from the other fields."""
+    is_service_account: bool = False
+    """Whether Danube's tools call the user a service account; decides nothing."""
 
     def __post_init__(self) -> None:
         if not self.id:

@@ -24,6 +24,7 @@ from pydanube.cluster.overview import (
     GRPC_CONNECT,
     PEER_ADMIN,
     PEER_GRPC,
+    PEER_HTTP,
     STREAM,
 )
 from pydanube.cluster.placement import PlacementLimits
@@ -107,6 +108,7 @@ def session_record_of(config: BrokerConfig, *, started_at: int) -> SessionRecord
     for name, port in (
         (PEER_GRPC, listens.grpc_port),
         (PEER_ADMIN, listens.admin_port),
+        (PEER_HTTP, listens.http_port),
     ):
         if port:
             host = cluster.peer_host or listens.host

@@ -13,6 +13,7 @@ from pydanube.cluster.shard_moves import (
     measure_balance,
     move_shard,
     plan_rebalance,
+    rebalance_some,
     request_rebalance,
 )
 from pydanube.metadata import keys
@@ -107,6 +108,16 @@ async def test_plan_levels_small_differences_and_changes_nothing() -> None:
     assert await store.revision() == revision
     even = await store_of("ab", "a", "b")
     assert await plan_rebalance(even, LIMITS) == []
+
+
+async def test_so_many_shards_move_as_a_rebalance_may_move() -> None:
+    store = await store_of("aaaaaa", "a", "b")
+    planned = await plan_rebalance(store, LIMITS)
+    assert len(planned) == 3
+    assert await rebalance_some(store, LIMITS, 2) == planned[:2]
+    records = [await record_of(store, shard) for shard in range(6)]
+    assert [each.target for each in records].count("b-1") == 2
+    assert await rebalance_some(store, LIMITS, 0) == []
 
 
 async def test_balance_is_that_of_active_brokers() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from statistics import fmean, pstdev
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydanube.broker.broker import Broker
 from pydanube.metadata.records import TopicRecord
@@ -97,6 +98,8 @@ class BrokerAdmin:
             info.CopyFrom(self._info)
         info.broker_id = number_of(broker.broker_id)
         info.broker_addr = broker.grpc_url or info.broker_addr
+        info.admin_addr = info.admin_addr or broker.admin_url
+        info.metrics_addr = info.metrics_addr or urlsplit(broker.http_url).netloc
         info.broker_role = "Cluster_Leader" if broker.is_controller else FOLLOWER
         info.broker_status = broker.mode.value
         return info
@@ -181,30 +184,31 @@ class BrokerAdmin:
     async def trigger_rebalance(
         self, request: pb.RebalanceRequest
     ) -> pb.RebalanceResponse:
-        """Plan moves of shards, and begin them unless it is a dry run."""
+        """
+        Plan moves of shards, and begin them unless it is a dry run.
+
+        ``max_moves`` bounds the shards that move.  The answer has a row for each of
+        their topics; of a shard with very many topics, for the first ones.
+        """
         if not (await self._broker.describe_cluster()).shard_count:
             raise StatusError(StatusCode.UNIMPLEMENTED, NO_CLUSTER)
-        if request.HasField("max_moves") and not request.dry_run:
-            raise StatusError(
-                StatusCode.INVALID_ARGUMENT,
-                "max_moves is not supported: the setting cluster.moves_max limits how "
-                "many shards move at the same time",
-            )
-        moves = (await self._broker.rebalance(dry_run=request.dry_run)).moves
-        count = request.max_moves or len(moves)
+        bound = request.max_moves if request.HasField("max_moves") else None
+        moved = await self._broker.rebalance(dry_run=request.dry_run, moves_max=bound)
+        moves = moved.moves
         return pb.RebalanceResponse(
             success=True,
             moves_executed=0 if request.dry_run else len(moves),
             proposed_moves=[
                 pb.ProposedMove(
-                    topic_name=each.topics[0] if each.topics else "",
+                    topic_name=topic,
                     from_broker=int(number_of(each.source)) if each.source else 0,
                     to_broker=int(number_of(each.target)),
                     reason=f"shard {each.shard} with {each.topic_count} topics",
                 )
-                for each in moves[:count]
+                for each in moves
+                for topic in each.topics
             ],
-            error_message="" if moves else "Cluster is balanced",
+            error_message="" if moves or bound == 0 else "Cluster is balanced",
         )
 
     async def _set_mode(

@@ -44,7 +44,10 @@ CLUSTER, NAMESPACE, TOPIC = "cluster", "namespace", "topic"
 OTHER = "patterns"
 """The scope of bindings that Danube's tools cannot make."""
 
-_MARKS = {"user": USER_MARK, "service_account": USER_MARK, "group": GROUP_MARK}
+SERVICE_ACCOUNT = "service_account"
+"""The type of principals that are programs; they are users here."""
+
+_MARKS = {"user": USER_MARK, SERVICE_ACCOUNT: USER_MARK, "group": GROUP_MARK}
 
 
 class SecurityAdmin:
@@ -112,6 +115,7 @@ class SecurityAdmin:
             tuple(given.role_names),
             _patterns_of(given.scope, given.resource_name),
             _id_of(given.scope, given.resource_name, given.id),
+            is_service_account=given.principal_type == SERVICE_ACCOUNT,
         )
         await self._access.add_binding(context.principal, binding)
 
@@ -220,6 +224,8 @@ def _binding_to_wire(binding: Binding) -> pb.BindingDefinition:
     kind, _, name = binding.member.partition(":")
     if binding.member == ANONYMOUS_MEMBER:
         name = binding.member
+    if binding.is_service_account:
+        kind = SERVICE_ACCOUNT
     return pb.BindingDefinition(
         id=binding_id,
         principal_type=kind,

@@ -1672,7 +1672,7 @@ class ClusterDescription(_message.Message):
     def __init__(self, brokers: _Optional[_Iterable[_Union[ClusterBroker, _Mapping]]] = ..., shard_count: _Optional[int] = ..., unserved_count: _Optional[int] = ...) -> None: ...
 
 class ClusterBroker(_message.Message):
-    __slots__ = ("broker_id", "url", "mode", "is_controller", "shard_count", "incoming_count", "started_at", "zone", "session_id", "grpc_url")
+    __slots__ = ("broker_id", "url", "mode", "is_controller", "shard_count", "incoming_count", "started_at", "zone", "session_id", "grpc_url", "admin_url", "http_url")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -1683,6 +1683,8 @@ class ClusterBroker(_message.Message):
     ZONE_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     GRPC_URL_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_URL_FIELD_NUMBER: _ClassVar[int]
+    HTTP_URL_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     url: str
     mode: str
@@ -1693,7 +1695,9 @@ class ClusterBroker(_message.Message):
     zone: str
     session_id: str
     grpc_url: str
-    def __init__(self, broker_id: _Optional[str] = ..., url: _Optional[str] = ..., mode: _Optional[str] = ..., is_controller: bool = ..., shard_count: _Optional[int] = ..., incoming_count: _Optional[int] = ..., started_at: _Optional[int] = ..., zone: _Optional[str] = ..., session_id: _Optional[str] = ..., grpc_url: _Optional[str] = ...) -> None: ...
+    admin_url: str
+    http_url: str
+    def __init__(self, broker_id: _Optional[str] = ..., url: _Optional[str] = ..., mode: _Optional[str] = ..., is_controller: bool = ..., shard_count: _Optional[int] = ..., incoming_count: _Optional[int] = ..., started_at: _Optional[int] = ..., zone: _Optional[str] = ..., session_id: _Optional[str] = ..., grpc_url: _Optional[str] = ..., admin_url: _Optional[str] = ..., http_url: _Optional[str] = ...) -> None: ...
 
 class MoveTopic(_message.Message):
     __slots__ = ("topic", "broker_id")

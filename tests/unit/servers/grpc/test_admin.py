@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from pydanube.metadata import keys
-from pydanube.model.clusters import BrokerMode, ClusterBroker, ClusterDescription
+from pydanube.model.clusters import (
+    BrokerMode,
+    ClusterBroker,
+    ClusterDescription,
+    ShardMove,
+    ShardMoves,
+)
 from pydanube.model.errors import (
     AlreadyExists,
     BrokerError,
@@ -74,6 +80,16 @@ class Clustered:
     def __init__(self, *, has_controller: bool = True) -> None:
         self.modes: list[tuple[str, BrokerMode, str]] = []
         self._has_controller = has_controller
+        self.bounds: list[int | None] = []
+
+    async def rebalance(
+        self, *, dry_run: bool, moves_max: int | None = None
+    ) -> ShardMoves:
+        self.bounds.append(moves_max)
+        topics = ("/default/t1", "/default/t2")
+        full = ShardMove(shard=1, source="a", target="b", topics=topics, topic_count=2)
+        empty = ShardMove(shard=2, source="a", target="b")
+        return ShardMoves(moves=(full, empty)[:moves_max])
 
     async def describe_cluster(self) -> ClusterDescription:
         brokers = (
@@ -86,6 +102,9 @@ class Clustered:
             ClusterBroker(
                 broker_id="b",
                 url="danube://b:6651",
+                grpc_url="http://b:6650",
+                admin_url="http://b:50051",
+                http_url="http://b:8080",
                 mode=BrokerMode.DRAINING,
                 is_controller=self._has_controller,
                 session_id="s",
@@ -124,6 +143,9 @@ def test_running_brokers_of_a_cluster_are_listed() -> None:
         ),
         pb.BrokerInfo(
             broker_id=number_of("b"),
+            broker_addr="http://b:6650",
+            admin_addr="http://b:50051",
+            metrics_addr="b:8080",
             broker_role="Cluster_Leader",
             broker_status="draining",
         ),
@@ -255,9 +277,6 @@ async def test_balance_and_rebalance_of_a_cluster() -> None:
         assert done == pb.RebalanceResponse(
             success=True, error_message="Cluster is balanced"
         )
-        with pytest.raises(StatusError) as caught:
-            await admin.trigger_rebalance(pb.RebalanceRequest(max_moves=1))
-        assert caught.value.status is StatusCode.INVALID_ARGUMENT
 
 
 async def test_proposed_moves_are_not_made_in_a_dry_run() -> None:
@@ -274,6 +293,20 @@ async def test_proposed_moves_are_not_made_in_a_dry_run() -> None:
         for move in answer.proposed_moves:
             assert (move.from_broker, move.to_broker) == (int(A), int(B))
         await cluster.settled("a", "b")
+
+
+async def test_a_rebalance_is_bounded_and_answers_topics() -> None:
+    broker = Clustered()
+    request = pb.RebalanceRequest(max_moves=1)
+    answer = await admin_of(broker).trigger_rebalance(request)
+    assert broker.bounds == [1]
+    assert answer.moves_executed == 1
+    assert [
+        (each.topic_name, each.from_broker, each.to_broker)
+        for each in answer.proposed_moves
+    ] == [(topic, int(A), int(B)) for topic in ("/default/t1", "/default/t2")]
+    await admin_of(broker).trigger_rebalance(pb.RebalanceRequest(dry_run=True))
+    assert broker.bounds == [1, None]
 
 
 async def test_status_names_the_controller_and_the_brokers() -> None:

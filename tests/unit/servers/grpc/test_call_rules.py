@@ -298,3 +298,25 @@ async def test_stranger_changes_no_roles_and_bindings(guarded):
     ):
         found = await guarded.calls.refusal(f"{service}/{method}", request)
         assert found[0] == "PERMISSION_DENIED"
+
+
+@pytest.mark.parametrize("principal_type", ["user", "service_account", "group"])
+async def test_a_binding_keeps_its_principal_type(guarded, principal_type):
+    become(guarded, ROOT)
+    binding = danube_admin_pb2.BindingDefinition(
+        id="b",
+        principal_type=principal_type,
+        principal_name="billing",
+        role_names=["viewer"],
+        scope="cluster",
+    )
+    service = "danube_admin.SecurityAdmin"
+    await guarded.calls(
+        f"{service}/CreateBinding",
+        danube_admin_pb2.CreateBindingRequest(binding=binding),
+    )
+    found = await guarded.calls(
+        f"{service}/GetBinding",
+        danube_admin_pb2.GetBindingRequest(binding_id="b", scope="cluster"),
+    )
+    assert found.binding == binding
