@@ -52,6 +52,11 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S = 60.0
 """How often the controller looks for journals to remove."""
+LOOKS_PER_INTERVAL = 12
+"""How often a broker checks whether it has become the controller.
+
+A new controller removes journals soon, because each of them may end before an interval
+is over when brokers come and go."""
 REQUESTS_MAX = 8
 """How many objects are removed at the same time."""
 
@@ -101,9 +106,15 @@ class JournalRemoval:
 
     async def run(self) -> None:
         """Remove journals now and then, until cancelled."""
+        waited = LOOKS_PER_INTERVAL
         while True:
-            await asyncio.sleep(self._interval_s)
-            if self._is_controller():
+            await asyncio.sleep(self._interval_s / LOOKS_PER_INTERVAL)
+            waited += 1
+            if not self._is_controller():
+                # If it becomes the controller, removing is due.
+                waited = LOOKS_PER_INTERVAL
+            elif waited >= LOOKS_PER_INTERVAL:
+                waited = 0
                 try:
                     await self.remove()
                 except (MetadataUnavailable, ObjectsUnavailable) as error:
@@ -113,7 +124,8 @@ class JournalRemoval:
         """
         Remove all journals that nobody needs.
 
-        It may be called again after a failure, and by several brokers at once.
+        It may be called again after a failure, and by several brokers at once.  A
+        journal that cannot be removed now does not keep the others.
 
         Raises:
             MetadataUnavailable, ObjectsUnavailable: Some are left.
@@ -122,8 +134,14 @@ class JournalRemoval:
         sessions = await self._scan(keys.SESSIONS)
         shards = await self._scan(keys.SHARDS)
         records = [stored.value for stored in shards.values()]
+        failure: ObjectsUnavailable | None = None
         for session in find_unneeded(journals, sessions, records):
-            await self._remove(session, journals[session])
+            try:
+                await self._remove(session, journals[session])
+            except ObjectsUnavailable as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     async def _scan(self, prefix: Prefix[T]) -> Mapping[str, Stored[T]]:
         found = await self._store.scan(prefix)

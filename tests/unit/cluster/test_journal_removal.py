@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 
 from pydanube.aio.futures import completion
 from pydanube.aio.tasks import task_scope
-from pydanube.cluster.journal_removal import JournalRemoval, find_unneeded
+from pydanube.cluster.journal_removal import (
+    LOOKS_PER_INTERVAL,
+    JournalRemoval,
+    find_unneeded,
+)
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import (
     SessionJournalRecord,
@@ -50,7 +54,7 @@ class FailingObjects(MemoryObjects):
         await super().delete(name)
 
 
-class World:
+class LeftJournal:
     """A journal of an ended session in an object store, and its record."""
 
     def __init__(self, objects: MemoryObjects) -> None:
@@ -97,10 +101,10 @@ class World:
 
 
 @pytest.fixture(params=[MemoryObjects, UnlistedObjects])
-async def world(request) -> World:
-    world = World(request.param())
-    await world.begin()
-    return world
+async def left(request) -> LeftJournal:
+    left = LeftJournal(request.param())
+    await left.begin()
+    return left
 
 
 @given(
@@ -116,37 +120,37 @@ def test_journals_of_sessions_that_are_named_or_present_are_needed(
     assert find_unneeded(journals, sessions, shards) == sorted(journals - kept)
 
 
-async def test_journal_is_removed_but_its_fence_stays(world: World) -> None:
-    await world.removal.remove()
-    await world.check_is_removed()
-    assert world.removal.counts.journals == 1
-    assert world.removal.counts.objects >= GROUPS
-    await world.removal.remove()
-    assert world.removal.counts.journals == 1
+async def test_journal_is_removed_but_its_fence_stays(left: LeftJournal) -> None:
+    await left.removal.remove()
+    await left.check_is_removed()
+    assert left.removal.counts.journals == 1
+    assert left.removal.counts.objects >= GROUPS
+    await left.removal.remove()
+    assert left.removal.counts.journals == 1
 
 
-async def test_journal_of_a_present_session_stays(world: World) -> None:
-    await world.store.put(keys.SESSIONS.key(world.session), ENDED)
-    await world.check_is_kept()
+async def test_journal_of_a_present_session_stays(left: LeftJournal) -> None:
+    await left.store.put(keys.SESSIONS.key(left.session), ENDED)
+    await left.check_is_kept()
 
 
 @pytest.mark.parametrize("role", ["owner", "source"])
-async def test_journal_that_a_shard_names_stays(world: World, role: str) -> None:
-    await world.name(**{"owner": "other", "source": "other", role: world.session})
-    await world.check_is_kept()
+async def test_journal_that_a_shard_names_stays(left: LeftJournal, role: str) -> None:
+    await left.name(**{"owner": "other", "source": "other", role: left.session})
+    await left.check_is_kept()
 
 
-async def test_objects_of_other_sessions_stay(world: World) -> None:
+async def test_objects_of_other_sessions_stay(left: LeftJournal) -> None:
     """Prefixes have eight digits of a session's id, so two may be the same."""
     foreign = MemoryObjects()
     async with object_journal(foreign, MemorySessions()) as journal:
         await completion(partial(journal.append, ShardForgotten(1, 1)))
     (name,) = (await foreign.names(""))[:1]
-    later = f"{world.fence[:-1]}{int(world.fence[-1]) + 1}"
-    await world.objects.put(later, await foreign.read(name))
-    await world.objects.put(f"{later}0", b"damaged")
-    await world.removal.remove()
-    assert await world.objects.names(".journal") == [world.fence, later, f"{later}0"]
+    later = f"{left.fence[:-1]}{int(left.fence[-1]) + 1}"
+    await left.objects.put(later, await foreign.read(name))
+    await left.objects.put(f"{later}0", b"damaged")
+    await left.removal.remove()
+    assert await left.objects.names(".journal") == [left.fence, later, f"{later}0"]
 
 
 @pytest.mark.parametrize("supports_listing", [True, False])
@@ -156,35 +160,78 @@ async def test_removal_goes_on_after_a_crash_at_any_moment(
     for deletes in range(GROUPS):
         objects = FailingObjects()
         objects.supports_listing = supports_listing
-        world = World(objects)
-        await world.begin()
+        left = LeftJournal(objects)
+        await left.begin()
         objects.deletes_left = deletes
         with pytest.raises(ObjectsUnavailable):
-            await world.removal.remove()
-        assert await world.is_recorded()
+            await left.removal.remove()
+        assert await left.is_recorded()
         objects.deletes_left = 2 * GROUPS
         # Another broker is the controller then.
-        await JournalRemoval(world.store, objects, lambda: True).remove()
-        await world.check_is_removed()
+        await JournalRemoval(left.store, objects, lambda: True).remove()
+        await left.check_is_removed()
 
 
 async def test_only_the_controller_removes_and_tries_again() -> None:
     objects = FailingObjects()
-    world = World(objects)
-    await world.begin()
+    left = LeftJournal(objects)
+    await left.begin()
     asked: list[bool] = []
 
     def is_controller() -> bool:
         asked.append(len(asked) > 3)
         return asked[-1]
 
-    removal = JournalRemoval(world.store, objects, is_controller, interval_s=0.0)
+    removal = JournalRemoval(left.store, objects, is_controller, interval_s=0.0)
     async with task_scope() as tasks:
         tasks.run(removal.run())
         await until(lambda: len(asked) > 5)
-        assert await world.is_recorded()
+        assert await left.is_recorded()
         objects.deletes_left = 2 * GROUPS
         await until(lambda: removal.counts.journals)
         await asyncio.sleep(0)
         tasks.cancel()
-    await world.check_is_removed()
+    await left.check_is_removed()
+
+
+class CountingRemoval(JournalRemoval):
+    """Notes at which looks it would remove journals."""
+
+    def __init__(self, looks: list[bool]) -> None:
+        self.removed_at: list[int] = []
+        self.looked = 0
+        self._looks = looks
+        super().__init__(MemoryStore(), MemoryObjects(), self._look, interval_s=0.0)
+
+    def _look(self) -> bool:
+        self.looked += 1
+        return self._looks[min(self.looked, len(self._looks)) - 1]
+
+    async def remove(self) -> None:
+        self.removed_at.append(self.looked)
+
+
+async def test_a_new_controller_removes_journals_soon_and_then_once_an_interval() -> (
+    None
+):
+    looks = [False, True, True, False, True]
+    removal = CountingRemoval(looks)
+    async with task_scope() as tasks:
+        tasks.run(removal.run())
+        await until(lambda: len(removal.removed_at) == 3)
+        tasks.cancel()
+    assert removal.removed_at == [2, 5, 5 + LOOKS_PER_INTERVAL]
+
+
+async def test_a_journal_that_cannot_be_removed_does_not_keep_the_others() -> None:
+    left = LeftJournal(FailingObjects())
+    await left.begin()
+    record = await left.store.get(keys.SESSION_JOURNALS.key(left.session))
+    assert record is not None
+    # It comes later, and has no objects.
+    later = keys.SESSION_JOURNALS.key("f" * 32)
+    await left.store.put(later, record.value)
+    with pytest.raises(ObjectsUnavailable):
+        await left.removal.remove()
+    assert await left.is_recorded()
+    assert await left.store.get(later) is None
