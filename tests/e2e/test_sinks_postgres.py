@@ -152,3 +152,51 @@ def test_check_reports_problems(spark, postgres, table, options):
     [problem] = check_sink(FORMAT, nobody, rows)
     assert "Connection refused" in problem
     assert "pssst" not in problem
+
+
+CHANGES = (
+    "id long, at long, doc string, tags array<string>, gone boolean, "
+    "lacks array<string>"
+)
+
+
+def test_values_that_a_change_lacks_are_kept(spark, postgres, table, options):
+    def upsert(rows, number, **more):
+        given = {
+            **options,
+            "keyColumns": "id",
+            "orderColumns": "at",
+            "deleteColumn": "gone",
+            "unavailableColumn": "lacks",
+            "createTable": "true",
+            "appId": table,
+            "batchId": str(number),
+            **more,
+        }
+        frame = spark.createDataFrame(rows, CHANGES)
+        frame.write.format(FORMAT).options(**given).mode("append").save()
+
+    def found():
+        return postgres.query(f"SELECT id, at, doc, tags FROM {table} ORDER BY id")
+
+    first = [(1, 1, "a", ["x"], False, []), (2, 1, None, [], False, [])]
+    upsert([*first, (3, 1, "c", None, False, [])], 0)
+    upsert(
+        [
+            (1, 2, "new", None, False, ["tags"]),
+            (1, 3, None, None, False, ["doc", "tags"]),
+            (2, 2, None, ["y"], None, ["doc"]),
+            (3, 2, None, None, True, ["doc"]),
+            (4, 1, "d", ["z"], False, None),
+            (4, 2, None, None, False, ["doc", "tags"]),
+        ],
+        1,
+    )
+    kept = [(1, 3, "new", ["x"]), (2, 2, None, ["y"]), (4, 2, "d", ["z"])]
+    assert found() == kept
+    lone = [(5, 1, None, ["e"], False, ["doc"])]
+    with pytest.raises(PySparkException, match=r"the row \(5\) has no value for .*doc"):
+        upsert(lone, 2)
+    assert found() == kept
+    upsert(lone, 2, unavailableAsNull="true")
+    assert found() == [*kept, (5, 1, None, ["e"])]

@@ -11,7 +11,7 @@ from pydanube.reader.option_parsing import Option
 from pydanube.reader.read_options import URL_DEFAULT
 from pydanube.sinks.retrying import RETRY_OPTIONS
 from pydanube.sinks.staging import ORDER_COLUMNS
-from pydanube.spark.sink_options import APP_ID, BATCH_ID
+from pydanube.spark.sink_options import APP_ID, BATCH_ID, UNAVAILABLE
 
 POSTGRES_OPTIONS = (
     Option(
@@ -40,6 +40,7 @@ POSTGRES_OPTIONS = (
         "A boolean column that is not written: if it is true, the row with that key is "
         "deleted. Only with `keyColumns`.",
     ),
+    *UNAVAILABLE,
     Option(
         "createTable",
         "false",

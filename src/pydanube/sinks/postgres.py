@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from pydanube.model.errors import (
     BrokerError,
     InvalidConfig,
+    InvalidPayload,
     InvalidRequest,
     Unavailable,
 )
@@ -74,6 +75,8 @@ class PostgresSink:
     uri: str = field(repr=False)
     plan: Plan
     may_create: bool
+    is_null_allowed: bool = False
+    """Whether a value that a new row lacks is null; otherwise it is an error."""
     retries: RetryPolicy
     identity: BatchIdentity
 
@@ -94,6 +97,7 @@ class PostgresSink:
             keys=upsert.keys,
             order=upsert.order,
             delete=upsert.delete,
+            unavailable=upsert.unavailable,
         )
         wrong = [*upsert.problems(schema), *plan.problems()]
         if wrong:
@@ -102,6 +106,7 @@ class PostgresSink:
             uri=given.text("uri"),
             plan=plan,
             may_create=given.boolean("createTable"),
+            is_null_allowed=upsert.is_null_allowed,
             retries=parse_retry_policy(given),
             identity=BatchIdentity.parse(given),
         )
@@ -185,7 +190,8 @@ class PostgresSink:
                 if plan.is_overwrite:
                     database.execute(plan.delete_all())
                 if wanted:
-                    database.execute(plan.move(list(wanted), target))
+                    lacking = self._lacking(database, list(wanted), target)
+                    database.execute(plan.move(list(wanted), target, lacking))
             else:
                 [(number, query)] = database.query(plan.select_commit(key))
                 check_same_query(key, number, query)
@@ -193,6 +199,26 @@ class PostgresSink:
             for each in outputs:
                 staging = plan.table.sibling(each.staging)
                 database.execute(f"DROP TABLE IF EXISTS {staging}")
+
+    def _lacking(
+        self, database: Database, stagings: Sequence[str], target: Target
+    ) -> list[str]:
+        """Return the columns that keep their values in some of the staged rows."""
+        plan = self.plan
+        if plan.unavailable is None:
+            return []
+        named = {name for (name,) in database.query(plan.lacking(stagings))}
+        lacking = [name for name in plan.written if name in named]
+        if lacking and not self.is_null_allowed:
+            for (key,) in database.query(plan.missing(stagings, target, lacking)):
+                raise InvalidPayload(
+                    f"the row {key} has no value for one of {', '.join(lacking)}, "
+                    "because it did not change, and the table has no row with this "
+                    "key: read the changes from their beginning, or set "
+                    "unavailableAsNull=true (in a pipeline, unavailable_as_null of the "
+                    "source)"
+                )
+        return lacking
 
     def _target(self, database: Database) -> Target:
         if self.may_create:

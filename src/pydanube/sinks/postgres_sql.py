@@ -33,6 +33,10 @@ from pydanube.spark.sink import BatchKey
 _ROW = RESERVED + "row"
 _PIECE = RESERVED + "piece"
 _GONE = RESERVED + "gone"
+_ORDER = RESERVED + "order"
+_KNOWN = RESERVED + "known"
+_VALUE = RESERVED + "value"
+_MISSING = RESERVED + "missing"
 
 LIMITS = ValueLimits(
     name="PostgreSQL",
@@ -131,13 +135,16 @@ class Plan:
     keys: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
     delete: str | None = None
+    unavailable: str | None = None
+    """The column with the names of the columns that keep their values."""
     is_overwrite: bool = False
     """Whether a batch replaces all rows of the table."""
 
     @property
     def written(self) -> list[str]:
         """Return the columns that are written to the table."""
-        return [name for name in self.schema.names if name != self.delete]
+        others = (self.delete, self.unavailable)
+        return [name for name in self.schema.names if name not in others]
 
     def problems(self) -> list[str]:
         """Return what is wrong with the DataFrame, whatever the table."""
@@ -215,25 +222,115 @@ class Plan:
         """Return the statement that deletes all rows; readers see it at the commit."""
         return f"DELETE FROM {self.table}"
 
-    def move(self, stagings: Sequence[str], target: Target) -> str:
-        """Return the statement that moves all staged rows into the table."""
-        rows = " UNION ALL ".join(
+    def lacking(self, stagings: Sequence[str]) -> str:
+        """Return the query for the columns whose value some staged row lacks."""
+        assert self.unavailable is not None
+        each = f"unnest({quote_identifier(self.unavailable)})"
+        return f"SELECT DISTINCT {each} FROM ({self._rows(stagings)}) AS s"
+
+    def missing(
+        self, stagings: Sequence[str], target: Target, lacking: Sequence[str]
+    ) -> str:
+        """Return the query for the key of a new row that lacks a value, as text."""
+        latest = self._filled(self._rows(stagings), self._cast(target), lacking)
+        keys = _list(self.keys)
+        return (
+            f"WITH latest AS ({latest}) SELECT ROW({keys})::text FROM latest "
+            f"WHERE {_MISSING} AND {_GONE} IS NOT TRUE LIMIT 1"
+        )
+
+    def move(
+        self, stagings: Sequence[str], target: Target, lacking: Sequence[str] = ()
+    ) -> str:
+        """
+        Return the statement that moves all staged rows into the table.
+
+        *lacking* are the columns whose value some row does not have.
+        """
+        rows, cast = self._rows(stagings), self._cast(target)
+        if self.keys:
+            return self._upsert(rows, cast, lacking)
+        names = _list(self.written)
+        return f"INSERT INTO {self.table} ({names}) SELECT {cast} FROM ({rows}) AS s"
+
+    def _rows(self, stagings: Sequence[str]) -> str:
+        return " UNION ALL ".join(
             f"SELECT {index} AS {_PIECE}, * FROM {self.table.sibling(name)}"
             for index, name in enumerate(stagings)
         )
+
+    def _cast(self, target: Target) -> str:
         types = {column.name: column.type for column in target.columns}
-        names = _list(self.written)
-        cast = ", ".join(
+        return ", ".join(
             f"s.{quote_identifier(name)}::{types[name]} AS {quote_identifier(name)}"
             for name in self.written
         )
-        if not self.keys:
-            return (
-                f"INSERT INTO {self.table} ({names}) SELECT {cast} FROM ({rows}) AS s"
-            )
-        return self._upsert(rows, cast, names)
 
-    def _upsert(self, rows: str, cast: str, names: str) -> str:
+    def _filled(self, rows: str, cast: str, lacking: Sequence[str]) -> str:
+        """
+        Return the query for the latest row of each key, with the values that it lacks.
+
+        A value is that of the last row of the key that has it, or else the table's.
+        """
+        order = [f"{_ORDER}{at}" for at in range(len(self.order))]
+        values = {
+            name: f"CASE WHEN f.{_KNOWN}{at} = 0 THEN t.{quote_identifier(name)} "
+            f"ELSE f.{_VALUE}{at} END AS {quote_identifier(name)}"
+            for at, name in enumerate(lacking)
+        }
+        chosen = ", ".join(
+            values.get(name, f"f.{quote_identifier(name)}") for name in self.written
+        )
+        unknown = " OR ".join(f"f.{_KNOWN}{at} = 0" for at in range(len(lacking)))
+        ours, theirs = _list(self.keys, "f."), _list(self.keys, "t.")
+        last = [f"f.{each} DESC NULLS LAST" for each in order]
+        by_key = ", ".join([ours, *last, f"f.{_PIECE} DESC", f"f.{_ROW} DESC"])
+        return (
+            f"SELECT DISTINCT ON ({ours}) {chosen}, f.{_GONE}, ({unknown}) AND "
+            f"t.{quote_identifier(self.keys[0])} IS NULL AS {_MISSING} "
+            f"FROM ({self._with_earlier_values(rows, cast, lacking)}) AS f "
+            f"LEFT JOIN {self.table} AS t ON ({theirs}) = ({ours}) ORDER BY {by_key}"
+        )
+
+    def _with_earlier_values(self, rows: str, cast: str, lacking: Sequence[str]) -> str:
+        """
+        Return the query for all rows, with the last value of each column so far.
+
+        A row that has a value and those after it that lack it have the same number; 0
+        is that of rows before the first value.
+        """
+        assert self.unavailable is not None
+        names = f"s.{quote_identifier(self.unavailable)}"
+        gone = "false" if self.delete is None else f"s.{quote_identifier(self.delete)}"
+        orders = "".join(
+            f", s.{quote_identifier(name)} AS {_ORDER}{at}"
+            for at, name in enumerate(self.order)
+        )
+        numbers = "".join(
+            f", count(*) FILTER (WHERE {literal(name)} = ANY ({names}) IS NOT TRUE) "
+            f"OVER w AS {_KNOWN}{at}"
+            for at, name in enumerate(lacking)
+        )
+        by_time = [f"s.{quote_identifier(name)} NULLS FIRST" for name in self.order]
+        by_time += [f"s.{_PIECE}", f"s.{_ROW}"]
+        numbered = (
+            f"SELECT {_list(self.written, 'k.')}, s.{_PIECE}, s.{_ROW}{orders}, {gone} "
+            f"AS {_GONE}{numbers} FROM ({rows}) AS s, LATERAL (SELECT {cast}) AS k "
+            f"WINDOW w AS (PARTITION BY {_list(self.keys, 'k.')} "
+            f"ORDER BY {', '.join(by_time)})"
+        )
+        by_time = [f"{_ORDER}{at} NULLS FIRST" for at in range(len(self.order))]
+        by_time += [_PIECE, _ROW]
+        values = "".join(
+            f", first_value({quote_identifier(name)}) OVER (PARTITION BY "
+            f"{_list(self.keys)}, {_KNOWN}{at} ORDER BY {', '.join(by_time)}) "
+            f"AS {_VALUE}{at}"
+            for at, name in enumerate(lacking)
+        )
+        return f"SELECT *{values} FROM ({numbered}) AS c"
+
+    def _upsert(self, rows: str, cast: str, lacking: Sequence[str]) -> str:
+        names = _list(self.written)
         keys, on = _list(self.keys), _list(self.keys, "k.")
         # Orders by the staged values, which compare as they do in Spark.
         order = ", ".join(
@@ -260,9 +357,14 @@ class Plan:
                 f"latest.{_GONE} AND ({theirs}) = ({ours}))"
             )
             condition = f" WHERE {_GONE} IS NOT TRUE"
+        latest = (
+            f"SELECT DISTINCT ON ({on}) {chosen}{deleted} "
+            f"FROM ({rows}) AS s, LATERAL (SELECT {cast}) AS k ORDER BY {order}"
+        )
+        if lacking:
+            latest = self._filled(rows, cast, lacking)
         return (
-            f"WITH latest AS MATERIALIZED (SELECT DISTINCT ON ({on}) {chosen}{deleted} "
-            f"FROM ({rows}) AS s, LATERAL (SELECT {cast}) AS k ORDER BY {order}){gone} "
+            f"WITH latest AS MATERIALIZED ({latest}){gone} "
             f"INSERT INTO {self.table} ({names}) SELECT {names} FROM latest{condition} "
             f"ON CONFLICT ({keys}) {action}"
         )
