@@ -44,5 +44,6 @@ that a seed has found also gets a test of its own, if possible.
     make sim SEED=4711 ARGS='--about t0:s1'   the events that contain this text
     make sim SEED=4711 ARGS='--shrink'        the smallest plan that still fails
     make sim SEED=4711 ARGS='--cluster'       several brokers; see ``cluster.py``
+    make sim SEED=4711 ARGS='--features'      whole brokers; see ``served.py``
     make sim-long                             seed after seed, until Ctrl-C
 """

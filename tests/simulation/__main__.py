@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from simulation.cluster import simulate_cluster, violation_of
 from simulation.cluster_rules import BROKEN_RULES, leaving_out
+from simulation.features import some_features
 from simulation.plan import plan_run
+from simulation.served import simulate_features
 from simulation.shrink import shrink
 from simulation.world import simulate
 
@@ -45,7 +47,9 @@ def main(words: list[str] | None = None) -> int:
     args = _parser().parse_args(words)
     if args.without is not None and not args.cluster:
         raise SystemExit("--without needs --cluster: only clusters have these rules")
-    if args.cluster:
+    if args.cluster and args.features:
+        raise SystemExit("--features and --cluster are different simulations")
+    if args.cluster or args.features:
         only_alone = {
             "--scale": args.scale != 1.0,
             "--trace": args.trace,
@@ -54,14 +58,16 @@ def main(words: list[str] | None = None) -> int:
         }
         given = [option for option, is_given in only_alone.items() if is_given]
         if given:
-            raise SystemExit(f"{given[0]} does not go with --cluster: leave it out")
-    if args.seed is None:
-        run = (
-            partial(run_cluster_briefly, args.without) if args.cluster else run_briefly
-        )
-        return _run_long(run, args.jobs, args.first)
+            raise SystemExit(f"{given[0]} does not go with clusters: leave it out")
+    run: _Run = run_briefly
     if args.cluster:
-        return _run_one_cluster(args.seed, args.without)
+        run = partial(run_cluster_briefly, args.without)
+    elif args.features:
+        run = run_features_briefly
+    if args.seed is None:
+        return _run_long(run, args.jobs, args.first)
+    if args.cluster or args.features:
+        return _run_one_cluster(run, args.seed)
     return _run_one(args)
 
 
@@ -80,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--cluster", action="store_true", help="several brokers; see cluster.py"
+    )
+    parser.add_argument(
+        "--features", action="store_true", help="whole brokers; see served.py"
     )
     parser.add_argument(
         "--without",
@@ -129,8 +138,8 @@ def _shrunk(plan: Plan, rule: str) -> Plan:
         print()
 
 
-def _run_one_cluster(seed: int, without: str | None) -> int:
-    failure, counts = run_cluster_briefly(without, seed)
+def _run_one_cluster(run: _Run, seed: int) -> int:
+    failure, counts = run(seed)
     print(", ".join(f"{value:g} {name}" for name, value in counts.items()))
     print(failure or "no rule was violated")
     return 0 if failure is None else 1
@@ -227,6 +236,23 @@ def run_cluster_briefly(without: str | None, seed: int) -> _Outcome:
         **world.faults,
     }
     return None, counts
+
+
+def run_features_briefly(seed: int) -> _Outcome:
+    """Run whole brokers with one seed; see ``run_cluster_briefly``."""
+    logging.disable(logging.CRITICAL)
+    again = f"SEED={seed} ARGS='--features'"
+    try:
+        with _time_limit():
+            world = simulate_features(seed, some_features)
+    except _TooLong:
+        return f"{again}  does not end", {"runs": 1}
+    except Exception as error:  # noqa: BLE001 (any exception is a finding)
+        return f"{again}  {violation_of(error)}", {"runs": 1}
+    finally:
+        gc.collect()
+    counts = {"seconds": world.ended_at, "faults": world.faults.total()}
+    return None, {"runs": 1, **counts, **world.faults}
 
 
 class _TooLong(KeyboardInterrupt):

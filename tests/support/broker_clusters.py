@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.internal_batches import InternalBatch
@@ -45,6 +45,9 @@ from support.brokers import A_NOW_US
 from support.memory_store import MemoryStore
 from support.object_journals import JOURNAL_ID
 from support.storages import until
+
+if TYPE_CHECKING:
+    from pydanube.metadata.store import MetadataStore
 
 T = TypeVar("T")
 
@@ -170,6 +173,89 @@ async def _outcome(request: Awaitable[None]) -> BrokerError | None:
     return None
 
 
+@asynccontextmanager
+async def open_member(
+    broker_id: str,
+    *,
+    store: MetadataStore,
+    remote: Any,
+    started_at: int,
+    settings: dict[str, Any],
+    ttl_s: float = 60.0,
+    wall_clock_us: Callable[[], int] = lambda: A_NOW_US,
+    new_session_id: Callable[[], str] | None = None,
+    peers: Any = None,
+    **options: Any,
+) -> AsyncIterator[Member]:
+    """
+    Run a broker of a cluster, whose journal and segments are in *remote*.
+
+    *settings* are those of its storage, and *options* those of ``open_broker``.
+    """
+    record = SessionRecord(
+        broker_id=broker_id,
+        addresses={STREAM: f"danube://{broker_id}:6651"},
+        started_at=started_at,
+        versions={PREPARED_MOVES: 1},
+    )
+    local = MemoryObjects()
+    clock = asyncio.get_running_loop().time
+    ids = {} if new_session_id is None else {"new_id": new_session_id}
+
+    @asynccontextmanager
+    async def new_journal(_, config, *, reserve, clock):
+        async with open_object_journal(
+            remote,
+            OwnSessionJournal(session, store, kind="object"),
+            config,
+            ObjectJournalConfig(linger_ms=0),
+            journal_id=JOURNAL_ID,
+            reserve=reserve,
+            new_session_id=lambda: bytes.fromhex(session.session_id),
+            clock=clock,
+            close_s=1.0,
+        ) as journal:
+            yield journal
+
+    async def claim_remote(_: bool) -> None:
+        pass
+
+    async with (
+        open_cluster_session(store, record, ttl_s=ttl_s, **ids) as session,
+        open_storage(
+            StorageConfig(**{"seal_interval_s": 3600.0, **settings}),
+            files=MemoryFiles(),
+            objects=TieredObjects(local, remote),
+            manifest=MetadataManifest(store),
+            claim_remote=claim_remote,
+            is_clustered=True,
+            new_journal=new_journal,
+            clock=clock,
+            wall_clock=wall_clock_us,
+        ) as opened,
+        open_broker(
+            store,
+            opened,
+            new_broker_id=lambda: broker_id,
+            wall_clock_us=wall_clock_us,
+            clock=clock,
+            shards=Shards(SHARDS, session.check),
+            peers=peers,
+            **options,
+        ) as broker,
+        serving_shards(
+            session,
+            store,
+            broker,
+            journal_id=JOURNAL_ID,
+            journal_objects=remote,
+            wall_clock_us=wall_clock_us,
+        ) as takeovers,
+        asyncio.TaskGroup() as tasks,
+    ):
+        yield Member(broker, session, takeovers, local, tasks)
+
+
 class BrokerCluster:
     """The metadata store and the object store of a cluster, and its brokers."""
 
@@ -218,72 +304,19 @@ class BrokerCluster:
     async def _open(self, broker_id, storage):
         await create_shards(self.store, SHARDS)
         self._started_at += 1
-        record = SessionRecord(
-            broker_id=broker_id,
-            addresses={STREAM: f"danube://{broker_id}:6651"},
+        opening = open_member(
+            broker_id,
+            store=self.store,
+            remote=self.remote,
             started_at=self._started_at,
-            versions={PREPARED_MOVES: 1},
+            settings=storage,
+            wall_clock_us=self.wall_clock_us,
+            peers=MemberPeers(self, broker_id),
+            **self._options,
         )
-        local = MemoryObjects()
-        async with (
-            open_cluster_session(self.store, record, ttl_s=60.0) as session,
-            self._open_storage(session, local, storage) as opened,
-            open_broker(
-                self.store,
-                opened,
-                new_broker_id=lambda: broker_id,
-                wall_clock_us=self.wall_clock_us,
-                shards=Shards(SHARDS, session.check),
-                peers=MemberPeers(self, broker_id),
-                **self._options,
-            ) as broker,
-            serving_shards(
-                session,
-                self.store,
-                broker,
-                journal_id=JOURNAL_ID,
-                journal_objects=self.remote,
-                wall_clock_us=self.wall_clock_us,
-            ) as takeovers,
-            asyncio.TaskGroup() as tasks,
-        ):
-            member = Member(broker, session, takeovers, local, tasks)
+        async with opening as member:
             self.members[broker_id] = member
             yield member
-
-    @asynccontextmanager
-    async def _open_storage(self, session, local, settings):
-        settings = {"seal_interval_s": 3600.0, **settings}
-
-        @asynccontextmanager
-        async def new_journal(_, config, *, reserve, clock):
-            async with open_object_journal(
-                self.remote,
-                OwnSessionJournal(session, self.store, kind="object"),
-                config,
-                ObjectJournalConfig(linger_ms=0),
-                journal_id=JOURNAL_ID,
-                reserve=reserve,
-                new_session_id=lambda: bytes.fromhex(session.session_id),
-                clock=clock,
-                close_s=1.0,
-            ) as journal:
-                yield journal
-
-        async def claim_remote(_: bool) -> None:
-            pass
-
-        async with open_storage(
-            StorageConfig(**settings),
-            files=MemoryFiles(),
-            objects=TieredObjects(local, self.remote),
-            manifest=MetadataManifest(self.store),
-            claim_remote=claim_remote,
-            is_clustered=True,
-            new_journal=new_journal,
-            wall_clock=self.wall_clock_us,
-        ) as opened:
-            yield opened
 
     def lose(self, broker_id: str) -> None:
         """End the session of a broker as the metadata store does after its TTL."""

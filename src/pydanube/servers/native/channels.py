@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from pydanube.dispatch.quota_meter import credit_bytes_of, delay_out_s, take_out
-from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.model.errors import BrokerError, Unavailable
 from pydanube.model.names import TopicName, parse_client_name, parse_subscription
 from pydanube.model.policy import ProducerAccess, SubscriptionType, TopicPolicy
 from pydanube.model.schemas import SchemaReference
@@ -155,7 +155,10 @@ async def _close(link: ClientLink, frame: ReceivedFrame, _: object) -> None:
 async def _seek(link: ClientLink, frame: ReceivedFrame, m: pb.Seek) -> None:
     consumer = link.channels.get(frame.channel)
     if not isinstance(consumer, ConsumerChannel):
-        raise InvalidRequest(f"there is no consumer on channel {frame.channel}")
+        # The broker may have closed it, and the client not know that yet.
+        raise Unavailable(
+            f"no consumer is open on channel {frame.channel}: seek again when it is"
+        )
     await link.broker.subscriptions.seek(
         consumer.topic, consumer.subscription, position_from_wire(m)
     )
