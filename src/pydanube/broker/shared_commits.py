@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -57,6 +57,7 @@ from pydanube.model.errors import (
     SessionLost,
     Unavailable,
 )
+from pydanube.model.ids import Epoch
 from pydanube.model.names import TopicName
 from pydanube.storage.staged_objects import (
     StagedObjects,
@@ -248,6 +249,8 @@ class SharedCommits:
                 topic.registrations.leave(registration)
 
     async def _carry_out(self, query: str, held: _Held) -> None:
+        # Before the record is read: see _find().
+        served = dict(self._shards.served)
         decision = (await self.read(query)).value.decision
         if decision is None:
             return
@@ -263,7 +266,7 @@ class SharedCommits:
             if record.is_done:
                 continue
             with suppress(NotOwner):
-                topic = await self._find(record)
+                topic = await self._find(record, served)
                 if topic is None:
                     deleted.add(record.topic_id)
                 else:
@@ -275,7 +278,7 @@ class SharedCommits:
             if each.is_done:
                 continue
             with suppress(NotOwner):
-                if await self._find(each) is None:
+                if await self._find(each, served) is None:
                     deleted.add(each.topic_id)
                 else:
                     acks.append(each)
@@ -302,23 +305,32 @@ class SharedCommits:
                 self.appender.forget_producer(query, record)
 
     async def _find(
-        self, record: StagedTopicRecord | CommittedAcksRecord
+        self,
+        record: StagedTopicRecord | CommittedAcksRecord,
+        served: Mapping[int, Epoch],
     ) -> ReliableTopic | None:
         """
         Return a topic; None if it was deleted.
 
+        *served* are the shards that were served before the decision was read.  The
+        owner before may have carried out an older decision, and have forgotten how many
+        messages it has appended; so the next one must read the record again.
+
         Raises:
-            NotOwner: Another broker serves it.
+            NotOwner: Another broker serves it, or did when the decision was read.
             Unavailable: This broker has not seen yet that it was created again.
         """
         name = TopicName.parse(record.name)
         stored = await self._store.get(keys.topic(name))
         if stored is None or stored.value.topic_id != record.topic_id:
             return None
-        self._shards.epoch_of(name, stored.value.shard)
+        shard = stored.value.shard
+        self._shards.epoch_of(name, shard)
         topic = await self._topics.get_reliable(name)
         if topic.topic_id != record.topic_id:
             raise Unavailable(f"{name} was created again a moment ago")
+        if shard is None or served.get(shard) != topic.log.epoch:
+            raise NotOwner(f"{name} has come to this broker a moment ago")
         return topic
 
     def _check_served(self, topic: ReliableTopic) -> None:

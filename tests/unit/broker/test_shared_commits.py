@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from pydanube.broker.shared_staging import COMPLETION_S
+from pydanube.cluster.shard_moves import move_shard
 from pydanube.cluster.shard_topics import shard_of
 from pydanube.metadata import keys
 from pydanube.model.clusters import BrokerMode
@@ -17,7 +18,7 @@ from support.brokers import RELIABLE
 from support.held_store import HeldStore
 from support.readers import S, a_while, attach, publish, subscribe
 from support.staging import stage_part, stored
-from support.storages import until
+from support.storages import seal, until
 
 QUERY = "transaction:copy"
 
@@ -143,3 +144,33 @@ async def test_commit_that_takes_long_says_that_it_is_decided(world, late, reque
         assert f"such as {late_topic}" in str(caught.value)
         a.broker.staging.completion_s = COMPLETION_S
         assert (await commit()).is_repeat
+
+
+async def test_next_owner_of_a_topic_does_not_carry_out_an_older_decision(world):
+    cluster, store = world.cluster, world.store
+    async with cluster.broker("a") as a, cluster.broker("b") as b:
+        await cluster.settled("a", "b")
+        consumer = await world.prepare(a.broker, b.broker)
+        commit = await world.begin(a.broker, b.broker, consumer)
+        key = keys.topic(world.results)
+        shard = (await store.get(key)).value.shard
+        async with asyncio.TaskGroup() as tasks:
+            with cluster.holding_commits("b"):
+                committing = tasks.create_task(commit())
+                with cluster.holding_commits("a"):
+                    await world.decided()
+                    holding = store.holding(key.path)
+                    has_read = holding.__enter__()
+                # The next owner has read the decision, and the present one has not.
+                await has_read.wait()
+            while not (await world.decision()).topics[0].is_done:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            # The journal does not tell the next owner what it has published.
+            (topic_id,) = b.broker.storage.logs
+            await seal(b.broker.storage, topic_id)
+            await b.broker.storage.uploader.upload_now()
+            await move_shard(store, shard, "a")
+            await until(lambda: shard in cluster.served("a"))
+            holding.__exit__(None, None, None)
+            await committing
+        assert await stored(a.broker, str(world.results)) == [b"result"]
