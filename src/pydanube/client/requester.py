@@ -207,9 +207,6 @@ class Requester:
             return await attempt()
         if not topic:
             return await retry(attempt, self.retry_s, Remedy.LOOK_UP_AGAIN)
-        if isinstance(message, pb.Fetch):
-            # It only reads, and the topic may move while it waits for messages.
-            return await retry(attempt, self.retry_s)
         # A topic that moves during the request leaves the outcome unknown.
         self.owners.forget(topic)
         await retry(partial(self.connection, topic), self.retry_s)

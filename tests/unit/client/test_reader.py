@@ -14,6 +14,7 @@ from pydanube.servers.native.in_process import dial_in_process
 from pydanube.wire.pb import stream_pb2 as pb
 from support.corrupt_objects import seal_and_damage
 from support.running import TOPIC, published
+from support.storages import until
 
 
 async def test_range_is_read_exactly(client):
@@ -204,6 +205,33 @@ async def test_messages_of_a_repeated_request_are_read_once(client, broker):
     async with NotingClient(broker, repeats=True)._opened() as noting:
         read = [o async for batch in noting.read(TOPIC) for o in batch.offsets]
     assert read == list(range(12))
+
+
+async def test_a_read_goes_on_after_its_connection_broke(client, broker):
+    await published_in_mebibytes(client, 40)
+    batches = client.read(TOPIC)
+    read = list((await anext(batches)).offsets)
+    async for batch in batches:
+        read += batch.offsets
+        if len(read) % 8 == 0:
+            broker.disconnect_all()
+    assert read == list(range(80))
+
+
+async def test_a_follower_that_waits_goes_on_after_its_connection_broke(client, broker):
+    read = []
+
+    async def follow():
+        async for batch in client.read(TOPIC, end=3, follow=True):
+            read.extend(batch.payloads)
+
+    async with client.producer(TOPIC) as producer, asyncio.TaskGroup() as tasks:
+        tasks.create_task(follow())
+        for payload in (b"0", b"1", b"2"):
+            broker.disconnect_all()
+            await producer.send(payload)
+            await until(lambda wanted=payload: wanted in read)
+    assert read == [b"0", b"1", b"2"]
 
 
 async def test_prefetch_is_bounded_in_bytes(client, broker):

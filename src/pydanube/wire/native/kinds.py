@@ -217,7 +217,7 @@ class Kind(IntEnum):
     SKIP = _op(75, pb.Skip, CONSUME, TOPIC)
     MARK_DONE = _op(76, pb.MarkDone, CONSUME, TOPIC, pb.Ok, REPEAT)
 
-    FETCH = _op(80, pb.Fetch, CONSUME, TOPIC, pb.FetchEnd)
+    FETCH = _op(80, pb.Fetch, CONSUME, TOPIC, pb.FetchEnd, REPEAT)
     FETCHED = _frame(81, None, BROKER)
     FETCH_END = _frame(82, pb.FetchEnd, BROKER)
     MOVED = _frame(83, pb.Moved, BROKER, on_channel=True)

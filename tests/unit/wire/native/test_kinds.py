@@ -58,7 +58,7 @@ COVERED = {
     On.SUBJECT: {"subject", "schema_id"},
     On.STAGING: {"query"},
     # These permissions include all topics and namespaces, or each one in the answer.
-    On.CLUSTER: {"topic", "namespace"},
+    On.CLUSTER: {"topic", "namespace", "query"},
     On.LISTED: {"topics", "namespace"},
 }
 
