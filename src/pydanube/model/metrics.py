@@ -572,6 +572,13 @@ MQTT_MESSAGES_LOST = _counter(
     "messages",
     "Messages that retention dropped before a session of MQTT had read them.",
 )
+MQTT_MESSAGES_INVALID = _counter(
+    "danube_mqtt_messages_invalid_total",
+    "messages",
+    "Messages of clients of MQTT that did not match the schema of their rule or topic, "
+    "by what their rule says: refuse, drop or dead_letter.",
+    "action",
+)
 MQTT_WILLS = _counter(
     "danube_mqtt_wills_total", "messages", "Wills that were published."
 )

@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from pydanube.model.errors import InvalidConfig, InvalidName
-from pydanube.model.names import TopicName
+from pydanube.model.names import SYSTEM_NAMESPACE, TopicName, parse_subject
+from pydanube.wire.batches import INT32_MAX
 from pydanube.wire.mqtt.packets import PACKET_BYTES_MAX, PacketError
 from pydanube.wire.mqtt.topics import TopicFilter
 
@@ -30,16 +31,43 @@ class MqttRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Whether the topic is reliable, if the listener creates it."""
     key: Literal["topic", "client_id", "none"] = "topic"
     """The key of the messages: the topic of MQTT, the id of the client, or none."""
+    schema: str = ""
+    """The subject of the schema that payloads must match; empty: any payload."""
+    schema_version: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
+    """The version of the subject; 0: the latest one."""
+    on_invalid: Literal["refuse", "drop", "dead_letter"] = "refuse"
+    """The treatment of messages that do not match the schema of the rule or the topic.
+
+    A refused message ends the connection of a client of version 3.1.1."""
+    dead_letter_topic: str = ""
+    """The topic of the broker that has the messages if they are dead letters."""
 
     def __post_init__(self) -> None:
         try:
             parsed = TopicFilter.parse(self.filter)
             TopicName.parse(self.topic)
+            if self.schema:
+                parse_subject(self.schema)
+            dead_letters = TopicName.parse(self.dead_letter_topic or self.topic)
         except (PacketError, InvalidName) as error:
             raise ValueError(str(error)) from None
         if parsed.group or self.filter.startswith("$"):
             raise ValueError(
                 f"{self.filter!r} begins with $, which stands for topics of the broker"
+            )
+        if self.schema_version and not self.schema:
+            raise ValueError("schema_version needs the field schema")
+        if (self.on_invalid == "dead_letter") != bool(self.dead_letter_topic):
+            raise ValueError(
+                "on_invalid: dead_letter needs the field dead_letter_topic, which only "
+                "it has"
+            )
+        if self.dead_letter_topic and (
+            dead_letters.namespace == SYSTEM_NAMESPACE
+            or self.dead_letter_topic == self.topic
+        ):
+            raise ValueError(
+                f"{self.dead_letter_topic} cannot have the dead letters of {self.topic}"
             )
 
 
@@ -51,9 +79,10 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True):
     port and prints it. Without it, the broker has no MQTT listener."""
     rules: tuple[MqttRule, ...] = (MqttRule(filter="#", topic="/default/mqtt"),)
     """Which topic of the broker has the messages of which topics of MQTT: a list of
-    rules with the fields filter, topic, reliable (true) and key (topic, client_id or
-    none). The first rule whose filter matches counts; topics without a rule are
-    refused. The listener creates the topics that do not exist."""
+    rules with the fields filter, topic, reliable (true), key (topic, client_id or
+    none), schema, schema_version (the latest), on_invalid (refuse, drop or dead_letter)
+    and dead_letter_topic. The first rule whose filter matches counts; topics without a
+    rule are refused. The listener creates the topics that do not exist."""
     packet_bytes_max: Annotated[int, Meta(ge=PACKET_BYTES_MIN, le=PACKET_BYTES_MAX)] = (
         MIB
     )

@@ -21,5 +21,7 @@ class MqttCounts:
     lost: int = 0
     """Messages that retention dropped before a session could get them."""
     wills: int = 0
+    invalid: Counter[str] = field(default_factory=Counter)
+    """Messages that did not match their schema, by what was done to them."""
     refused: Counter[str] = field(default_factory=Counter)
     """Refused connections, publications and subscriptions, by reason."""

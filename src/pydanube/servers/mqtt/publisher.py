@@ -11,16 +11,29 @@ from pydanube.aio.futures import Done
 from pydanube.aio.tasks import TaskScope
 from pydanube.broker.broker import Broker
 from pydanube.broker.message_batcher import SingleMessage
-from pydanube.model.errors import BrokerError, QuotaExceeded
+from pydanube.broker.topic import Topic
+from pydanube.model.dead_letters import ORIGINAL_PRODUCER, ORIGINAL_TOPIC, REASON
+from pydanube.model.errors import (
+    BrokerError,
+    InvalidPayload,
+    QuotaExceeded,
+    SchemaMismatch,
+    TopicNotFound,
+)
+from pydanube.model.names import TopicName
+from pydanube.model.policy import TopicPolicy
 from pydanube.servers.mqtt.counts import MqttCounts
 from pydanube.servers.mqtt.feeds import Feeds
 from pydanube.servers.mqtt.messages import (
+    TOPIC,
     Message,
     attributes_to_store,
     expires_at_us_of,
     kept_properties,
 )
+from pydanube.servers.mqtt.reasons import REASON_CHARACTERS_MAX
 from pydanube.servers.mqtt.retained import RetainedMessages
+from pydanube.servers.mqtt.rule_schemas import RuleSchema
 from pydanube.servers.mqtt.rules import Rule, Rules
 from pydanube.servers.mqtt.state import StateWriter
 from pydanube.wire.mqtt.packets import PacketError, Publish, Will
@@ -52,6 +65,9 @@ class Publisher:
         self._writer = writer
         self._wall_clock_us = wall_clock_us
         self._clock = asyncio.get_running_loop().time
+        self._schemas = {
+            rule: RuleSchema(broker, rule) for rule in rules.rules if rule.schema
+        }
 
     def check_retained(self, packet: Publish) -> None:
         """
@@ -66,11 +82,26 @@ class Publisher:
                 Message(packet.topic, packet.payload, properties=properties)
             )
 
-    def can_publish(self, rule: Rule) -> bool:
+    async def open(self) -> None:
+        """Look up the schemas of rules, and open the topics of dead letters."""
+        for rule, schema in self._schemas.items():
+            try:
+                await schema.look_up()
+            except BrokerError as error:
+                log.warning(
+                    "messages for %r are refused until this is mended: %s",
+                    *(rule.filter.text, error),
+                )
+        for rule in self.rules.rules:
+            if rule.dead_letter_topic is not None:
+                await self._open_dead_letters(rule.dead_letter_topic)
+
+    def can_publish(self, packet: Publish, rule: Rule) -> bool:
         """Return whether a message for *rule* can be published without waiting."""
-        feed = self._feeds.find(rule.target)
+        feed, schema = self._feeds.find(rule.target), self._schemas.get(rule)
         return (
             feed is not None
+            and (schema is None or schema.is_ready(packet.payload))
             and self.broker.topics.has_room
             and feed.topic.publish_delay_s(self._clock()) <= 0
         )
@@ -79,12 +110,15 @@ class Publisher:
         self, packet: Publish, client_id: str, rule: Rule, done: Done
     ) -> None:
         """Publish a message when its topic, memory and quotas allow it."""
+        settle = partial(self._settle, packet, client_id, rule, done)
         try:
+            if (schema := self._schemas.get(rule)) is not None:
+                await schema.check_later(packet.payload)
             await self._wait_to_publish(rule)
         except BrokerError as error:
-            done(error)
+            settle(error)
             return
-        self.publish(packet, client_id, rule, done)
+        self._store(packet, client_id, rule, settle)
 
     async def _wait_to_publish(self, rule: Rule) -> None:
         feed = await self._feeds.get(rule.target)
@@ -100,8 +134,24 @@ class Publisher:
         Publish a message to the topic of its rule.
 
         Durability: When *done* is called without an error, the message of a reliable
-            topic is on disk, and it is retained if it is to be.
+            topic is on disk, and it is retained if it is to be; or it did not match its
+            schema, and was dropped or became a dead letter, as its rule says.
         """
+        schema = self._schemas.get(rule)
+        if schema is not None and not schema.is_ready(packet.payload):
+            self._tasks.run(self.publish_later(packet, client_id, rule, done))
+            return
+        settle = partial(self._settle, packet, client_id, rule, done)
+        try:
+            if schema is not None:
+                schema.check(packet.payload)
+        except BrokerError as error:
+            settle(error)
+            return
+        self._store(packet, client_id, rule, settle)
+
+    def _store(self, packet: Publish, client_id: str, rule: Rule, done: Done) -> None:
+        """Store a message that matches the schema of its rule."""
         now_us = self._wall_clock_us()
         feed = self._feeds.find(rule.target)
         if feed is None:
@@ -111,11 +161,74 @@ class Publisher:
         self.counts.received += 1
         if packet.retain:
             done = partial(self._retain, packet, client_id, now_us, done)
-        self.broker.batcher.publish(
-            feed.topic,
-            _to_store(packet, client_id, rule.key, now_us),
-            partial(_on_stored, done),
-        )
+        message = _to_store(packet, client_id, rule.key, now_us)
+        if (schema := self._schemas.get(rule)) is not None:
+            message.schema_id = schema.schema_id
+            message.schema_version = schema.version
+        self.broker.batcher.publish(feed.topic, message, partial(_on_stored, done))
+
+    def _settle(
+        self,
+        packet: Publish,
+        client_id: str,
+        rule: Rule,
+        done: Done,
+        error: BrokerError | None,
+    ) -> None:
+        """Do with a message that does not match its schema what its rule says."""
+        if not isinstance(error, InvalidPayload | SchemaMismatch):
+            done(error)
+            return
+        self.counts.invalid[rule.on_invalid] += 1
+        match rule.on_invalid:
+            case "refuse":
+                done(error)
+            case "drop":
+                log.debug("dropping a message of %r: %s", client_id, error)
+                done(None)
+            case "dead_letter":
+                assert rule.dead_letter_topic is not None
+                message = self._dead_letter(packet, client_id, rule, error)
+                topic = self.broker.topics.opened.get(rule.dead_letter_topic)
+                if topic is not None:
+                    self.broker.batcher.publish(
+                        topic, message, partial(_on_stored, done)
+                    )
+                else:
+                    self._tasks.run(
+                        self._bury_later(rule.dead_letter_topic, message, done)
+                    )
+
+    def _dead_letter(
+        self, packet: Publish, client_id: str, rule: Rule, error: BrokerError
+    ) -> SingleMessage:
+        message = _to_store(packet, client_id, rule.key, self._wall_clock_us())
+        message.attributes = {
+            **(message.attributes or {}),
+            TOPIC: packet.topic,
+            ORIGINAL_TOPIC: str(rule.target),
+            ORIGINAL_PRODUCER: client_id,
+            REASON: str(error)[:REASON_CHARACTERS_MAX],
+        }
+        return message
+
+    async def _bury_later(
+        self, name: TopicName, message: SingleMessage, done: Done
+    ) -> None:
+        """Publish a dead letter whose topic is not open."""
+        try:
+            topic = await self._open_dead_letters(name)
+        except BrokerError as error:
+            done(error)
+            return
+        self.broker.batcher.publish(topic, message, partial(_on_stored, done))
+
+    async def _open_dead_letters(self, name: TopicName) -> Topic:
+        try:
+            return await self.broker.topics.get(name)
+        except TopicNotFound:
+            await self.broker.namespaces.create(name.namespace, exist_ok=True)
+            return await self.broker.topics.create(name, TopicPolicy(), exist_ok=True)
 
     def _retain(
         self,

@@ -10,6 +10,7 @@ from pydanube.model.errors import (
     QuotaExceeded,
     Refused,
     SchemaMismatch,
+    SchemaNotFound,
 )
 from pydanube.wire.mqtt.packets import (
     NO_PROPERTIES,
@@ -27,6 +28,7 @@ _REASONS: dict[type[BrokerError], Reason] = {
     Refused: Reason.NOT_AUTHORIZED,
     InvalidPayload: Reason.PAYLOAD_FORMAT_INVALID,
     SchemaMismatch: Reason.PAYLOAD_FORMAT_INVALID,
+    SchemaNotFound: Reason.IMPLEMENTATION_SPECIFIC_ERROR,
     InvalidRequest: Reason.IMPLEMENTATION_SPECIFIC_ERROR,
     Conflict: Reason.IMPLEMENTATION_SPECIFIC_ERROR,
 }

@@ -142,7 +142,7 @@ class MessageReceiver:
             self.on_failed(ack, error)
             return
         done = self._on_stored_of(packet, ack)
-        if publisher.can_publish(rule):
+        if publisher.can_publish(packet, rule):
             publisher.publish(packet, session.client_id, rule, done)
         else:
             self._link.do(

@@ -19,12 +19,23 @@ CACHED_MAX = 10_000
 class Rule:
     """A rule of the settings."""
 
-    __slots__ = ("filter", "key", "only_topic", "target")
+    __slots__ = (
+        *("dead_letter_topic", "filter", "key", "on_invalid", "only_topic", "schema"),
+        *("schema_version", "target"),
+    )
 
     def __init__(self, config: MqttRule) -> None:
         self.filter = TopicFilter.parse(config.filter)
         self.target = TopicName.parse(config.topic)
         self.key = config.key
+        self.schema = config.schema
+        self.schema_version = config.schema_version
+        self.on_invalid = config.on_invalid
+        self.dead_letter_topic = (
+            TopicName.parse(config.dead_letter_topic)
+            if config.dead_letter_topic
+            else None
+        )
         self.only_topic = None if self.filter.has_wildcards else self.filter.text
 
 

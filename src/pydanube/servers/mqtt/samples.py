@@ -24,6 +24,8 @@ def of_mqtt(server: MqttServer) -> Iterator[Sample]:
     yield metrics.MQTT_MESSAGES_DROPPED, (), counts.dropped
     yield metrics.MQTT_MESSAGES_UNMAPPED, (), counts.unmapped
     yield metrics.MQTT_MESSAGES_LOST, (), counts.lost
+    for action, count in counts.invalid.items():
+        yield metrics.MQTT_MESSAGES_INVALID, (action,), count
     yield metrics.MQTT_WILLS, (), counts.wills
     yield metrics.MQTT_RETAINED, (), server.retained.count
     yield metrics.MQTT_RETAINED_BYTES, (), server.retained.byte_count

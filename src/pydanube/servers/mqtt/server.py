@@ -145,6 +145,7 @@ class MqttServer:
     async def open(self) -> None:
         """Open the topics, and read sessions and retained messages."""
         await self._feeds.open()
+        await self.publisher.open()
         for message in await load_retained(self._store):
             self.retained.put(message)
         now_us, now = self.wall_clock_us(), self.loop.time()
