@@ -10,7 +10,7 @@ from dataclasses import fields
 
 import pyarrow.compute as pc
 
-from pydanube.model.batch import Column
+from pydanube.model.batch import Column, check_attributes
 from pydanube.model.errors import (
     CorruptBatch,
     InvalidRequest,
@@ -67,7 +67,8 @@ def verify(frame: BatchFrame, size_max: int, topic: TopicName) -> None:
     Verify a published batch, and check its number and size of messages.
 
     Raises:
-        InvalidRequest: It is damaged, or has more than ``BATCH_MESSAGES_MAX`` messages.
+        InvalidRequest: It is damaged, has more than ``BATCH_MESSAGES_MAX`` messages, or
+            has attributes that ``check_attributes`` refuses.
         MessageTooLarge: A message is longer than *size_max* bytes.
     """
     if frame.count > BATCH_MESSAGES_MAX:
@@ -86,15 +87,16 @@ def verify(frame: BatchFrame, size_max: int, topic: TopicName) -> None:
 
 def _verify_and_measure(frame: BatchFrame, size_max: int) -> int:
     """Return the size of the longest message, or of all if that is small enough."""
-    if not size_max or frame.plain_body_bytes <= size_max:
-        frame.verify()
-        return frame.plain_body_bytes
+    needs_no_measure = not size_max or frame.plain_body_bytes <= size_max
     small = frame.decode_small_batch()
-    if small is None:
-        lengths = pc.binary_length(frame.check().column("payload"))
-        return int(pc.max(lengths).as_py())
-    frame.verify()
-    return small.longest
+    if small is not None:
+        frame.verify()
+        return frame.plain_body_bytes if needs_no_measure else small.longest
+    batch = frame.check()
+    check_attributes(batch)
+    if needs_no_measure:
+        return frame.plain_body_bytes
+    return int(pc.max(pc.binary_length(batch.column("payload"))).as_py())
 
 
 def too_large(size: int, size_max: int, topic: TopicName) -> MessageTooLarge:

@@ -23,6 +23,7 @@ from pydanube.broker.limits import too_large
 from pydanube.broker.producer_session import OnPublished
 from pydanube.broker.topic import Topic
 from pydanube.model.batch import batch_of
+from pydanube.model.deduplication import DEDUPLICATION_ID, check_id
 from pydanube.model.errors import BrokerError, InvalidPayload, InvalidRequest
 from pydanube.model.positions import TIME_MAX, TIME_MIN
 from pydanube.schemas.language import BadPayload
@@ -208,6 +209,11 @@ def _find_malformed(message: SingleMessage) -> InvalidRequest | None:
                 f"the {name} {time} (microseconds since 1970) is not between the years "
                 "1 and 9999"
             )
+    if message.attributes and DEDUPLICATION_ID in message.attributes:
+        try:
+            check_id(message.attributes[DEDUPLICATION_ID])
+        except InvalidRequest as error:
+            return error
     schema_id, version = message.schema_id, message.schema_version
     if schema_id and not (0 < schema_id <= INT64_MAX and 0 <= version <= INT32_MAX):
         return InvalidRequest(f"schema id {schema_id}, version {version}: out of range")

@@ -14,7 +14,12 @@ from enum import IntEnum
 from functools import cache
 from itertools import accumulate, chain
 
-from pydanube.model.arrow import envelope, pa
+from pydanube.model.arrow import envelope, pa, pc
+from pydanube.model.deduplication import (
+    DEDUPLICATION_ID,
+    ID_CHARACTERS_MAX,
+    check_id,
+)
 from pydanube.model.errors import InvalidRequest
 
 
@@ -129,7 +134,8 @@ def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
 
     Raises:
         InvalidRequest: A column is missing, unknown, of a type that cannot be
-            cast, or null where the envelope does not allow it.
+            cast, or null where the envelope does not allow it; or as
+            ``check_attributes``.
     """
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
@@ -159,8 +165,48 @@ def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
         columns |= column
         arrays.append(_cast(array, field))
     conforming = pa.Table.from_arrays(arrays, schema=schema_of(columns))
+    check_attributes(conforming)
     batches: list[pa.RecordBatch] = conforming.to_batches()
     return batches
+
+
+def check_attributes(batch: pa.RecordBatch | pa.Table) -> None:
+    """
+    Raise if a message of *batch* has attributes that no message may have.
+
+    Clients check it before they publish, and brokers whatever they receive.
+
+    Raises:
+        InvalidRequest: A value is null, or the id is empty or too long.
+    """
+    if NAMES[Column.ATTRIBUTES] not in batch.schema.names:
+        return
+    attributes = batch.column(NAMES[Column.ATTRIBUTES])
+    chunks = attributes.chunks if isinstance(batch, pa.Table) else [attributes]
+    base = 0
+    for chunk in chunks:
+        _check_values(base, chunk)
+        ids = pc.map_lookup(chunk, pa.scalar(DEDUPLICATION_ID), "last")
+        if ids.null_count < len(ids):
+            lengths = pc.min_max(pc.utf8_length(ids)).as_py()
+            if lengths["min"] < 1 or lengths["max"] > ID_CHARACTERS_MAX:
+                for each in ids.drop_null().to_pylist():
+                    check_id(each)
+        base += len(chunk)
+
+
+def _check_values(base: int, attributes: pa.MapArray) -> None:
+    """Refuse null values; *base* is the index of the first message in its batch."""
+    if not len(attributes) or not attributes.items.null_count:
+        return
+    # Slices have all items, and null maps may have some that are hidden.
+    for at, pairs in enumerate(attributes.to_pylist(), base):
+        for name, value in pairs or ():
+            if value is None:
+                raise InvalidRequest(
+                    f"the attribute {name!r:.80} of message {at} of the batch is null: "
+                    "attributes are texts; leave it out"
+                )
 
 
 def _check_time_type(name: str, found: pa.DataType) -> None:

@@ -1,8 +1,11 @@
 import asyncio
 
+import pyarrow as pa
 import pytest
 
 from pydanube.broker.limits import verify
+from pydanube.model.batch import Column, schema_of
+from pydanube.model.envelope import ATTRIBUTES_TYPE
 from pydanube.model.errors import (
     InvalidRequest,
     MessageTooLarge,
@@ -10,7 +13,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import NamespacePolicy, Start, SubscriptionType
-from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec
+from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec, encode
 from support.batches import empty_messages, frame_of
 from support.brokers import (
     A_TOPIC,
@@ -26,6 +29,36 @@ NO_LIMITS = NamespacePolicy()
 
 def subscription_name(text):
     return SubscriptionName(text)
+
+
+# The attributes of messages.
+
+
+def frame_with(attributes, codec=Codec.NONE):
+    rows = pa.record_batch(
+        {
+            "payload": pa.array([b"x"] * len(attributes), pa.binary()),
+            "attributes": pa.array(attributes, ATTRIBUTES_TYPE),
+        },
+        schema=schema_of(Column.PAYLOAD | Column.ATTRIBUTES),
+    )
+    return encode(rows, frame_of([b"x"] * len(attributes)).header, codec)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("size_max", [0, 10])
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ([[("a", "1")], [("b", None)]], "attribute 'b' of message 1 of the batch"),
+        ([[("x-deduplication-id", "")]], "it must have 1 to 256"),
+        ([[("x-deduplication-id", "x" * 257)], None], "it must have 1 to 256"),
+    ],
+)
+def test_attributes_that_send_refuses_are_refused(codec, size_max, attributes, words):
+    with pytest.raises(InvalidRequest, match=words):
+        verify(frame_with(attributes, codec), size_max, A_TOPIC)
+    verify(frame_with([None, [("a", "")]], codec), size_max, A_TOPIC)
 
 
 # The size of messages.

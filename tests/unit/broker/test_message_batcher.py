@@ -311,3 +311,12 @@ def producers_of(frames):
         else:
             names += [frame.header.producer] * frame.count
     return names
+
+
+@pytest.mark.parametrize("id_", ["", "x" * 257])
+async def test_messages_with_empty_and_long_ids_are_refused(broker, topic, id_):
+    malformed = message(attributes={"x-deduplication-id": id_})
+    refused, stored = publish(broker, topic, malformed, message())
+    with pytest.raises(InvalidRequest, match="it must have 1 to 256"):
+        await refused.offset()
+    assert await stored.offset() == 0

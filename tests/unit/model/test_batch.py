@@ -160,3 +160,25 @@ def test_times_of_any_unit_and_time_zone_are_instants():
             for each in (times, times.dictionary_encode()):
                 [batch] = conform(pa.table({"payload": ["a"], "deliver_at": each}))
                 assert batch.column("deliver_at").to_pylist() == [moment]
+
+
+ATTRIBUTES = FIELDS[Column.ATTRIBUTES].type
+
+
+def test_null_attribute_values_are_refused_with_the_message_and_the_name():
+    attributes = pa.array([None, [("a", "1")], [("a", "1"), ("b", None)]], ATTRIBUTES)
+    table = pa.table({"payload": ["x", "y", "z"], "attributes": attributes})
+    with pytest.raises(InvalidRequest, match="'b' of message 2 of the batch is null"):
+        conform(table)
+    chunked = pa.concat_tables([table.slice(0, 2), table.slice(2)])
+    with pytest.raises(InvalidRequest, match="'b' of message 2 of the batch is null"):
+        conform(chunked)
+    # A slice does not have the messages before and after it.
+    assert conform(table.slice(0, 2))[0].num_rows == 2
+
+
+@pytest.mark.parametrize("id_", ["", "x" * 257])
+def test_empty_and_long_ids_are_refused(id_):
+    attributes = pa.array([[("x-deduplication-id", id_)]], ATTRIBUTES)
+    with pytest.raises(InvalidRequest, match="it must have 1 to 256"):
+        conform(pa.table({"payload": ["x"], "attributes": attributes}))
