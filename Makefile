@@ -39,6 +39,8 @@ soak: servers  ## Run the long tests: kill suites, clusters, many seeds of the s
 	@$(PYTHON) -m pytest -m soak $(ARGS)
 	@$(if $(ARGS),,$(PYTHON) -m pytest -m 'not soak' --hypothesis-profile soak \
 		tests/properties)
+	@$(if $(ARGS),,$(PYTHON) -m pytest -n 4 --dist loadfile -m 'not soak' --world all \
+		tests/unit/client)
 
 smoke: servers  ## Run one or two of each kind of long test, as continuous integration does.
 	@$(PYTHON) -m pytest -n 3 --dist loadfile -m 'soak and smoke' $(ARGS)

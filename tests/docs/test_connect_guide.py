@@ -23,7 +23,6 @@ from pydanube.connectors.kinds import KINDS
 from pydanube.connectors.status import State
 from pydanube.connectors.trial import try_connector
 from pydanube.objects.opening import open_objects
-from pydanube.testing import memory_broker
 from support.command_lines import check_line
 from support.commands import danube
 from support.connectors import declared, running
@@ -41,6 +40,7 @@ from support.processes import BrokerProcess
 from support.project import ROOT
 from support.rabbitmq_server import RabbitmqProcess
 from support.redis_servers import DurableRedis
+from support.worlds.current import memory_broker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

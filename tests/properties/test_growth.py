@@ -8,10 +8,10 @@ from pydanube.model.errors import MessageTooLarge
 from pydanube.model.names import TopicName
 from pydanube.model.policy import PoisonPolicy
 from pydanube.servers.config import ListenConfig
-from pydanube.testing import memory_broker
 from pydanube.wire.native.frames import batch_bytes_max
 from support.running import received
 from support.storages import seal
+from support.worlds.current import memory_broker
 
 FRAME_BYTES_MAX = 64 * 1024
 LIMIT = batch_bytes_max(FRAME_BYTES_MAX)

@@ -9,9 +9,9 @@ import threading
 from contextlib import asynccontextmanager
 
 import pydanube
-from pydanube.testing import memory_broker
 from support.connectors import ConnectProcess, declared, running
 from support.processes import BrokerProcess
+from support.worlds.current import memory_broker
 
 TOPIC = "/default/orders"
 TRANSACTIONS = 300

@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from pydanube.testing import sync_memory_broker
+from support.worlds.current import sync_memory_broker
 
 
 @contextmanager

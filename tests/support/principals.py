@@ -10,7 +10,8 @@ from pydanube.client.client import Client
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.servers.authentication import Authenticator, Identity
 from pydanube.servers.security_config import SecurityConfig
-from pydanube.testing import MemoryBroker, memory_broker
+from pydanube.testing import MemoryBroker
+from support.worlds.current import memory_broker
 
 ROOT = Principal("root", "certificate")
 

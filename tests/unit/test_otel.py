@@ -16,8 +16,8 @@ import pydanube
 from pydanube import sync
 from pydanube.client.producer import Producer
 from pydanube.otel import OpenTelemetry
-from pydanube.testing import sync_memory_broker
 from support.running import TOPIC
+from support.worlds.current import sync_memory_broker
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ import pydanube
 from pydanube import sync
 from pydanube.client.blocking import Facade, loop_thread
 from pydanube.servers.native.connection import listen
-from pydanube.testing import memory_broker
 from support.scripted_broker import ScriptedBroker
+from support.worlds.current import memory_broker
 
 TOPIC = "/default/orders"
 

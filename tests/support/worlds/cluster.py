@@ -115,14 +115,14 @@ class ClusterBroker(WorldBroker):
 
         return dial
 
-    async def on_step(self, _: NativeServer, step: Step) -> None:
+    async def on_step(self, _: NativeServer, __: Step) -> None:
         if not self.is_open or not self._chance.is_due():
             return
         if not self._is_idle:
             self._chance.postpone()
             return
         events: list[Callable[[], Rest | None]] = [self._move, self._move]
-        if self.may_break and not step.is_once:
+        if await self.may_break():
             events += [self._lose, self._cut]
         rest = self._chance.choose(events)()
         if rest is None:

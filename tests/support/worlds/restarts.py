@@ -109,12 +109,12 @@ class RestartingBroker(WorldBroker):
                 await self._end.wait()
                 self._server = None
 
-    async def on_step(self, server: NativeServer, step: Step) -> None:
+    async def on_step(self, server: NativeServer, _: Step) -> None:
         if not self.is_open or not self._is_running.is_set():
             return
         if not self._chance.is_due():
             return
-        if step.is_once or not self.may_break:
+        if not await self.may_break() or not self._is_running.is_set():
             self._chance.postpone()
             return
         self._is_running.clear()

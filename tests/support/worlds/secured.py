@@ -18,7 +18,13 @@ from google.protobuf.message import Message
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.client import Client
 from pydanube.client.credentials import Credentials
-from pydanube.model.errors import BrokerError, InvalidName, NotFound, Refused
+from pydanube.model.errors import (
+    BrokerError,
+    InvalidName,
+    NotFound,
+    Refused,
+    SchemaNotFound,
+)
 from pydanube.model.names import TopicName
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
@@ -44,6 +50,8 @@ NAMESPACE = "neighbour"
 PRIVATE = f"/{NAMESPACE}/private"
 MARK = b"of the neighbour"
 
+_A_TOPIC = TopicName("default", "of-the-client")
+
 _REPLAYED = frozenset({On.TOPIC, On.NAMESPACE, On.SUBJECT, On.CLUSTER})
 """The operations whose resources are in the request."""
 
@@ -66,21 +74,35 @@ def documented_needs(kind: Kind, message: Any) -> list[Need]:
     """
     assert kind.permission is not None
     needs = [Need(kind.permission, each) for each in resources_of(kind, message)]
-    match kind:
-        case Kind.OPEN_PRODUCER | Kind.OPEN_STAGE:
-            # Publishing to a topic that does not exist creates it.
-            topic = Resource.topic(TopicName.parse(message.topic))
-            needs.append(Need(Permission.CREATE, topic))
-        case Kind.COMMIT_STAGED:
-            # A transaction that acknowledges messages needs ``consume``.
-            needs += (
-                Need(Permission.CONSUME, Resource.topic(TopicName.parse(each.topic)))
-                for each in message.acks
-            )
-        case Kind.LIST_NAMESPACES:
-            # Lists have only what the client may see.
-            needs.append(Need(Permission.DESCRIBE, Resource.namespace("default")))
+    if kind.on is On.STAGING:
+        # Only those who may publish something have something to stage.
+        needs.append(Need(kind.permission, Resource.topic(_A_TOPIC)))
+    for target in kind.targets:
+        # What a request touches besides, such as a dead-letter topic.
+        if target.on is On.TOPIC and target.permission is not None:
+            for name in filter(None, _values_at(message, target.field)):
+                topic = Resource.topic(TopicName.parse(name))
+                needs.append(Need(target.permission, topic))
+    if kind is Kind.LIST_NAMESPACES:
+        # Lists have only what the client may see.
+        needs.append(Need(Permission.DESCRIBE, Resource.namespace("default")))
+    # Publishing to a topic that does not exist creates it.
+    needs += [
+        Need(Permission.CREATE, each.resource)
+        for each in needs
+        if each.permission is Permission.PRODUCE
+    ]
     return needs
+
+
+def _values_at(message: Any, path: str) -> list[str]:
+    """Return the values of a field of *message*, which may repeat."""
+    found = [message]
+    for name in path.split("."):
+        values = [getattr(each, name) for each in found]
+        is_repeated = bool(values) and hasattr(values[0], "extend")
+        found = [item for each in values for item in each] if is_repeated else values
+    return found
 
 
 class SecuredBroker(WorldBroker):
@@ -114,11 +136,21 @@ class SecuredBroker(WorldBroker):
             return
         # The broker itself refuses malformed names.
         with suppress(InvalidName):
-            for need in documented_needs(kind, message):
+            for need in documented_needs(kind, await self._with_subject(kind, message)):
                 await self._grant(need)
         is_replayed = kind.on in _REPLAYED and not kind.on_channel
         if is_replayed and self._chance.is_due():
             await self._replay(kind, message)
+
+    async def _with_subject(self, kind: Kind, message: Any) -> Any:
+        """Return a request with its subject instead of the number of a schema."""
+        if kind.on is not On.SUBJECT or message.subject or not message.schema_id:
+            return message
+        named = type(message)()
+        named.CopyFrom(message)
+        with suppress(SchemaNotFound):
+            named.subject = await self.broker.registry.subject_of(message.schema_id)
+        return named
 
     async def _grant(self, need: Need) -> None:
         if need in self._granted:

@@ -23,6 +23,9 @@ from pydanube.wire.native.kinds import OPERATIONS, Kind, is_repeatable
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 """Longer than any test allows its clients; the broker checks the length of frames."""
 
+TURNS = 3
+"""In so many turns of the event loop, what a client has sent arrives."""
+
 _NO_STEPS = frozenset({Kind.HELLO, Kind.PING, Kind.GOODBYE})
 
 
@@ -32,13 +35,14 @@ class Steps:
     def __init__(self) -> None:
         self._once: set[tuple[SteppedConnection, int]] = set()
 
-    @property
-    def may_break(self) -> bool:
+    async def may_break(self) -> bool:
         """
-        Whether connections may break now, and no client can notice it.
+        Return whether connections may break now, and no client can notice it.
 
         Clients do not repeat every request: they report that its answer was lost.
         """
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
         return not self._once
 
     async def on_step(self, server: NativeServer, step: Step) -> None:
@@ -85,7 +89,7 @@ class SteppedConnection(asyncio.BufferedProtocol):
         self._tasks = tasks
         self._steps = steps
         self._reader = FrameReader(FRAME_BYTES_MAX)
-        self._frames: asyncio.Queue[RawFrame | None] = asyncio.Queue()
+        self._received: asyncio.Queue[Step | None] = asyncio.Queue()
         self._client: Any = None
         self._broker: Any = None
 
@@ -101,22 +105,21 @@ class SteppedConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._reader.add(nbytes)
         while (frame := self._reader.next_frame()) is not None:
-            self._frames.put_nowait(frame)
+            step = Step(frame)
+            self._steps.on_sent(self, step)
+            self._received.put_nowait(step)
 
     def connection_lost(self, _: Exception | None) -> None:
         self._reader.release()
         self._steps.on_lost(self)
-        self._frames.put_nowait(None)
+        self._received.put_nowait(None)
 
     async def _pass_on(self) -> None:
         """Pass the frames on, one after the other; then disconnect."""
-        while (frame := await self._frames.get()) is not None:
-            if frame.kind not in _NO_STEPS:
-                step = Step(frame)
+        while (step := await self._received.get()) is not None:
+            if step.kind not in _NO_STEPS:
                 await self._steps.on_step(self._server, step)
-                if not self._client.is_closing():
-                    self._steps.on_sent(self, step)
-            self._broker.write(_bytes_of(frame))
+            self._broker.write(_bytes_of(step.frame))
         self._broker.close()
 
 

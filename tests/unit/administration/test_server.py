@@ -15,7 +15,7 @@ from pydanube.administration.changes import Changes
 from pydanube.administration.inspection import Inspection
 from pydanube.administration.message_samples import SAMPLE_BYTES_MAX
 from pydanube.administration.server import make_server
-from pydanube.testing import memory_broker
+from support.worlds.current import memory_broker
 
 ORDERS = "/default/orders"
 pytestmark = pytest.mark.slow

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pydanube.testing import sync_memory_broker
 from support.commands import danube
+from support.worlds.current import sync_memory_broker
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import pydanube
 from pydanube import sync
 from pydanube.client.blocking import loop_thread
-from pydanube.testing import sync_memory_broker
+from support.worlds.current import sync_memory_broker
 
 TOPIC = "/default/orders"
 

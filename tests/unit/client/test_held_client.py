@@ -9,7 +9,7 @@ import pytest
 from pydanube.aio.tasks import task_scope
 from pydanube.client.held_client import HeldClient
 from pydanube.model.errors import ConnectionLost, Unauthenticated, Unavailable
-from pydanube.testing import memory_broker
+from support.worlds.current import memory_broker
 
 
 async def test_client_serves_all_who_ask_until_it_is_released():

@@ -6,9 +6,9 @@ import pydanube
 from pydanube.cluster.shard_topics import shard_of
 from pydanube.model.descriptions import SegmentsVerified
 from pydanube.model.names import TopicName
-from pydanube.testing import memory_broker
 from support.broker_clusters import SHARDS
 from support.running import TOPIC
+from support.worlds.current import memory_broker
 
 PARTITIONS = 6
 BOTH = "danube://a,b"

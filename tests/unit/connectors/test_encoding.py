@@ -7,7 +7,7 @@ import msgspec
 from pydanube.connectors.encoding import TopicEncoder, open_encoder
 from pydanube.connectors.mapping import Draft
 from pydanube.connectors.spec import ValueSchema
-from pydanube.testing import memory_broker
+from support.worlds.current import memory_broker
 
 TOPIC = "/default/orders"
 SCHEMA = """{"type": "object", "required": ["id"],

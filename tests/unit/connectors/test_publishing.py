@@ -13,7 +13,7 @@ from pydanube.connectors.publishing import (
     open_staged,
 )
 from pydanube.model.batch import batch_of
-from pydanube.testing import memory_broker
+from support.worlds.current import memory_broker
 
 TOPIC = "/default/numbers"
 POSITIONS = "/default/c.positions"

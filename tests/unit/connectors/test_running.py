@@ -16,8 +16,8 @@ from pydanube.aio.tasks import task_scope
 from pydanube.connectors.running import ConnectorRuns
 from pydanube.connectors.status import State
 from pydanube.otel import OpenTelemetry
-from pydanube.testing import memory_broker
 from support.connectors import declared
+from support.worlds.current import memory_broker
 
 FILE = """
 connectors:

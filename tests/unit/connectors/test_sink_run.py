@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from pydanube.connectors.status import State
-from pydanube.testing import memory_broker
 from support.connectors import declared, running
+from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ from pydanube.client.schema import Schema
 from pydanube.connectors.dead_letters import ORIGINAL_BYTES, PAYLOAD_BYTES_MAX
 from pydanube.connectors.status import State
 from pydanube.model.schemas import SchemaType
-from pydanube.testing import memory_broker
 from support.connectors import declared, running
+from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow
 

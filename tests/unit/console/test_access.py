@@ -6,8 +6,8 @@ import pydanube
 from pydanube.console.access import CACHE_S, Access
 from pydanube.model.errors import PermissionDenied
 from pydanube.security.permissions import Permission
-from pydanube.testing import memory_broker
 from support.secured import bootstrap_key, secured
+from support.worlds.current import memory_broker
 
 
 async def test_everything_is_permitted_without_security():

@@ -6,8 +6,8 @@ import pytest
 
 import pydanube
 from pydanube.console.audit_log import AuditLog, is_of, outcome_badge, render_changes
-from pydanube.testing import memory_broker
 from support.secured import bootstrap_key, secured
+from support.worlds.current import memory_broker
 
 
 class Topic:

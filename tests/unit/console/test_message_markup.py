@@ -7,7 +7,7 @@ import pytest
 from pydanube.console.message_markup import render_messages, to_json
 from pydanube.console.message_search import FoundMessage
 from pydanube.console.settings import Payloads
-from pydanube.testing import memory_broker
+from support.worlds.current import memory_broker
 
 TOPIC = "/default/t"
 EVIL = b"<img src=x onerror=alert(1)>"

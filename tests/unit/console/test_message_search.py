@@ -3,7 +3,7 @@
 import pytest
 
 from pydanube.console.message_search import FoundMessage, Search, sample
-from pydanube.testing import memory_broker
+from support.worlds.current import memory_broker
 
 TOPIC = "/default/t"
 

@@ -2,7 +2,7 @@
 
 from pydanube.aio.tasks import task_scope
 from pydanube.console.monitor import Monitor
-from pydanube.testing import memory_broker
+from support.worlds.current import memory_broker
 
 
 async def test_sample_has_topics_brokers_and_storage():

@@ -16,7 +16,7 @@ from pydanube.console.sessions import open_sessions
 from pydanube.pipelines.progress import RunState, RunStatus
 from pydanube.pipelines.runs import Run
 from pydanube.pipelines.state import StateDirectory
-from pydanube.testing import memory_broker
+from support.worlds.current import memory_broker
 
 
 def connector(state):

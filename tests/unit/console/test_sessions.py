@@ -4,7 +4,7 @@ import pytest
 
 from pydanube.console.sessions import IDLE_MAX_S, SESSIONS_MAX, open_sessions
 from pydanube.model.errors import ConnectionLost, QuotaExceeded
-from pydanube.testing import memory_broker
+from support.worlds.current import memory_broker
 
 
 async def test_session_is_found_by_its_key_until_it_ends():

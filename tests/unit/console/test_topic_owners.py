@@ -7,8 +7,8 @@ pytest.importorskip("nicegui")
 import pydanube
 from pydanube.console.topic_owners import move_text, owners_of
 from pydanube.model.clusters import ShardMove
-from pydanube.testing import memory_broker
 from support.served_clusters import ServedCluster
+from support.worlds.current import memory_broker
 
 TOPIC = "/default/t"
 

@@ -15,7 +15,7 @@ from pydanube.replication.replicator import (
     ReplicationStatus,
     Replicator,
 )
-from pydanube.testing import memory_broker
+from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow
 

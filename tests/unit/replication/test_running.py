@@ -15,7 +15,7 @@ from pydanube.model.policy import FailurePolicy, PoisonPolicy
 from pydanube.replication.naming import TopicNaming
 from pydanube.replication.replicator import Replication
 from pydanube.replication.running import cut_over, find_lag, remove, replicate
-from pydanube.testing import memory_broker
+from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow
 

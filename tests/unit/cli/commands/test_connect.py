@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from pydanube.testing import sync_memory_broker
 from support.commands import danube
+from support.worlds.current import sync_memory_broker
 
 VALID = """
 connectors:

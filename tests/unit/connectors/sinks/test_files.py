@@ -5,8 +5,8 @@ import pytest
 
 from pydanube.connectors.sinks.files import FileFormat, last_offset_of, name_of
 from pydanube.declarations.problems import InvalidDeclaration
-from pydanube.testing import memory_broker
 from support.connectors import declared, running
+from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow
 

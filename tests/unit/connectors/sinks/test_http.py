@@ -7,9 +7,9 @@ import pytest
 
 from pydanube.connectors.sinks.http import HttpOptions, HttpSink
 from pydanube.connectors.status import State
-from pydanube.testing import memory_broker
 from support.connectors import declared, running
 from support.http_server import Answer, Broken, LocalServer
+from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow
 

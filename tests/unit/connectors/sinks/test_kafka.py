@@ -6,8 +6,8 @@ pytest.importorskip("confluent_kafka")
 
 from pydanube.connectors.failures import Rejected
 from pydanube.connectors.sinks.kafka import KafkaSink, KafkaSinkOptions
-from pydanube.testing import memory_broker
 from support.kafka import consume, kafka_in_memory
+from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ pytest.importorskip("aiosmtpd")
 from pydanube.connectors.status import State
 from pydanube.connectors.trial import try_connector
 from pydanube.declarations.problems import InvalidDeclaration
-from pydanube.testing import memory_broker
 from support.connectors import declared, running
 from support.mail_server import MailServer
+from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow
 

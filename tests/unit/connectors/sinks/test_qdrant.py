@@ -11,8 +11,8 @@ from qdrant_client import QdrantClient
 from pydanube.connectors.sinks.qdrant import NAMESPACE
 from pydanube.connectors.status import State
 from pydanube.declarations.problems import InvalidDeclaration
-from pydanube.testing import memory_broker
 from support.connectors import declared, running
+from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,10 @@ import pytest
 
 from pydanube.connectors.sources.webhook import WebhookOptions, WebhookSource
 from pydanube.connectors.status import State
-from pydanube.testing import memory_broker
 from support.certificates import write_certificates
 from support.connectors import declared, running
 from support.ports import free_port
+from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow
 

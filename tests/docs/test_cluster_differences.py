@@ -1,0 +1,48 @@
+"""What differs between worlds: the list of tests, and the page for users."""
+
+import ast
+from fnmatch import fnmatchcase
+from functools import cache
+
+from support.project import ROOT
+from support.worlds.current import OTHER_WORLDS
+from support.worlds.differences import DIFFERENCES, FOR_DEVELOPERS, find_difference
+
+PAGE = ROOT / "docs" / "guide" / "cluster-differences.md"
+
+
+def test_every_reason_for_users_is_a_row_of_the_page_and_every_row_a_reason():
+    rows = [
+        line.split(" | ")[0].removeprefix("| ")
+        for line in PAGE.read_text(encoding="utf-8").splitlines()
+        if line.startswith("| ") and not line.startswith(("| What", "| ---"))
+    ]
+    reasons = {reason for world in DIFFERENCES.values() for reason in world}
+    assert sorted(rows) == sorted(reasons - FOR_DEVELOPERS)
+
+
+def test_every_difference_names_tests_that_exist():
+    unknown = [
+        pattern
+        for world in DIFFERENCES.values()
+        for patterns in world.values()
+        for pattern in patterns
+        if not any(fnmatchcase(each, pattern) for each in names_of(pattern))
+    ]
+    assert unknown == []
+
+
+def test_every_difference_is_one_of_a_world():
+    assert DIFFERENCES.keys() == OTHER_WORLDS.keys()
+    excepted = "tests/unit/client/test_connection.py::test_x[cluster]"
+    assert find_difference("cluster", excepted) is not None
+    assert find_difference("memory", excepted) is None
+
+
+@cache
+def names_of(pattern):
+    path = pattern.partition("::")[0]
+    tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    names = [each.name for each in ast.walk(tree) if isinstance(each, kinds)]
+    return [f"{path}::{each}" for each in names if each.startswith("test_")]
