@@ -98,6 +98,66 @@ def test_the_commands_of_the_runbooks_run(tmp_path) -> None:
         run_commands(RUNBOOKS, broker, tmp_path)
 
 
+def series(name, values, **labels):
+    """Return a series of the test of a rule, with a value each minute."""
+    text = ",".join(f'{label}="{value}"' for label, value in labels.items())
+    return {"series": f"{name}{{{text}}}", "values": values}
+
+
+FIRING = {
+    "SessionNearlyLost": (
+        [series("danube_cluster_session_near_losses_total", "0x5 1x20", instance="b")],
+        (
+            "The broker b is short of processor time or cut off from the metadata "
+            "store, and may lose its session."
+        ),
+    ),
+    "BrokerLost": (
+        [series("danube_cluster_lost_sessions_total", "0x5 1x20", instance="b")],
+        "Another broker of the cluster has failed, and b has taken over its topics.",
+    ),
+    "BrokerNotReady": (
+        [series("danube_ready", "0x30", instance="b")],
+        "The broker b runs, but serves no topics.",
+    ),
+}
+"""The series with which alerts fire after ten minutes, and what they say."""
+
+
+@pytest.mark.parametrize("alert", FIRING)
+def test_alerts_fire_and_name_what_they_are_about(tmp_path, alert) -> None:
+    program = required_program("promtool", "prometheus")
+    input_series, summary = FIRING[alert]
+    (rule,) = [each for each in RULES if each["alert"] == alert]
+    expected = {
+        "exp_labels": {"instance": "b", **rule["labels"]},
+        "exp_annotations": {**rule["annotations"], "summary": summary},
+    }
+    checked = {
+        "rule_files": [str(DEPLOY / "prometheus/rules.yaml")],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": input_series,
+                "alert_rule_test": [
+                    {"eval_time": "0m", "alertname": alert, "exp_alerts": []},
+                    {"eval_time": "10m", "alertname": alert, "exp_alerts": [expected]},
+                ],
+            }
+        ],
+    }
+    path = tmp_path / "test.yaml"
+    path.write_text(yaml.safe_dump(checked))
+    done = subprocess.run(
+        [program, "test", "rules", str(path)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.soak
 def test_prometheus_accepts_the_alerts_and_the_queries(tmp_path) -> None:
     program = required_program("prometheus", "prometheus")
