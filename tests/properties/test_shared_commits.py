@@ -56,6 +56,7 @@ class Rules:
     counts_only_the_same_commit: bool = True
     marks_what_is_committed: bool = True
     fences_the_earlier_owner: bool = True
+    reads_the_record_while_it_serves: bool = True
     removes_parts_at_the_end: bool = True
     names_parts_before_dropping: bool = True
     finishes_what_others_drop: bool = True
@@ -83,6 +84,8 @@ class Topic(NamedTuple):
     in_flight: tuple[Message, ...] = ()
     of_earlier: tuple[Message, ...] = ()
     """What the earlier owner has appended and not committed."""
+    is_forgotten: bool = False
+    """Whether the owner has forgotten the producer of the last commit."""
 
     @property
     def all(self):
@@ -285,12 +288,20 @@ class Model:
         decision = world.record.decision
         match owner.step:
             case "idle" if is_present and decision is not None:
-                if decision.topics[owner.topic].is_done:
+                if not decision.topics[owner.topic].is_done:
+                    self.check_part(world, decision, owner.topic)
+                    yield to(world, step="read", record=world.record)
+            case "read" if is_present:
+                decision = owner.record.decision
+                if part(decision.version, owner.topic) not in world.parts:
+                    yield to(world, step="idle")
                     return
-                self.check_part(world, decision, owner.topic)
                 new = self.missing(decision, topic)
                 topics = change(
-                    world.topics, owner.topic, in_flight=topic.in_flight + tuple(new)
+                    world.topics,
+                    owner.topic,
+                    in_flight=topic.in_flight + tuple(new),
+                    is_forgotten=False,
                 )
                 yield to(
                     replace(world, topics=topics),
@@ -309,13 +320,18 @@ class Model:
                 )
             case "write":
                 yield from self.mark(world, owner, to)
+            case "forget":
+                topics = world.topics
+                if is_present:
+                    topics = change(topics, owner.topic, is_forgotten=True)
+                yield to(replace(world, topics=topics), step="idle")
             case "remove":
                 kept = {each for each in world.parts if int(each[0]) > owner.version}
-                yield to(replace(world, parts=frozenset(kept)), step="idle")
+                yield to(replace(world, parts=frozenset(kept)), step="forget")
 
     def missing(self, decision, topic):
         """The messages that the owner appends."""
-        known = topic.all[-1] if topic.all else None
+        known = topic.all[-1] if topic.all and not topic.is_forgotten else None
         appended = 0
         if known is not None and self.rules.skips_what_is_appended:
             is_same = known.commit_id == decision.commit_id
@@ -342,7 +358,7 @@ class Model:
         ):
             yield to(after, step="remove")
         else:
-            yield to(after, step="idle")
+            yield to(after, step="idle" if is_over else "forget")
 
     # Journals.
 
@@ -366,11 +382,27 @@ class Model:
                 in_flight=(),
                 of_earlier=topic.in_flight,
             )
-            yield replace(
-                taken,
-                takeovers=world.takeovers + 1,
-                owners=(*world.owners, Owner(at, topic.epoch + 1)),
-            )
+            owners = world.owners
+            if not self.find_next(world, at):
+                owners = (*owners, Owner(at, topic.epoch + 1))
+            yield replace(taken, takeovers=world.takeovers + 1, owners=owners)
+            if not self.rules.reads_the_record_while_it_serves:
+                yield from self.read_early(world, at)
+
+    def find_next(self, world, at):
+        """The next owner of a topic, if it has read the record already."""
+        epoch = world.topics[at].epoch + 1
+        return [
+            each for each in world.owners if (each.topic, each.epoch) == (at, epoch)
+        ]
+
+    def read_early(self, world, at):
+        """Let the next owner read the record before it serves the topic."""
+        decision = world.record.decision
+        if decision is None or decision.topics[at].is_done or self.find_next(world, at):
+            return
+        early = Owner(at, world.topics[at].epoch + 1, step="read", record=world.record)
+        yield replace(world, owners=(*world.owners, early))
 
     def with_topic(self, world, at, **changes):
         return replace(world, topics=change(world.topics, at, **changes))

@@ -35,6 +35,7 @@ from pydanube.model.errors import (
     BrokerError,
     Closed,
     InvalidRequest,
+    MessageNotHeld,
     Unavailable,
 )
 from pydanube.model.names import TopicName, parse_client_name
@@ -143,6 +144,8 @@ class Transaction:
         self._gathered_bytes = 0
         # By topic, subscription and the consumer that received them.
         self._acks: dict[tuple[str, str, Receiver], RangeSet] = {}
+        # The same by the consumer and the number of the delivery.
+        self._arrived: dict[tuple[Receiver, int], RangeSet] = {}
         self._is_open = True
 
     async def send(
@@ -215,12 +218,14 @@ class Transaction:
             InvalidRequest: A message was not delivered to a consumer, or was delivered
                 before a seek; or there are more than 10,000 ranges of offsets: commit
                 smaller transactions.
+            MessageNotHeld: A message was delivered again, and the transaction has
+                acknowledged its earlier delivery.
         """
         self._check_open()
         for topic, batch, ranges in parts_of(messages):
             source = None if batch is None else batch.source
             receiver = None if batch is None else batch.receiver
-            if source is None or receiver is None:
+            if batch is None or source is None or receiver is None:
                 raise InvalidRequest(
                     f"a transaction cannot acknowledge a message of {topic} that no "
                     "consumer has delivered: pass the message or the batch that "
@@ -240,8 +245,17 @@ class Transaction:
             acked = self._acks.setdefault(
                 (topic, source.subscription, receiver), RangeSet()
             )
+            # A message that was delivered again may still be there from before.
+            arrived = self._arrived.setdefault((receiver, batch.arrival), RangeSet())
             for base, end in ranges:
+                if acked.count_in(base, end) > arrived.count_in(base, end):
+                    raise MessageNotHeld(
+                        "the transaction acknowledges two deliveries of one message "
+                        f"of {topic}, and would publish its results twice; process the "
+                        "messages in another transaction when they are delivered again"
+                    )
                 acked.add(base, end)
+                arrived.add(base, end)
 
     async def _commit(self) -> None:
         self._is_open = False

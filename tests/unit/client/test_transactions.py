@@ -146,6 +146,24 @@ async def test_message_that_timed_out_makes_the_commit_fail(broker, client):
 
 
 @pytest.mark.usefixtures("topics")
+async def test_two_deliveries_of_a_message_are_not_acknowledged_together(
+    broker, client
+):
+    async with client.consumer(
+        TOPIC, **SUBSCRIPTION, type="shared", ack_timeout_s=10
+    ) as consumer:
+        messages = await receive(consumer, 4)
+        broker.advance(11)
+        again = await receive(consumer, 4)
+        with pytest.raises(pydanube.MessageNotHeld, match="two deliveries"):
+            await copy(client, [*messages, *again])
+        assert await payloads(client) == []
+        last = await receive(consumer, 4)
+        await copy(client, last)
+    assert len(await payloads(client)) == 4
+
+
+@pytest.mark.usefixtures("topics")
 async def test_message_is_not_acknowledged_by_two_transactions(client):
     async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
         messages = await receive(consumer, 2)
