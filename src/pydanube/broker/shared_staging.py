@@ -163,6 +163,14 @@ class SharedStaging(PartStaging):
         part = await self._finish_part(key, batch_count, message_count)
         try:
             await self._objects.put(key, await self.files.content(part.number))
+        except CorruptStage as error:
+            if self.parts.knows(part):
+                raise
+            # It was dropped meanwhile, for example by a newer transaction.
+            self._check_not_committed(key.query, key.version)
+            raise StagedPartNotFound(
+                f"the part {key.name} was dropped while it was stored; stage it again"
+            ) from error
         finally:
             self.parts.drop(part)
         return part.byte_count

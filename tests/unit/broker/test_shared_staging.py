@@ -21,6 +21,7 @@ from pydanube.model.policy import ProducerAccess, TopicPolicy
 from pydanube.storage.config import StagingConfig
 from support.broker_clusters import SHARDS, BrokerCluster
 from support.brokers import A_NOW_US
+from support.readers import a_while
 from support.staging import A_QUERY, PartMaker, stored
 from support.storages import until
 
@@ -225,6 +226,25 @@ async def test_parts_of_a_committed_version_are_refused(cluster):
         await a.staging.commit(A_QUERY, 1, [])
         await until(lambda: A_QUERY in b.staging.commits.queries.values)
         with pytest.raises(StagingClosed, match="has committed version 1"):
+            await part.finish()
+
+
+async def test_part_that_is_dropped_while_it_is_stored_is_not_called_corrupt(cluster):
+    async with two_brokers(cluster):
+        topic = topics_of(cluster)["a"]
+        await create(cluster, topic)
+        staging = owner_of(cluster, topic)[1].staging
+        part = PartMaker(owner_of(cluster, topic)[1], 1, "p")
+        await part.write(topic, [b"x"])
+        content = staging.files.content
+
+        async def drop_and_read(number):
+            await staging.drop_part(part.key)
+            await a_while()
+            return await content(number)
+
+        staging.files.content = drop_and_read
+        with pytest.raises(StagedPartNotFound, match="dropped while"):
             await part.finish()
 
 
