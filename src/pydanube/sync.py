@@ -531,6 +531,7 @@ class Client(Facade):
 
     create_backup = blocking(aio.Client.create_backup)
     running_brokers = blocking(aio.Client.running_brokers)
+    list_findings = blocking(aio.Client.list_findings)
     describe_cluster = blocking(aio.Client.describe_cluster)
     who_am_i = blocking(aio.Client.who_am_i)
     check_access = blocking(aio.Client.check_access)

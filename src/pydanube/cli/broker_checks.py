@@ -13,14 +13,10 @@ from urllib.request import urlopen
 from pydanube.cli import findings
 from pydanube.cli.findings import Finding
 from pydanube.client.client import connect
-from pydanube.client.described_topics import describe_topics
 from pydanube.model.errors import BrokerError
-from pydanube.model.subscription_lag import lags_of
 
 HTTP_TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 1024 * 1024
-TOPICS_MAX = 10_000
-"""The subscriptions of further topics are not checked."""
 
 
 async def check_broker(url: str) -> AsyncIterator[Finding]:
@@ -36,9 +32,8 @@ async def check_broker(url: str) -> AsyncIterator[Finding]:
                 yield findings.cluster(described)
             for broker_id, storage in (await client.describe_storages()).items():
                 yield findings.storage(broker_id, storage)
-            topics, _ = await describe_topics(client, None, TOPICS_MAX)
-            now_us = time.time_ns() // 1000
-            yield findings.subscriptions(lags_of(topics, now_us))
+            topic_count = len(await client.topics())
+            yield findings.subscriptions(await client.list_findings(), topic_count)
     except BrokerError as error:
         yield findings.unreachable(
             "broker",

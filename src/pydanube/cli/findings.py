@@ -10,8 +10,13 @@ from statistics import median
 
 from pydanube.model.clusters import ClusterDescription
 from pydanube.model.descriptions import StorageDescription
+from pydanube.model.findings import (
+    LATE_S,
+    FindingKind,
+    Findings,
+    SubscriptionFinding,
+)
 from pydanube.model.quantity_formats import format_age, format_bytes, format_duration
-from pydanube.model.subscription_lag import DEAD_LETTERS, SubscriptionLag
 from pydanube.model.version import __version__
 
 SYNC_S_WARNING = 0.01
@@ -26,7 +31,6 @@ MEMORY_PER_TAIL = 3
 CERTIFICATE_WARNING = timedelta(days=30)
 CLOCK_SKEW_S_WARNING = 3.0
 """Clocks are compared through a header with a resolution of a second."""
-LAG_S_WARNING = 3600.0
 UPLOAD_S_WARNING = 3600.0
 SHOWN_MAX = 3
 
@@ -241,49 +245,51 @@ def cluster(described: ClusterDescription) -> Finding:
     )
 
 
-def subscriptions(lags: Sequence[SubscriptionLag]) -> Finding:
-    """Judge the subscriptions: those that wait, and those that are late."""
-    stuck = [each for each in lags if set(each.blocked_by) - {"paused"}]
-    uncopied = [each for each in stuck if _delivers(each)]
-    stuck = [each for each in stuck if each not in uncopied]
-    late = [each for each in lags if (each.age_s or 0.0) > LAG_S_WARNING]
-    if stuck:
-        return Finding(
-            check="subscriptions",
-            verdict=Verdict.PROBLEM,
-            found=f"{len(stuck)} deliver nothing: " + _names(stuck),
-            advice="run danube subscriptions describe for each of them",
+def subscriptions(found: Findings, topic_count: int) -> Finding:
+    """
+    Judge the subscriptions by what the brokers have found.
+
+    *topic_count* is the number of all topics and partitions.
+    """
+    check = "subscriptions"
+    closed = max(0, topic_count - found.topic_count)
+    note = f"; {closed:,} topics are not open, and not examined" if closed else ""
+    kinds = {each.kind for each in found.subscriptions}
+    problems = [each for each in found.subscriptions if each.kind.is_problem]
+    stuck = [each for each in problems if each.kind is not FindingKind.DEAD_LETTERS]
+    if problems:
+        named = stuck or problems
+        count = f"{len(named):,}"
+        if len(found.subscriptions) < found.finding_count:
+            count = f"at least {count}"
+        what = (
+            "deliver nothing"
+            if stuck
+            else "cannot copy failed messages to their dead-letter topics"
         )
-    if uncopied:
         return Finding(
-            check="subscriptions",
+            check=check,
             verdict=Verdict.PROBLEM,
-            found=f"{len(uncopied)} cannot copy failed messages to their dead-letter "
-            f"topics: {_names(uncopied)}",
-            advice="danube subscriptions describe has the error of each of them; the "
-            "messages are kept, and others are delivered",
+            found=f"{count} {what}: {_names(named)}{note}",
+            advice="danube subscriptions describe has the reason for each of them",
         )
-    if late:
+    if FindingKind.LATE in kinds:
+        late = [each for each in found.subscriptions if each.kind is FindingKind.LATE]
         return Finding(
-            check="subscriptions",
+            check=check,
             verdict=Verdict.WARNING,
-            found=f"{len(late)} have messages that are older than "
-            f"{format_age(LAG_S_WARNING)}: {_names(late)}",
+            found=f"{len(late):,} have messages that are older than "
+            f"{format_age(LATE_S)}: {_names(late)}{note}",
             advice="add consumers or make them faster; danube lag shows all",
         )
     return Finding(
-        check="subscriptions",
+        check=check,
         verdict=Verdict.OK,
-        found=f"{len(lags)}, none of which is blocked or late",
+        found=f"{found.subscription_count:,}, none of which is blocked or late{note}",
     )
 
 
-def _delivers(lag: SubscriptionLag) -> bool:
-    """Return whether nothing but its dead letters waits."""
-    return all(each.startswith(DEAD_LETTERS) for each in lag.blocked_by)
-
-
-def _names(lags: Iterable[SubscriptionLag]) -> str:
-    names = [f"{each.subscription} of {each.topic}" for each in lags]
+def _names(found: Iterable[SubscriptionFinding]) -> str:
+    names = [f"{each.subscription} of {each.topic}" for each in found]
     shown = ", ".join(names[:SHOWN_MAX])
     return shown if len(names) <= SHOWN_MAX else f"{shown} and others"

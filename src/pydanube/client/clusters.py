@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pydanube.aio.tasks import gather
 from pydanube.client.access import AccessRequests
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.clusters import (
@@ -12,6 +13,8 @@ from pydanube.model.clusters import (
     ShardMoves,
 )
 from pydanube.model.descriptions import BrokerDescription
+from pydanube.model.errors import InvalidRequest, PermissionDenied
+from pydanube.model.findings import FINDINGS_MAX, Findings, merged
 from pydanube.wire.native.messages import from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -36,6 +39,32 @@ class ClusterRequests(AccessRequests):
         """
         answer = await self.send_request(pb.DescribeCluster())
         return from_wire(ClusterDescription, answer)
+
+    async def list_findings(self, limit: int = FINDINGS_MAX) -> Findings:
+        """
+        Return what is wrong with subscriptions, found by the brokers, and totals.
+
+        They are about the topics that are open, because somebody has used them since
+        their broker started, and that the client may describe.  In a cluster, all
+        brokers are asked; a client that may not describe the cluster asks one.
+
+        Args:
+            limit: How many findings are returned at most; 1 to 1,000.
+
+        Raises:
+            ConnectionLost: A broker does not answer.
+        """
+        if not 1 <= limit <= FINDINGS_MAX:
+            raise InvalidRequest(f"limit is {limit}: it must be 1 to {FINDINGS_MAX}")
+        request = pb.ListFindings(limit=limit)
+        try:
+            brokers = await self.running_brokers()
+        except PermissionDenied:
+            brokers = []
+        if not brokers:
+            return from_wire(Findings, await self.send_request(request))
+        answers = await gather(self.request_of(each.url, request) for each in brokers)
+        return merged([from_wire(Findings, each) for each in answers], limit)
 
     async def running_brokers(self) -> list[ClusterBroker]:
         """Return the brokers that run, by name; none outside of a cluster."""

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from pydanube.console.markup import address
 from pydanube.model.clusters import BrokerMode, ClusterDescription
-from pydanube.model.descriptions import StorageDescription, TopicDescription
-from pydanube.model.quantity_formats import format_age, format_bytes, format_messages
-from pydanube.model.subscription_lag import lags_of
+from pydanube.model.descriptions import StorageDescription
+from pydanube.model.findings import Findings
+from pydanube.model.quantity_formats import format_bytes
+from pydanube.model.subscription_lag import base_of
 
-LAG_AGE_MAX_S = 600.0
-"""A subscription whose oldest message waits for longer is reported."""
 SHOWN_MAX = 50
 
 
@@ -27,46 +26,38 @@ class Concern:
 
 
 def concerns_of(
-    topics: Iterable[TopicDescription],
+    findings: Findings,
     storages: Mapping[str, StorageDescription],
     cluster: ClusterDescription | None,
-    now_us: int,
     programs: Iterable[Concern] = (),
 ) -> list[Concern]:
     """
-    Return what needs attention, the worst first, at most ``SHOWN_MAX``.
+    Return what needs attention, the worst first, at most ``SHOWN_MAX`` and a summary.
 
     *programs* has the concerns of connectors and pipelines.
     """
     found = [
-        *_of_subscriptions(topics, now_us),
+        *_of_subscriptions(findings),
         *_of_storages(storages),
         *(() if cluster is None else _of_cluster(cluster)),
         *programs,
     ]
     found.sort(key=lambda each: each.kind != "bad")
-    return found[:SHOWN_MAX]
+    shown = found[:SHOWN_MAX]
+    omitted = len(found) - len(shown)
+    omitted += findings.finding_count - len(findings.subscriptions)
+    if omitted:
+        are_bad = findings.problem_count > sum(each.kind == "bad" for each in shown)
+        text = f"{omitted:,} more need attention: danube lag shows all subscriptions"
+        shown.append(Concern("bad" if are_bad else "warn", text, "/topics"))
+    return shown
 
 
-def _of_subscriptions(
-    topics: Iterable[TopicDescription], now_us: int
-) -> Iterator[Concern]:
-    for each in lags_of(topics, now_us):
-        href = address("/topic", name=each.topic, tab="subscriptions")
-        who = f"{each.subscription} of {each.topic}"
-        problems = [reason for reason in each.blocked_by if reason != "paused"]
-        if problems:
-            text = f"{who} is blocked by {', '.join(problems)}"
-            yield Concern("bad", text, href)
-        elif each.blocked_by and each.lag:
-            text = f"{who} is paused, and {format_messages(each.lag)} wait"
-            yield Concern("warn", text, href)
-        elif (each.age_s or 0.0) > LAG_AGE_MAX_S:
-            age = format_age(each.age_s or 0.0)
-            text = f"{who} is {age} behind, with {format_messages(each.lag)}"
-            if not each.consumers:
-                text += " and no consumer"
-            yield Concern("warn", text, href)
+def _of_subscriptions(findings: Findings) -> Iterator[Concern]:
+    for each in findings.subscriptions:
+        href = address("/topic", name=base_of(each.topic), tab="subscriptions")
+        text = f"{each.subscription} of {each.topic} {each.text}"
+        yield Concern("bad" if each.kind.is_problem else "warn", text, href)
 
 
 def _of_storages(storages: Mapping[str, StorageDescription]) -> Iterator[Concern]:

@@ -77,12 +77,23 @@ class History:
             points.append(_point_of(each))
             self._topics[each.topic] = points
         self._add_lags(lags[:SUBSCRIPTIONS_MAX])
-        self.totals.append(
-            Point(
+        self.totals.append(self._total(before, sample))
+
+    def _total(self, before: Sample, sample: Sample) -> Point:
+        """Return the rates and the lag of all topics, also of those not sampled."""
+        old, new = before.totals, sample.totals
+        if old is None or new is None:
+            return Point(
                 sum(each.published_per_s for each in self.found),
                 sum(each.delivered_per_s for each in self.found),
                 sum(each.lag for each in self.found),
             )
+        elapsed_s = max(sample.taken_at - before.taken_at, 1e-3)
+        # Brokers that were restarted count from 0 again.
+        return Point(
+            max(0, new.published - old.published) / elapsed_s,
+            max(0, new.delivered - old.delivered) / elapsed_s,
+            new.backlog,
         )
 
     def _add_lags(self, lags: Sequence[SubscriptionLag]) -> None:

@@ -14,12 +14,13 @@ from pydanube.model.activity import Sample
 from pydanube.model.clusters import ClusterBroker, ClusterDescription
 from pydanube.model.descriptions import StorageDescription
 from pydanube.model.errors import PermissionDenied
+from pydanube.model.findings import Findings
 from pydanube.model.subscription_lag import lags_of
 
 T = TypeVar("T")
 
 TOPICS_MAX = 1000
-"""Further topics are listed, but not sampled."""
+"""Further topics are listed and counted, but have no charts of their own."""
 
 NO_STORAGE = StorageDescription(remote_url="", local_bytes=0)
 
@@ -36,13 +37,21 @@ class Monitor(Poller):
         """Without a cluster, the only broker; None: the user may not know."""
         self.names: list[str] = []
         """All topics and partitions."""
+        self.findings = Findings()
+        """The problems of subscriptions, and totals."""
         self._client = client
+
+    @property
+    def unmeasured(self) -> int:
+        """How many topics and partitions no broker has examined."""
+        return max(0, len(self.names) - self.findings.topic_count)
 
     async def take(self) -> None:
         """Take a sample."""
         client = self._client
         names = sorted(await client.topics())
         found = await describe_all(client, names[:TOPICS_MAX])
+        findings = await client.list_findings()
         storages = await _if_permitted(client.describe_storages()) or {}
         cluster = await _if_permitted(client.describe_cluster())
         if cluster is not None and not cluster.brokers:
@@ -51,13 +60,14 @@ class Monitor(Poller):
             cluster = ClusterDescription(brokers=(alone,))
             storages = dict(zip([broker.broker_id], storages.values(), strict=False))
         self.storages, self.cluster = storages, cluster
-        self.names = names
+        self.names, self.findings = names, findings
         self.history.add(
             Sample(
                 taken_at=time.monotonic(),
                 topics=found,
                 topic_count=len(names),
                 storage=next(iter(self.storages.values()), NO_STORAGE),
+                totals=findings,
             ),
             lags_of(found, time.time_ns() // 1000),
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydanube.model.descriptions import StorageDescription, TopicDescription
+from pydanube.model.findings import Findings
 from pydanube.model.subscription_lag import base_of
 
 
@@ -20,6 +21,8 @@ class Sample:
     topic_count: int
     """The number of topics and partitions, of which *topics* may be the first ones."""
     storage: StorageDescription
+    totals: Findings | None = None
+    """The totals of all topics that are open, by the brokers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

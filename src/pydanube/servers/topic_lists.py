@@ -9,10 +9,13 @@ would have the broker read the catalog one topic at a time.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 
 from pydanube.broker.broker import Broker
+from pydanube.broker.findings import find
 from pydanube.metadata.records import TopicRecord
+from pydanube.model.findings import Findings
 from pydanube.model.names import NamespaceName, TopicName
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
@@ -33,6 +36,16 @@ Records = list[tuple[TopicName, TopicRecord]]
 async def visible_names(broker: Broker, namespace: NamespaceName) -> list[TopicName]:
     """Return the topics of *namespace* that the caller may see, by name."""
     return [name for name, _ in await visible_records(broker, namespace)]
+
+
+async def visible_findings(broker: Broker, count_max: int) -> Findings:
+    """Return what is wrong with topics that the caller may see; see ``find``."""
+    return await find(
+        list(broker.topics.opened.values()),
+        lambda name: may_see(Resource.topic(name)),
+        time.time_ns() // 1000,
+        count_max,
+    )
 
 
 async def visible_records(

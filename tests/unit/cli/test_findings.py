@@ -9,22 +9,32 @@ from pydanube.cli import findings
 from pydanube.cli.findings import Verdict
 from pydanube.model.clusters import ClusterBroker, ClusterDescription
 from pydanube.model.descriptions import StorageDescription
-from pydanube.model.subscription_lag import SubscriptionLag
+from pydanube.model.findings import FindingKind, Findings, SubscriptionFinding
 from pydanube.model.version import __version__
 
 GIB = 1024**3
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 STORAGE = StorageDescription(remote_url="", local_bytes=10)
-LAG = SubscriptionLag(
-    topic="/default/a",
-    subscription="s",
-    lag=1,
-    byte_count=1,
-    age_s=5.0,
-    in_flight=0,
-    consumers=1,
-    blocked_by=(),
-)
+
+
+def lagging(*kinds, topic_count=5, measured=5):
+    """The finding on subscriptions with which *kinds* are wrong."""
+    found = tuple(
+        SubscriptionFinding(
+            topic="/default/a", subscription=f"s{number}", kind=kind, text="x"
+        )
+        for number, kind in enumerate(kinds, 1)
+    )
+    return findings.subscriptions(
+        Findings(
+            subscriptions=found,
+            finding_count=len(found),
+            problem_count=sum(each.is_problem for each in kinds),
+            topic_count=measured,
+            subscription_count=9,
+        ),
+        topic_count,
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,16 +71,11 @@ LAG = SubscriptionLag(
         ),
         (findings.storage("", replace(STORAGE, is_refusing=True)), Verdict.PROBLEM),
         (findings.storage("", replace(STORAGE, problems=("x",))), Verdict.PROBLEM),
-        (findings.subscriptions([]), Verdict.OK),
-        (
-            findings.subscriptions([LAG, replace(LAG, blocked_by=("paused",))]),
-            Verdict.OK,
-        ),
-        (findings.subscriptions([LAG, replace(LAG, age_s=3601.0)]), Verdict.WARNING),
-        (
-            findings.subscriptions([replace(LAG, blocked_by=("paused", "message 5"))]),
-            Verdict.PROBLEM,
-        ),
+        (lagging(), Verdict.OK),
+        (lagging(FindingKind.PAUSED), Verdict.OK),
+        (lagging(FindingKind.LATE), Verdict.WARNING),
+        (lagging(FindingKind.LATE, FindingKind.BLOCKED), Verdict.PROBLEM),
+        (lagging(FindingKind.CORRUPT_SEGMENT), Verdict.PROBLEM),
     ],
 )
 def test_verdict(finding: findings.Finding, verdict: Verdict) -> None:
@@ -82,12 +87,19 @@ def test_verdict(finding: findings.Finding, verdict: Verdict) -> None:
 def test_messages_that_cannot_be_dead_lettered_are_not_said_to_stop_deliveries() -> (
     None
 ):
-    waits = ("dead letters of /default/a-part-0",)
-    finding = findings.subscriptions([replace(LAG, blocked_by=waits)])
+    finding = lagging(FindingKind.DEAD_LETTERS)
     assert finding.verdict is Verdict.PROBLEM
-    assert "cannot copy failed messages" in finding.found
-    both = replace(LAG, blocked_by=(*waits, "message 5"))
-    assert "deliver nothing" in findings.subscriptions([both]).found
+    assert "1 cannot copy failed messages" in finding.found
+    both = lagging(FindingKind.DEAD_LETTERS, FindingKind.BLOCKED)
+    assert "1 deliver nothing: s2 of /default/a" in both.found
+
+
+def test_topics_that_are_not_examined_are_counted() -> None:
+    found = lagging(topic_count=5018, measured=18).found
+    assert found == (
+        "9, none of which is blocked or late; 5,000 topics are not open, and not "
+        "examined"
+    )
 
 
 def test_clock_says_which_one_is_ahead() -> None:
@@ -105,7 +117,6 @@ def test_shards_that_are_not_served_are_a_problem() -> None:
 
 
 def test_only_the_first_subscriptions_are_named() -> None:
-    late = [replace(LAG, subscription=f"s{number}", age_s=7200.0) for number in "1234"]
-    found = findings.subscriptions(late).found
+    found = lagging(*[FindingKind.LATE] * 4).found
     assert "s3 of /default/a and others" in found
     assert "s4" not in found

@@ -1,36 +1,46 @@
 """The overview reports what does not work, and nothing else."""
 
-from dataclasses import replace
-
-from pydanube.console.attention import concerns_of
+from pydanube.console.attention import SHOWN_MAX, concerns_of
 from pydanube.model.clusters import BrokerMode, ClusterBroker, ClusterDescription
 from pydanube.model.descriptions import StorageDescription
-from support.descriptions import SUBSCRIPTION, TOPIC
-
-NOW = 10_000_000_000
+from pydanube.model.findings import FindingKind, Findings, SubscriptionFinding
 
 
-def texts(*subscriptions, storages=None, cluster=None):
-    topic = replace(TOPIC, subscriptions=subscriptions)
-    found = concerns_of([topic], storages or {}, cluster, NOW)
+def finding(name, kind, text):
+    return SubscriptionFinding(
+        topic="/default/t", subscription=name, kind=kind, text=text
+    )
+
+
+def texts(*found, storages=None, cluster=None, finding_count=None):
+    problems = sum(each.kind.is_problem for each in found)
+    findings = Findings(
+        subscriptions=found,
+        finding_count=len(found) if finding_count is None else finding_count,
+        problem_count=problems,
+    )
+    found = concerns_of(findings, storages or {}, cluster)
     return [(each.kind, each.text) for each in found]
 
 
-def test_healthy_subscription_is_no_concern():
-    assert texts(SUBSCRIPTION) == []
+def test_nothing_wrong_is_no_concern():
+    assert texts() == []
 
 
 def test_blocked_subscription_comes_before_late_ones():
-    late = replace(SUBSCRIPTION, oldest_publish_time=NOW - 3_600_000_000)
-    blocked = replace(SUBSCRIPTION, subscription="b", blocked=((3, 4),))
-    paused = replace(SUBSCRIPTION, subscription="p", is_paused=True)
-    found = texts(late, blocked, paused)
-    assert found[0] == ("bad", "b of /default/t is blocked by message 3")
-    assert ("warn", "p of /default/t is paused, and 5 messages wait") in found
-    assert (
-        "warn",
-        "s of /default/t is 1h behind, with 5 messages and no consumer",
-    ) in found
+    late = finding("s", FindingKind.LATE, "is 1h behind")
+    blocked = finding("b", FindingKind.BLOCKED, "is blocked by message 3")
+    assert texts(late, blocked) == [
+        ("bad", "b of /default/t is blocked by message 3"),
+        ("warn", "s of /default/t is 1h behind"),
+    ]
+
+
+def test_concerns_that_are_not_shown_are_counted():
+    late = finding("s", FindingKind.LATE, "is 1h behind")
+    found = texts(*[late] * SHOWN_MAX, finding_count=SHOWN_MAX + 1200)
+    assert len(found) == SHOWN_MAX + 1
+    assert found[-1][1].startswith("1,200 more need attention")
 
 
 def test_storage_and_brokers_are_reported():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from pydanube.console.attention import Concern, concerns_of
 from pydanube.console.charts import (
     Line,
@@ -41,25 +39,25 @@ async def show(session: Session) -> None:
         async def update() -> None:
             await session.monitor.first()
             programs = await concerns_of_programs(session)
-            now_us = time.time_ns() // 1000
-            content.set_content(render(session.monitor, now_us, programs))
+            content.set_content(render(session.monitor, programs))
 
         page.refresh(update)
 
 
-def render(monitor: Monitor, now_us: int, programs: list[Concern]) -> Html:
+def render(monitor: Monitor, programs: list[Concern]) -> Html:
     """Return the content of the page, with what is wrong with *programs*."""
     history = monitor.history
     if history.sample is None:
         return element("p", monitor.error or "There is no sample.", class_="error")
-    topics = history.sample.topics
-    concerns = concerns_of(topics, monitor.storages, monitor.cluster, now_us, programs)
+    concerns = concerns_of(
+        monitor.findings, monitor.storages, monitor.cluster, programs
+    )
     parts = [
         element("p", f"No new figures: {monitor.error}", class_="error")
         if monitor.error
         else "",
         _numbers(monitor),
-        panel("Needs attention", _concerns(concerns)),
+        panel("Needs attention", _concerns(concerns, monitor.unmeasured)),
         charts_in_panels(_charts(history)),
         panel("Busiest topics", _busiest(history)),
     ]
@@ -69,37 +67,35 @@ def render(monitor: Monitor, now_us: int, programs: list[Concern]) -> Html:
 def _numbers(monitor: Monitor) -> Html:
     history = monitor.history
     assert history.sample is not None
-    found = history.found
+    totals = monitor.findings
     last = history.totals[-1] if history.totals else None
-    stored = sum(each.byte_count for each in found)
     journal = sum(each.journal_bytes for each in monitor.storages.values())
-    hidden = history.sample.topic_count - len(history.sample.topics)
-    consumers = sum(each.consumers for each in found)
+    closed = monitor.unmeasured
     return stats(
         [
             (
                 "Published",
                 f"{short_number(last.published_per_s)}/s" if last else "\u2013",
-                f"{format_count(sum(each.producers for each in found))} producers",
+                f"{format_count(totals.producers)} producers",
             ),
             (
                 "Delivered",
                 f"{short_number(last.delivered_per_s)}/s" if last else "\u2013",
-                f"{format_count(consumers)} consumers",
+                f"{format_count(totals.consumers)} consumers",
             ),
             (
                 "Lag",
-                short_number(sum(each.lag for each in found)),
+                short_number(totals.backlog),
                 "messages not acknowledged",
             ),
             (
                 "Topics",
-                link(format_count(len(found)), "/topics"),
-                f"{hidden} more are not measured" if hidden else "",
+                link(format_count(len(monitor.names)), "/topics"),
+                f"{format_count(closed)} are not measured" if closed else "",
             ),
             (
                 "Stored",
-                format_bytes(stored),
+                format_bytes(totals.byte_count),
                 f"journal {format_bytes(journal)}" if monitor.storages else "",
             ),
             _brokers(monitor),
@@ -116,9 +112,26 @@ def _brokers(monitor: Monitor) -> tuple[str, object, object]:
     return "Brokers", link(running, "/cluster"), note
 
 
-def _concerns(concerns: list[Concern]) -> Html:
+def _concerns(concerns: list[Concern], unmeasured: int) -> Html:
+    note: Html | str = ""
+    if unmeasured:
+        # What is not measured is not good.
+        topics = "1 topic is" if unmeasured == 1 else f"{unmeasured:,} topics are"
+        note = element(
+            "p",
+            f"{topics} not measured: nobody has used them since their broker started, "
+            "or you may not ask it.",
+            class_="muted",
+        )
     if not concerns:
+        if unmeasured:
+            text = "Nothing that is measured needs attention."
+            return join([element("p", text), note])
         return element("p", badge("Good", "good"), " Nothing needs attention.")
+    return join([_list(concerns), note])
+
+
+def _list(concerns: list[Concern]) -> Html:
     words = {"bad": "Problem", "warn": "Warning"}
     return element(
         "ul",

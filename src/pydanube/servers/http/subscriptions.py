@@ -13,11 +13,19 @@ from typing import Any
 
 from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.findings import FINDINGS_MAX
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.policy import Position, SubscriptionSettings, SubscriptionType
 from pydanube.model.positions import to_position
 from pydanube.servers.authorization import author_of_settings
-from pydanube.servers.http.endpoints import SUBSCRIPTION, TOPIC, Call, Endpoints
+from pydanube.servers.http.endpoints import (
+    SUBSCRIPTION,
+    TOPIC,
+    Call,
+    Endpoints,
+    parse_count,
+)
+from pydanube.servers.topic_lists import visible_findings
 from pydanube.wire.native.kinds import Kind
 
 SUBSCRIPTIONS = Endpoints()
@@ -49,6 +57,19 @@ class Skip:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Empty:
     """The body of ``POST …/pause`` and ``POST …/resume``."""
+
+
+@SUBSCRIPTIONS.add("GET", "/findings", Kind.LIST_FINDINGS, query=("limit",))
+async def list_findings(call: Call[None]) -> object:
+    """
+    Return what is wrong with subscriptions, the worst first, and totals.
+
+    They are about open topics that this broker serves and that the caller may describe.
+    The response has at most ``?limit=`` findings, and the number of all.
+    """
+    text = call.query.get("limit", str(FINDINGS_MAX))
+    limit = min(parse_count("limit", text, minimum=1), FINDINGS_MAX)
+    return await visible_findings(call.broker, limit)
 
 
 @SUBSCRIPTIONS.add("GET", f"{TOPIC}/subscriptions", Kind.DESCRIBE_TOPIC)

@@ -19,6 +19,7 @@ from pydanube.cluster.overview import STREAM
 from pydanube.model.clusters import BrokerMode, ShardMoves
 from pydanube.model.descriptions import TopicSettings
 from pydanube.model.errors import InvalidRequest, NotOwner, TopicNotFound
+from pydanube.model.findings import FINDINGS_MAX
 from pydanube.model.ids import TopicId
 from pydanube.model.names import (
     SubscriptionName,
@@ -47,7 +48,11 @@ from pydanube.servers.authorization import (
     visible_namespaces,
     visible_subjects,
 )
-from pydanube.servers.topic_lists import visible_names, visible_records
+from pydanube.servers.topic_lists import (
+    visible_findings,
+    visible_names,
+    visible_records,
+)
 from pydanube.storage.replacement import Replacement
 from pydanube.wire.native.kinds import KIND_OF, Kind
 from pydanube.wire.native.messages import (
@@ -453,6 +458,12 @@ async def _replace_segments(
         [from_wire(Replacement, each) for each in m.new],
     )
     return pb.SegmentsReplaced(removed=removed)
+
+
+@REQUESTS.handler(pb.ListFindings)
+async def _list_findings(broker: Broker, m: pb.ListFindings) -> pb.Findings:
+    limit = min(m.limit or FINDINGS_MAX, FINDINGS_MAX)
+    return to_wire(pb.Findings, await visible_findings(broker, limit))
 
 
 @REQUESTS.handler(pb.DescribeStorage)

@@ -331,6 +331,8 @@ class Kind(IntEnum):
         *(167, pb.CopySegments, CLUSTER_ADMIN, CLUSTER, pb.SegmentsVerified, REPEAT),
         targets=(Target("store", STORE, None),),
     )
+    LIST_FINDINGS = _op(168, pb.ListFindings, DESCRIBE, LISTED, pb.Findings, REPEAT)
+    FINDINGS = _frame(169, pb.Findings, BROKER)
     CREATE_BACKUP = _op(
         *(192, pb.CreateBackup, CLUSTER_ADMIN, CLUSTER, pb.BackupProgress),
         targets=(Target("store", STORE, None),),

@@ -40,6 +40,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.descriptions import CopyState
 from pydanube.model.errors import BrokerError, InvalidRequest, error_of
+from pydanube.model.findings import FindingKind
 from pydanube.model.policy import (
     KEEP_ALL,
     AtTime,
@@ -75,6 +76,7 @@ _PREFIXES: dict[type[Enum], str] = {
     Backoff: "BACKOFF_",
     CopyState: "COPY_",
     CorruptionPolicy: "CORRUPTION_",
+    FindingKind: "FINDING_",
     PoisonPolicy: "POISON_",
     ProducerAccess: "ACCESS_",
 }

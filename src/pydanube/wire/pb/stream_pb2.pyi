@@ -42,6 +42,14 @@ class PoisonPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     POISON_DEAD_LETTER: _ClassVar[PoisonPolicy]
     POISON_DROP: _ClassVar[PoisonPolicy]
 
+class FindingKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FINDING_CORRUPT_SEGMENT: _ClassVar[FindingKind]
+    FINDING_BLOCKED: _ClassVar[FindingKind]
+    FINDING_DEAD_LETTERS: _ClassVar[FindingKind]
+    FINDING_LATE: _ClassVar[FindingKind]
+    FINDING_PAUSED: _ClassVar[FindingKind]
+
 class CopyState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     COPY_NONE: _ClassVar[CopyState]
@@ -67,6 +75,11 @@ BACKOFF_FIXED: Backoff
 POISON_BLOCK: PoisonPolicy
 POISON_DEAD_LETTER: PoisonPolicy
 POISON_DROP: PoisonPolicy
+FINDING_CORRUPT_SEGMENT: FindingKind
+FINDING_BLOCKED: FindingKind
+FINDING_DEAD_LETTERS: FindingKind
+FINDING_LATE: FindingKind
+FINDING_PAUSED: FindingKind
 COPY_NONE: CopyState
 COPY_INTACT: CopyState
 COPY_DAMAGED: CopyState
@@ -1492,6 +1505,54 @@ class StagingDescription(_message.Message):
     part_count: int
     byte_count: int
     def __init__(self, committed_version: _Optional[int] = ..., is_finished: bool = ..., part_count: _Optional[int] = ..., byte_count: _Optional[int] = ...) -> None: ...
+
+class ListFindings(_message.Message):
+    __slots__ = ("limit",)
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    limit: int
+    def __init__(self, limit: _Optional[int] = ...) -> None: ...
+
+class SubscriptionFinding(_message.Message):
+    __slots__ = ("topic", "subscription", "kind", "text", "backlog", "age_s")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    kind: FindingKind
+    text: str
+    backlog: int
+    age_s: float
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., kind: _Optional[_Union[FindingKind, str]] = ..., text: _Optional[str] = ..., backlog: _Optional[int] = ..., age_s: _Optional[float] = ...) -> None: ...
+
+class Findings(_message.Message):
+    __slots__ = ("subscriptions", "finding_count", "problem_count", "topic_count", "subscription_count", "backlog", "producers", "consumers", "byte_count", "published", "delivered")
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    FINDING_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_COUNT_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_FIELD_NUMBER: _ClassVar[int]
+    subscriptions: _containers.RepeatedCompositeFieldContainer[SubscriptionFinding]
+    finding_count: int
+    problem_count: int
+    topic_count: int
+    subscription_count: int
+    backlog: int
+    producers: int
+    consumers: int
+    byte_count: int
+    published: int
+    delivered: int
+    def __init__(self, subscriptions: _Optional[_Iterable[_Union[SubscriptionFinding, _Mapping]]] = ..., finding_count: _Optional[int] = ..., problem_count: _Optional[int] = ..., topic_count: _Optional[int] = ..., subscription_count: _Optional[int] = ..., backlog: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., byte_count: _Optional[int] = ..., published: _Optional[int] = ..., delivered: _Optional[int] = ...) -> None: ...
 
 class DescribeStorage(_message.Message):
     __slots__ = ()

@@ -242,17 +242,17 @@ async def test_list_has_nothing_that_the_client_may_not_see(guarded, kind, princ
         request.topics.append(TOPIC)
     peer = await peer_of(guarded, principal)
     answer = (await peer.ask(kind, request)).message
-    [(field, found)] = [
-        (field.name, getattr(answer, field.name))
-        for field in answer.DESCRIPTOR.fields
-        if field.name != "has_more"
+    fields = [
+        field.name for field in answer.DESCRIPTOR.fields if field.name != "has_more"
     ]
-    if field == "roles":
-        assert all(role.is_built_in for role in found)
-    else:
-        assert not found
+    for field in fields:
+        found = getattr(answer, field)
+        if field == "roles":
+            assert all(role.is_built_in for role in found)
+        else:
+            assert not found
     seen = (await (await peer_of(guarded, ROOT)).ask(kind, request)).message
-    assert kind is Kind.LIST_SUBJECTS or getattr(seen, field)
+    assert kind is Kind.LIST_SUBJECTS or any(getattr(seen, each) for each in fields)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ORDERED if kind.on is On.CHANNEL])

@@ -1,0 +1,88 @@
+"""A broker finds what is wrong with subscriptions, however many topics it has."""
+
+import pytest
+
+from pydanube import InvalidRequest
+from pydanube.broker import findings
+from pydanube.cli.findings import Verdict
+from pydanube.cli.findings import subscriptions as judge
+from pydanube.console.monitor import TOPICS_MAX, Monitor
+from pydanube.console.pages.overview import render
+from pydanube.testing import memory_broker
+
+pytestmark = pytest.mark.slow
+
+LAST = "/default/z"
+
+
+async def block(client, topic):
+    """Block the subscription ``s`` of *topic* with its only message."""
+    await client.create_subscription(topic, "s", start="earliest")
+    await client.set_failure_policy(topic, "s", redeliveries_max=0)
+    async with (
+        client.consumer(topic, subscription="s") as consumer,
+        client.producer(topic) as producer,
+    ):
+        await producer.send(b"bad")
+        message = await consumer.receive(timeout_s=30)
+        await consumer.nack(message, reason="boom")
+        while not (await client.describe_subscription(topic, "s")).blocked:
+            pass
+
+
+async def test_blocked_subscription_is_found_behind_a_thousand_topics():
+    count = TOPICS_MAX + 20
+    async with memory_broker() as broker, broker.connect() as client:
+        for number in range(count):
+            await client.create_topic(f"/default/t{number:05}")
+        await client.create_topic(LAST)
+        await block(client, LAST)
+        found = await client.list_findings()
+        assert [(e.topic, e.subscription) for e in found.subscriptions] == [(LAST, "s")]
+        assert (found.finding_count, found.problem_count) == (1, 1)
+        assert (found.topic_count, found.subscription_count) == (count + 1, 1)
+        assert (found.published, found.backlog) == (1, 1)
+        # The console and the doctor say the same.
+        monitor = Monitor(client)
+        await monitor.take()
+        page = str(render(monitor, []))
+        assert f"s of {LAST} is blocked by message 0" in page
+        assert "Nothing needs attention" not in page
+        assert f"{count + 1:,}" in page
+        assert judge(found, count + 1).verdict is Verdict.PROBLEM
+
+
+async def test_topics_that_are_not_open_are_not_called_good(tmp_path):
+    async with memory_broker() as broker, broker.connect() as client:
+        await client.create_topic(LAST)
+        monitor = Monitor(client)
+        await monitor.take()
+        assert "Nothing needs attention" in str(render(monitor, []))
+        # As after a restart of the broker, when nobody has used the topic.
+        monitor.names.append("/default/closed")
+        page = str(render(monitor, []))
+        assert "Nothing needs attention" not in page
+        assert "1 topic is not measured" in page
+
+
+async def test_only_topics_that_the_caller_may_see_are_examined():
+    async with memory_broker() as broker, broker.connect() as client:
+        for name in ("/default/a", "/default/b"):
+            await client.create_topic(name)
+            await block(client, name)
+        topics = list(broker.broker.topics.opened.values())
+        found = await findings.find(topics, lambda name: name.topic == "a", 0, 10)
+        assert [each.topic for each in found.subscriptions] == ["/default/a"]
+        assert (found.topic_count, found.published) == (1, 1)
+
+
+async def test_findings_are_limited_and_counted():
+    async with memory_broker() as broker, broker.connect() as client:
+        for name in "abc":
+            await client.create_topic(f"/default/{name}")
+            await block(client, f"/default/{name}")
+        found = await client.list_findings(2)
+        assert len(found.subscriptions) == 2
+        assert (found.finding_count, found.problem_count) == (3, 3)
+        with pytest.raises(InvalidRequest, match="limit is 0"):
+            await client.list_findings(0)
