@@ -11,7 +11,8 @@ Answers that list things have only those that the client may see.  Handlers ask
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -205,13 +206,17 @@ async def needs_of(caller: Caller, kind: Kind, message: Any) -> tuple[Need, ...]
     """
     permission, on, broker = kind.permission, kind.on, caller.broker
     assert permission is not None
-    if on is On.SUBJECT and not message.subject and message.schema_id:
+    if on is On.SUBJECT and not message.subject and getattr(message, "schema_id", None):
+        # Only those who may read all subjects learn that it does not exist, and only
+        # those who may read this one what its name is.
+        unknown = Resource.subject(f"number {message.schema_id}")
         try:
             subject = await broker.registry.subject_of(message.schema_id)
         except SchemaNotFound:
-            # Only those who may read all subjects learn that it does not exist.
-            subject = f"number {message.schema_id}"
-        return (Need(permission, Resource.subject(subject)),)
+            return (Need(permission, unknown),)
+        found = Resource.subject(subject)
+        is_known = caller.may(permission, found)
+        return (Need(permission, found if is_known else unknown),)
     if on is On.STAGING:
         return await _needs_of_staging(caller, kind, message)
     return tuple(Need(permission, each) for each in resources_of(kind, message))
@@ -386,6 +391,28 @@ def check_now(permission: Permission, name: TopicName, operation: str) -> None:
     caller = current_caller()
     if caller is not None:
         caller.check([Need(permission, Resource.topic(name))], operation)
+
+
+async def follow_access(
+    broker: Broker, holders: Callable[[], Iterable[T]], check: Callable[[T], None]
+) -> None:
+    """
+    Call *check* for all *holders* of open channels when the policy changes; for ever.
+
+    What a client is may change as well: its connection then calls the same check.
+    """
+    changed = asyncio.Event()
+    broker.access.on_change.append(changed.set)
+    try:
+        while True:
+            await changed.wait()
+            changed.clear()
+            for holder in list(holders()):
+                check(holder)
+                # Many of them must not hold up the others.
+                await asyncio.sleep(0)
+    finally:
+        broker.access.on_change.remove(changed.set)
 
 
 class AllowedTopics:

@@ -16,6 +16,7 @@ from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import BrokerError, Refused
 from pydanube.security.principals import Principal
 from pydanube.servers.authentication import Authenticator
+from pydanube.servers.authorization import follow_access
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.mqtt.clients import Client, Connection
@@ -138,7 +139,6 @@ class MqttServer:
         )
         self._catching_up = asyncio.Semaphore(CATCHING_UP_MAX)
         self._is_stopping = False
-        self._policy_changed = asyncio.Event()
 
     # Opening and closing.
 
@@ -557,17 +557,7 @@ class MqttServer:
 
     async def _follow_policy(self) -> None:
         """Disconnect clients that lost what they need, when the policy changes."""
-        changed = self._policy_changed
-        self.broker.access.on_change.append(changed.set)
-        try:
-            while True:
-                await changed.wait()
-                changed.clear()
-                for client in list(self.clients.values()):
-                    self._check_access(client)
-                    await asyncio.sleep(0)
-        finally:
-            self.broker.access.on_change.remove(changed.set)
+        await follow_access(self.broker, self.clients.values, self._check_access)
 
     def _check_access(self, client: Client) -> None:
         connection = client.connection

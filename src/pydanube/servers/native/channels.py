@@ -15,7 +15,7 @@ from pydanube.model.names import TopicName, parse_client_name, parse_subscriptio
 from pydanube.model.policy import ProducerAccess, SubscriptionType, TopicPolicy
 from pydanube.model.schemas import SchemaReference
 from pydanube.security.permissions import Permission
-from pydanube.servers.authorization import check_may_create, check_now
+from pydanube.servers.authorization import check_may_create
 from pydanube.servers.native.consumers import ConsumerChannel
 from pydanube.servers.native.link import ClientLink
 from pydanube.servers.native.producers import ProducerChannel
@@ -177,7 +177,7 @@ async def _fetch(link: ClientLink, frame: ReceivedFrame, m: pb.Fetch) -> pb.Fetc
     if offset >= topic_log.end_offset and m.wait_s:
         wait_s = min(m.wait_s, FETCH_WAIT_S_MAX)
         await _wait_for(link, offset, topic_log, wait_s)
-        check_now(Permission.CONSUME, topic.name, "fetch")
+        link.check_now(Permission.CONSUME, topic.name, "fetch")
     end = min(m.end_offset or topic_log.end_offset, topic_log.end_offset)
     while offset < end and left > 0 and not link.is_lost:
         bytes_max, sent = min(left, FETCH_TURN_BYTES), 0

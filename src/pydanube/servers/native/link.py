@@ -19,8 +19,11 @@ from pydanube.broker.topics import Topics
 from pydanube.dispatch.quota_meter import UNLIMITED, QuotaMeter
 from pydanube.model.batch import Column
 from pydanube.model.errors import BrokerError, MessageTooLarge
+from pydanube.model.names import TopicName
+from pydanube.security.permissions import Permission
 from pydanube.security.principals import Principal
-from pydanube.servers.authentication import NOBODY
+from pydanube.security.resources import Resource
+from pydanube.servers.authentication import NOBODY, Identity
 from pydanube.servers.authorization import Caller, Need
 from pydanube.servers.native.server import NativeServer
 from pydanube.servers.quota_holds import QuotaHold
@@ -75,8 +78,7 @@ class ClientLink(ABC):
         self.held_bytes = 0
         """The bytes of all batches that the producers hold."""
         self.peer = "?"
-        self.identity = NOBODY
-        """The identity of the client."""
+        self._identity = NOBODY
         self.meter = UNLIMITED
         """The meter of the client's quota."""
         self._hold = QuotaHold(self.loop, self._owed_s, partial(self.unpause, "quota"))
@@ -90,6 +92,16 @@ class ClientLink(ABC):
         self._is_reading = True
 
     @property
+    def identity(self) -> Identity:
+        """The identity of the client; setting it decides open channels again."""
+        return self._identity
+
+    @identity.setter
+    def identity(self, identity: Identity) -> None:
+        self._identity = identity
+        self.check_channels()
+
+    @property
     def principal(self) -> Principal:
         """The principal of the client."""
         return self.identity.principal
@@ -99,8 +111,20 @@ class ClientLink(ABC):
         """The client as the one that makes requests."""
         return Caller(self.broker, self.principal, self.peer, "stream")
 
+    def check_now(
+        self, permission: Permission, name: TopicName, operation: str
+    ) -> None:
+        """
+        Raise if the client, as it is now, has not *permission* on a topic.
+
+        Raises:
+            PermissionDenied, Unauthenticated: It has no such permission.
+        """
+        if self.broker.access.is_enforced:
+            self.caller.check([Need(permission, Resource.topic(name))], operation)
+
     def check_channels(self) -> None:
-        """Close the channels that the access policy permits no longer."""
+        """Close the channels that the client may have no longer."""
         caller = self.caller
         for number, channel in list(self.channels.items()):
             try:

@@ -15,6 +15,7 @@ from pydanube.broker.topic import Topic
 from pydanube.model.errors import BrokerError, QuotaExceeded
 from pydanube.model.histograms import Histogram
 from pydanube.servers.authentication import Authenticator
+from pydanube.servers.authorization import follow_access
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.receive_memory import ReceiveMemory, Receiver
 from pydanube.servers.security_config import SecurityConfig
@@ -83,7 +84,6 @@ class NativeServer:
         """The time from each request until its answer."""
         self._checks = asyncio.Semaphore(CHECKS_MAX)
         self.run = tasks.run
-        self._is_policy_changed = asyncio.Event()
 
     def on_connected(self, connection: Connection) -> None:
         """Add a connection that was made."""
@@ -147,20 +147,11 @@ class NativeServer:
         for connection in list(self.connections):
             connection.sweep(sweeps_max)
 
-    async def check_channels(self) -> None:
+    async def follow_access(self) -> None:
         """Close channels that the access policy permits no longer, when it changes."""
-        changed = self._is_policy_changed
-        self.broker.access.on_change.append(changed.set)
-        try:
-            while True:
-                await changed.wait()
-                changed.clear()
-                for connection in list(self.connections):
-                    connection.check_channels()
-                    # Many connections must not hold up the others.
-                    await asyncio.sleep(0)
-        finally:
-            self.broker.access.on_change.remove(changed.set)
+        await follow_access(
+            self.broker, lambda: self.connections, lambda each: each.check_channels()
+        )
 
     async def close(self) -> None:
         """Close every connection after sending GOODBYE."""
@@ -184,7 +175,7 @@ async def open_native_server(
         server = NativeServer(broker, tasks, limits or ListenConfig(), authenticator)
         server.run(server.sweep_regularly())
         if broker.access.is_enforced:
-            server.run(server.check_channels())
+            server.run(server.follow_access())
         try:
             yield server
         finally:
