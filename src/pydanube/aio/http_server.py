@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
@@ -13,8 +13,15 @@ import uvicorn
 from pydanube.aio.tasks import task_scope
 
 
-def config_of(app: Any, **settings: Any) -> uvicorn.Config:
-    """Return the configuration of a server that logs errors only."""
+def config_of(
+    app: Any, trusted_proxies: Sequence[str] = (), **settings: Any
+) -> uvicorn.Config:
+    """
+    Return the configuration of a server that logs errors only.
+
+    The headers ``X-Forwarded-*`` count only if they come from *trusted_proxies*,
+    which are addresses and networks.
+    """
     return uvicorn.Config(
         app,
         loop="none",
@@ -26,8 +33,18 @@ def config_of(app: Any, **settings: Any) -> uvicorn.Config:
         log_level="error",
         access_log=False,
         server_header=False,
+        **forwarding_of(trusted_proxies),
         **settings,
     )
+
+
+def forwarding_of(trusted_proxies: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of uvicorn for ``X-Forwarded-*``; it trusts this machine."""
+    return {
+        "proxy_headers": bool(trusted_proxies),
+        # Without a value, uvicorn takes a variable of the environment.
+        "forwarded_allow_ips": list(trusted_proxies),
+    }
 
 
 def listener_at(host: str, port: int) -> socket.socket:

@@ -19,7 +19,7 @@ from fastapi import FastAPI, Request
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
-from pydanube.aio.http_server import listener_at, serving
+from pydanube.aio.http_server import forwarding_of, listener_at, serving
 from pydanube.console.guard import Guard
 from pydanube.console.markup import Html, address, element
 from pydanube.console.oidc import PENDING_S, OidcLogin
@@ -104,6 +104,7 @@ async def open_console(settings: ConsoleSettings) -> AsyncIterator[int]:
             server_header=False,
             timeout_graceful_shutdown=2,
             ws_max_size=4 * 1024 * 1024,
+            **forwarding_of(settings.trusted_proxies),
         )
         async with serving(config, listener):
             yield port

@@ -35,6 +35,8 @@ class ConsoleSettings:
     """The names by which browsers reach the console, apart from this machine's."""
     is_behind_https: bool = False
     """Whether browsers reach it by HTTPS only, through a proxy."""
+    trusted_proxies: tuple[str, ...] = ()
+    """The addresses and networks of proxies whose ``X-Forwarded-*`` is believed."""
     allows_anonymous: bool = True
     """Whether users need no credentials if the broker needs none."""
     oidc: OidcSettings | None = None

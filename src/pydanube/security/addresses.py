@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 
 from pydanube.model.errors import InvalidConfig
 
@@ -36,3 +36,22 @@ def parse_listen(text: str) -> tuple[str, int]:
     if found is None or int(found[2]) > _PORT_MAX:
         raise InvalidConfig(f"{text!r} is not an address such as 127.0.0.1:9400")
     return found[1], int(found[2])
+
+
+def parse_proxies(text: str) -> tuple[str, ...]:
+    """
+    Return the addresses and networks in *text*, which has commas between them.
+
+    Raises:
+        InvalidConfig: One is neither.
+    """
+    found = [each.strip() for each in text.split(",") if each.strip()]
+    for each in found:
+        try:
+            ip_network(each)
+        except ValueError:
+            raise InvalidConfig(
+                "trusted_proxies: expected addresses and networks with commas between "
+                f"them, such as 127.0.0.1,10.0.0.0/8, got {each!r}"
+            ) from None
+    return tuple(found)

@@ -28,6 +28,7 @@ from pydanube.metadata.zookeeper.config import ZookeeperConfig
 from pydanube.model.errors import InvalidConfig, InvalidName
 from pydanube.model.metrics import SERIES_MAX
 from pydanube.model.names import parse_client_name
+from pydanube.security.addresses import parse_proxies
 from pydanube.servers.mqtt_config import MqttConfig
 from pydanube.servers.security_config import SecurityConfig
 from pydanube.storage.config import NamedStoreConfig, StagingConfig, StorageConfig
@@ -127,6 +128,12 @@ class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
     which protects against DNS rebinding. IP addresses, names without a dot, such as
     localhost, and the names in the settings host, advertised_url and connect_url are
     always accepted; * accepts every name."""
+    trusted_proxies: str = ""
+    """The addresses and networks, separated by commas, of proxies in front of the HTTP
+    port, such as 127.0.0.1,10.0.0.0/8. The broker believes their headers
+    X-Forwarded-For and X-Forwarded-Proto. Headers of other clients, also on this
+    machine, mean nothing: with them, clients could choose the address in the audit log
+    and evade the limit of failed attempts."""
     frame_bytes_max: Annotated[int, Meta(ge=64 * KIB, le=64 * MIB)] = 8 * MIB
     """The maximum length of a frame of the native protocol. Batches may be 16,448 bytes
     shorter before compression. A longer frame closes its connection."""
@@ -152,6 +159,7 @@ class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
                     f"{name}: expected a URL with a scheme, a host and a port, such as "
                     f"http://broker.example:6650, got {url!r}"
                 )
+        parse_proxies(self.trusted_proxies)
         if self.receive_bytes_max < self.frame_bytes_max:
             raise InvalidConfig(
                 f"receive_bytes_max: expected at least frame_bytes_max, which is "

@@ -39,7 +39,7 @@ from pydanube.metadata.store import MetadataStore, retry_on_conflict
 from pydanube.model.version import __version__
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.store import Objects, wall_clock_us
-from pydanube.security.addresses import host_in_url
+from pydanube.security.addresses import host_in_url, parse_proxies
 from pydanube.servers.addresses import check_exposure, http_hosts_of, url_of
 from pydanube.servers.authentication import (
     Authenticator,
@@ -174,6 +174,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
             open_http(
                 *(host, listens.http_port, state),
                 hosts=http_hosts_of(listens),
+                trusted_proxies=parse_proxies(listens.trusted_proxies),
                 counts=counts["http"],
                 tls=tls,
                 authenticator=authenticator,

@@ -122,6 +122,14 @@ def test_stores_have_names_urls_and_options(tmp_path: Path) -> None:
             load(wrong, tmp_path=tmp_path)
 
 
+def test_trusted_proxies_are_addresses_and_networks() -> None:
+    variable = "DANUBE_LISTEN__TRUSTED_PROXIES"
+    for right in ("", "127.0.0.1", "::1, 10.0.0.0/8"):
+        assert load(environ={variable: right}).listen.trusted_proxies == right
+    for wrong in ("*", "proxy.example", "10.0.0.0/33", "10.0.0.1/8"):
+        assert "trusted_proxies" in refusal(environ={variable: wrong})
+
+
 def test_variables_of_clients_are_accepted() -> None:
     environ = dict.fromkeys(OTHER_VARIABLES, "") | {"HOME": "/", "DANUBIUS": "river"}
     assert load(environ=environ) == BrokerConfig()

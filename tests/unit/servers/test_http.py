@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Timestamp
 
+from pydanube.aio.http_server import config_of, listener_at, serving
 from pydanube.model import metrics
 from pydanube.model.errors import (
     BrokerError,
@@ -260,3 +261,35 @@ async def test_error_of_the_body_closes_the_server() -> None:
         await main()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", ports[0]))
+
+
+FORWARDED = {"x-forwarded-for": "203.0.113.7", "x-forwarded-proto": "https"}
+
+
+async def index_through(trusted_proxies: tuple[str, ...]) -> tuple[str, str]:
+    """Return what the server takes for the address and the scheme of a client."""
+    seen: list[tuple[str, str]] = []
+
+    async def app(scope: Any, _: Any, send: Any) -> None:
+        seen.append((scope["client"][0], scope["scheme"]))
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    listener = listener_at("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with (
+        serving(config_of(app, trusted_proxies), listener),
+        httpx.AsyncClient() as http,
+    ):
+        await http.get(url, headers=FORWARDED)
+    return seen[0]
+
+
+async def test_forwarded_address_of_a_client_of_this_machine_means_nothing() -> None:
+    assert await index_through(()) == ("127.0.0.1", "http")
+    assert await index_through(("10.0.0.0/8",)) == ("127.0.0.1", "http")
+
+
+async def test_forwarded_address_counts_if_it_comes_from_a_trusted_proxy() -> None:
+    for trusted in (("127.0.0.1",), ("10.0.0.0/8", "127.0.0.0/24")):
+        assert await index_through(trusted) == ("203.0.113.7", "https")

@@ -21,7 +21,7 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.model.extras import require
 from pydanube.model.redaction import without_password
 from pydanube.pipelines import runs
-from pydanube.security.addresses import host_in_url, is_loopback
+from pydanube.security.addresses import host_in_url, is_loopback, parse_proxies
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -47,6 +47,7 @@ def console(
     oidc_scope: str = "openid",
     oidc_token: str = "access",  # noqa: S107  # The name of a kind of token.
     behind_https: bool = False,
+    trusted_proxies: str = "",
     insecure: bool = False,
     url: parameters.Url = DEFAULT_URL,
 ) -> None:
@@ -82,6 +83,9 @@ def console(
             is security.jwt.audience.
         behind_https (--behind-https): Browsers reach the console by HTTPS only, through
             a proxy.
+        trusted_proxies (ADDRESSES): The addresses and networks of proxies, with commas
+            between them; the console believes the addresses of clients that they send
+            in X-Forwarded-For. By default it believes none.
         insecure (--insecure): Serve other machines without HTTPS, or without security
             at the broker.
     """
@@ -126,6 +130,7 @@ def console(
         payloads=Payloads(payloads),
         allowed_hosts=frozenset(host_name or ()),
         is_behind_https=behind_https,
+        trusted_proxies=parse_proxies(trusted_proxies),
         allows_anonymous=(is_local or insecure) and not has_certificate(url),
         oidc=oidc,
         find_connectors=(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -31,6 +31,7 @@ async def open_http(
     state: BrokerState,
     *,
     hosts: Iterable[str] = (),
+    trusted_proxies: Sequence[str] = (),
     counts: ConnectionCounts | None = None,
     tls: ServerTls | None = None,
     authenticator: Authenticator | None = None,
@@ -39,6 +40,7 @@ async def open_http(
     Serve health, metrics and the JSON API; yields the port (0: any free port).
 
     The host of a request must be an address, a name without a dot or one of *hosts*.
+    The headers ``X-Forwarded-*`` count only from *trusted_proxies*.
     *counts* counts connections and limits their number.  With *tls*, it is HTTPS.
     Without *authenticator*, clients need no credentials.
 
@@ -59,6 +61,7 @@ async def open_http(
     )
     config = config_of(
         make_app(state, hosts, authenticator),
+        trusted_proxies,
         http=factory,
         h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         timeout_keep_alive=KEEP_ALIVE_S,
