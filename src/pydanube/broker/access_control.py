@@ -98,6 +98,7 @@ class AccessControl:
             PermissionDenied: *principal* does not hold what the role permits.
             QuotaExceeded: There are ``ROLES_MAX`` roles.
         """
+        await self._check_may_grant(principal)
         role.check()
         _check_not_built_in(role.name)
         await retry_on_conflict(partial(self._try_set_role, principal, role))
@@ -114,6 +115,11 @@ class AccessControl:
             if stored is not None:
                 # A change may also take permissions away.
                 before = _role_of(role.name, stored.value)
+                if not self.policy.sees_role(principal, before):
+                    raise PermissionDenied(
+                        f"{members_of(principal)[0]} may not define the role "
+                        f"{role.name!r}; choose another name"
+                    )
                 self.policy.check_may_define(principal, before)
         record = RoleRecord(
             permissions=tuple(sorted(each.value for each in role.permissions)),
@@ -130,26 +136,31 @@ class AccessControl:
 
         Raises:
             InvalidRequest: The role is built in.
-            RoleNotFound: It does not exist.
+            RoleNotFound: It does not exist, or *principal* may not know it.
             RoleInUse: A binding has it.
             PermissionDenied: *principal* does not hold what the role permits.
         """
+        await self._check_may_grant(principal)
         _check_not_built_in(name)
         await retry_on_conflict(partial(self._try_delete_role, principal, name))
 
     async def _try_delete_role(self, principal: Principal, name: str) -> None:
         key = keys.ROLES.key(parse_client_name("role", name))
         stored = await self._store.get(key)
-        if stored is None:
-            raise RoleNotFound(f"there is no role {name!r}")
         await self.load()
+        if stored is None or not self._sees_role(
+            principal, role := _role_of(name, stored.value)
+        ):
+            raise RoleNotFound(f"there is no role {name!r}")
         if self.is_enforced:
-            self.policy.check_may_define(principal, _role_of(name, stored.value))
+            self.policy.check_may_define(principal, role)
         for binding in self.policy.bindings.values():
             if name in binding.roles:
+                seen = self._sees_binding(principal, binding)
+                by = f"{binding.member} by the binding {binding.id!r}"
                 raise RoleInUse(
-                    f"the role {name!r} is bound to {binding.member} by the binding "
-                    f"{binding.id!r}; remove the binding first"
+                    f"the role {name!r} is bound{f' to {by}' if seen else ''}; remove "
+                    "the binding first"
                 )
         await self._store.delete(key, expected=stored.revision)
         await self.load()
@@ -164,10 +175,12 @@ class AccessControl:
 
         Raises:
             InvalidRequest: The binding is malformed.
-            RoleNotFound: One of the roles does not exist.
+            RoleNotFound: One of the roles does not exist, or *principal* may not know
+                it.
             PermissionDenied: *principal* does not hold what the binding gives.
             QuotaExceeded: There are ``BINDINGS_MAX`` bindings.
         """
+        await self._check_may_grant(principal)
         binding.check()
         await retry_on_conflict(partial(self._try_add, principal, binding))
 
@@ -175,20 +188,34 @@ class AccessControl:
         key = keys.BINDINGS.key(binding.id)
         stored = await self._store.get(key)
         comparisons: list[Comparison] = [unchanged(key, stored)]
+        roles = {}
         for name in binding.roles:
             if name not in BUILT_IN_ROLES:
                 role_key = keys.ROLES.key(parse_client_name("role", name))
-                role = await self._store.get(role_key)
-                if role is None:
-                    raise RoleNotFound(f"there is no role {name!r}; define it first")
+                roles[name] = role = await self._store.get(role_key)
                 comparisons.append(unchanged(role_key, role))
         await self.load()
+        for name, role in roles.items():
+            if role is None or not self._sees_role(
+                principal, _role_of(name, role.value)
+            ):
+                raise RoleNotFound(f"there is no role {name!r}; define it first")
         if stored is None and len(self.policy.bindings) >= BINDINGS_MAX:
             raise QuotaExceeded(f"there are {BINDINGS_MAX} bindings, the most allowed")
         if self.is_enforced:
             self.policy.check_may_bind(principal, binding)
-            if stored is not None:
-                before = _binding_of(binding.id, stored.value)
+            before = None if stored is None else _binding_of(binding.id, stored.value)
+            is_hidden = before is not None and not self.policy.sees_binding(
+                principal, before
+            )
+            # Ids that are derived can be guessed, so that their refusal says nothing.
+            is_odd = before is None and binding.has_id_of_another
+            if is_hidden or (is_odd and not self.policy.sees_all_bindings(principal)):
+                raise PermissionDenied(
+                    f"{members_of(principal)[0]} may not use the id {binding.id!r} for "
+                    "a binding; choose another one, or leave it out"
+                )
+            if before is not None:
                 self.policy.check_may_bind(principal, before)
         record = BindingRecord(
             member=binding.member,
@@ -205,19 +232,38 @@ class AccessControl:
         Remove a binding.
 
         Raises:
-            BindingNotFound: It does not exist.
+            BindingNotFound: It does not exist, or *principal* may not know it.
             PermissionDenied: *principal* does not hold what the binding gives.
         """
+        await self._check_may_grant(principal)
         key = keys.BINDINGS.key(parse_client_name("binding", binding_id))
         stored = await self._store.get(key)
-        if stored is None:
-            raise BindingNotFound(f"there is no binding {binding_id!r}")
         await self.load()
+        if stored is None or not self._sees_binding(
+            principal, binding := _binding_of(binding_id, stored.value)
+        ):
+            raise BindingNotFound(f"there is no binding {binding_id!r}")
         if self.is_enforced:
-            binding = _binding_of(binding_id, stored.value)
             self.policy.check_may_bind(principal, binding)
         await self._store.delete(key, expected=stored.revision)
         await self.load()
+
+    async def _check_may_grant(self, principal: Principal) -> None:
+        """Raise if *principal* may change nothing, so that it learns nothing."""
+        if not self.is_enforced:
+            return
+        await self.load()
+        if not self.policy.holds_anywhere(principal, Permission.GRANT):
+            raise PermissionDenied(
+                f"{members_of(principal)[0]} may not change roles and bindings: that "
+                f"needs the permission {Permission.GRANT.value}"
+            )
+
+    def _sees_role(self, principal: Principal, role: Role) -> bool:
+        return not self.is_enforced or self.policy.sees_role(principal, role)
+
+    def _sees_binding(self, principal: Principal, binding: Binding) -> bool:
+        return not self.is_enforced or self.policy.sees_binding(principal, binding)
 
     # Questions.
 
@@ -247,16 +293,17 @@ class AccessControl:
 
         Raises:
             InvalidName: *member* is malformed.
-            PermissionDenied: *principal* asks about another member and may not grant.
+            PermissionDenied: *principal* asks about another member, and may not grant
+                on *resource*.
         """
         asked = principal_of(member) if member else principal
         if self.is_enforced and not (
             set(members_of(asked)) <= set(members_of(principal))
-            or self.policy.holds_anywhere(principal, Permission.GRANT)
+            or self.policy.decide(principal, Permission.GRANT, resource).allowed
         ):
             raise PermissionDenied(
-                f"{members_of(principal)[0]} may not ask what {member} may do: that "
-                f"needs the permission {Permission.GRANT.value}"
+                f"{members_of(principal)[0]} may not ask what {member} may do on "
+                f"{resource}: that needs the permission {Permission.GRANT.value} on it"
             )
         return self.policy.decide(asked, permission, resource)
 

@@ -155,10 +155,7 @@ class Namespaces:
         """
         stored = await self._store.get(keys.NAMESPACES.key(name))
         if stored is None:
-            raise NamespaceNotFound(
-                f"Unable to find the namespace {name}; a topic can be created only in "
-                "an existing namespace"
-            )
+            raise namespace_not_found(name)
         return stored
 
     async def policy(self, name: NamespaceName) -> NamespacePolicy:
@@ -218,3 +215,11 @@ class Namespaces:
         await self._store.put(
             keys.NAMESPACES.key(name), record, expected=stored.revision
         )
+
+
+def namespace_not_found(name: NamespaceName) -> NamespaceNotFound:
+    """Return the error for a namespace that does not exist, or must not be known."""
+    return NamespaceNotFound(
+        f"Unable to find the namespace {name}; a topic can be created only in an "
+        "existing namespace"
+    )

@@ -9,6 +9,7 @@ What no binding permits is denied.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
@@ -34,6 +35,9 @@ ANONYMOUS_MEMBER: Final = "anonymous"
 """The member that stands for clients without credentials."""
 USER_MARK: Final = "user:"
 GROUP_MARK: Final = "group:"
+
+
+_DERIVED_ID = re.compile(r"[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +81,19 @@ class Binding:
 
     def __post_init__(self) -> None:
         if not self.id:
-            text = repr((self.member, self.roles, self.patterns))
-            digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-            object.__setattr__(self, "id", digest[:12])
+            object.__setattr__(self, "id", self.derived_id)
+
+    @property
+    def derived_id(self) -> str:
+        """The id by default."""
+        text = repr((self.member, self.roles, self.patterns))
+        return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
+
+    @property
+    def has_id_of_another(self) -> bool:
+        """Whether its id is like that of another binding, derived from its fields."""
+        is_like = bool(_DERIVED_ID.fullmatch(self.id))
+        return is_like and self.id != self.derived_id
 
     def check(self) -> None:
         """
@@ -231,12 +245,21 @@ class AccessPolicy:
 
     def visible_bindings(self, principal: Principal) -> list[Binding]:
         """Return the bindings of *principal*, and those that it could remove, by id."""
-        members = members_of(principal)
         return [
             binding
             for _, binding in sorted(self.bindings.items())
-            if binding.member in members or self._may_bind(principal, binding)
+            if self.sees_binding(principal, binding)
         ]
+
+    def sees_binding(self, principal: Principal, binding: Binding) -> bool:
+        """Return whether *principal* may know *binding*."""
+        return binding.member in members_of(principal) or self._may_bind(
+            principal, binding
+        )
+
+    def sees_all_bindings(self, principal: Principal) -> bool:
+        """Return whether no binding is hidden from *principal*."""
+        return self._may_bind(principal, Binding(ANONYMOUS_MEMBER, ("admin",), (ALL,)))
 
     def all_roles(self) -> list[Role]:
         """Return the built-in roles, and the others by name."""
@@ -247,18 +270,41 @@ class AccessPolicy:
 
     def visible_roles(self, principal: Principal) -> list[Role]:
         """Return the roles that exist always, and those that *principal* may know."""
-        own = {
-            role
-            for binding in self.bindings.values()
-            if binding.member in members_of(principal)
-            for role in binding.roles
-        }
-        grants = self.holds_anywhere(principal, Permission.GRANT)
+        own = self._roles_of(principal)
         return [
             role
             for role in self.all_roles()
-            if role.is_built_in or grants or role.name in own
+            if role.name in own or self._may_know(principal, role)
         ]
+
+    def sees_role(self, principal: Principal, role: Role) -> bool:
+        """
+        Return whether *principal* may know *role*.
+
+        Those who may grant anything need the roles that name no resources; roles that
+        name some are known to those who have or may define them.
+        """
+        return role.name in self._roles_of(principal) or self._may_know(principal, role)
+
+    def _roles_of(self, principal: Principal) -> set[str]:
+        members = members_of(principal)
+        return {
+            role
+            for binding in self.bindings.values()
+            if binding.member in members
+            for role in binding.roles
+        }
+
+    def _may_know(self, principal: Principal, role: Role) -> bool:
+        if role.is_built_in or (
+            role.patterns == (ALL,) and self.holds_anywhere(principal, Permission.GRANT)
+        ):
+            return True
+        try:
+            self.check_may_define(principal, role)
+        except PermissionDenied:
+            return False
+        return True
 
     def _may_bind(self, principal: Principal, binding: Binding) -> bool:
         try:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from pydanube.broker.broker import Broker
 from pydanube.broker.findings import find
+from pydanube.broker.namespaces import namespace_not_found
 from pydanube.metadata.records import TopicRecord
 from pydanube.model.findings import Findings
 from pydanube.model.names import NamespaceName, TopicName
@@ -31,6 +32,18 @@ CHUNK = 1000
 """The fewest topics that are read at once after the first chunk."""
 
 Records = list[tuple[TopicName, TopicRecord]]
+
+
+async def check_namespace(broker: Broker, name: NamespaceName) -> None:
+    """
+    Raise if a namespace does not exist, or the caller may not know whether it does.
+
+    Raises:
+        NamespaceNotFound: In both cases.
+    """
+    if not visible_namespaces([name]):
+        raise namespace_not_found(name)
+    await broker.namespaces.find(name)
 
 
 async def visible_names(broker: Broker, namespace: NamespaceName) -> list[TopicName]:

@@ -42,7 +42,7 @@ from pydanube.servers.authorization import (
 )
 from pydanube.servers.grpc.security_admin import SecurityAdmin
 from pydanube.servers.grpc.services import Service, StatusError, refusing
-from pydanube.servers.topic_lists import visible_names, visible_records
+from pydanube.servers.topic_lists import check_namespace, visible_names, visible_records
 from pydanube.wire.grpc.danube_admin_api import (
     dispatch_limits_from_wire,
     dispatch_limits_to_wire,
@@ -243,7 +243,7 @@ class NamespaceAdmin:
     ) -> pb.TopicListResponse:
         """List the topics and partitions of a namespace."""
         name = parse_namespace(request.name)
-        await self._broker.namespaces.policy(name)
+        await check_namespace(self._broker, name)
         topics = await visible_names(self._broker, name)
         return pb.TopicListResponse(
             topics=(str(name).removeprefix("/") for name in topics)
@@ -289,7 +289,7 @@ class TopicAdmin:
     ) -> pb.TopicInfoListResponse:
         """List the topics and partitions of one namespace."""
         name = parse_namespace(request.name)
-        await self._broker.namespaces.policy(name)
+        await check_namespace(self._broker, name)
         return self._listed(await visible_records(self._broker, name))
 
     async def list_broker_topics(

@@ -34,7 +34,7 @@ from pydanube.servers.authorization import (
 from pydanube.servers.errors import http_status_of
 from pydanube.servers.http.endpoints import Call, Endpoints, parse_count
 from pydanube.servers.http.responses import json_response
-from pydanube.servers.topic_lists import visible_records
+from pydanube.servers.topic_lists import check_namespace, visible_records
 from pydanube.wire.native.kinds import Kind
 
 PATH = "/iceberg"
@@ -171,7 +171,7 @@ async def _existing_namespace(call: Call[None]) -> NamespaceName:
     except InvalidName as error:
         # Such as several levels.
         raise NamespaceNotFound(str(error)) from error
-    await call.broker.namespaces.policy(namespace)
+    await check_namespace(call.broker, namespace)
     return namespace
 
 

@@ -19,7 +19,7 @@ from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
 from pydanube.servers.authorization import check_now, may_see
 from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints, parse_count
-from pydanube.servers.topic_lists import visible_records
+from pydanube.servers.topic_lists import check_namespace, visible_records
 from pydanube.wire.native.kinds import Kind
 
 RELIABLE = TopicPolicy()
@@ -73,7 +73,7 @@ async def list_topics(call: Call[None]) -> object:
     text = call.query.get("namespace")
     namespace = None if text is None else parse_namespace(text)
     if namespace is not None:
-        await call.broker.namespaces.policy(namespace)
+        await check_namespace(call.broker, namespace)
     limit = parse_count("limit", call.query.get("limit", str(PAGE_MAX)), minimum=1)
     limit = min(limit, PAGE_MAX)
     after = TopicName.parse(call.query["after"]) if "after" in call.query else None

@@ -1,0 +1,202 @@
+"""Requests without permission say nothing about what exists."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from pydanube.model.errors import BrokerError, Refused
+from pydanube.model.schemas import SchemaType
+from pydanube.schemas.registry import NewSchema
+from pydanube.security.permissions import Permission
+from pydanube.security.policy import Binding, Role
+from pydanube.security.principals import ANONYMOUS, Principal
+from pydanube.servers.http.app import ENDPOINTS, make_app
+from pydanube.servers.http.iceberg import ICEBERG
+from pydanube.wire.native.kinds import OPERATIONS, Kind
+from pydanube.wire.pb import stream_pb2 as pb
+from support.http_api import State
+from support.principals import ROOT, ChosenIdentity, client_of, guarded_broker
+
+NOBODY = Principal("nobody", "token")
+GRANTER = Principal("granter", "token")
+PRINCIPALS = [ANONYMOUS, NOBODY, GRANTER]
+
+REAL = {
+    "namespace": "bank",
+    "topic": "/bank/accounts",
+    "subject": "secret",
+    "name": "hidden",
+    "query": "nightly",
+    "subscription": "readers",
+    "id": "0123456789ab",
+    "schema_id": 1,
+    "target": "user:victim",
+    "member": "user:victim",
+}
+"""Names of things that exist, of other principals."""
+MISSING = {
+    "namespace": "void",
+    "topic": "/void/nowhere0",
+    "subject": "absent",
+    "name": "absent",
+    "query": "missing",
+    "subscription": "nobodys",
+    "id": "ba9876543210",
+    "schema_id": 7,
+    "target": "user:nobodyy",
+    "member": "user:nobodyy",
+}
+UNARY = [kind for kind in sorted(OPERATIONS) if not kind.on_channel]
+
+
+@pytest.fixture
+async def guarded():
+    async with guarded_broker() as broker:
+        access = broker.broker.access
+        async with client_of(broker, ROOT) as root:
+            for namespace in ("bank", "shop"):
+                await root.create_namespace(namespace)
+            await root.create_topic(REAL["topic"])
+            await root.create_subscription(REAL["topic"], REAL["subscription"])
+            await root.staging(REAL["query"], 1).commit([])
+        schema = NewSchema(type=SchemaType.STRING, definition=b"")
+        await broker.broker.registry.register(REAL["subject"], schema)
+        hidden = Role(REAL["name"], frozenset({Permission.CONSUME}), ("/bank/*",))
+        await access.set_role(ROOT, hidden)
+        await access.add_binding(
+            ROOT, Binding(REAL["member"], (hidden.name,), ("/bank/*",), REAL["id"])
+        )
+        role = Role("sharing", frozenset({Permission.GRANT, Permission.PRODUCE}))
+        await access.set_role(ROOT, role)
+        await access.add_binding(
+            ROOT, Binding("user:granter", ("sharing",), ("/shop/*",), "share")
+        )
+        identity = ChosenIdentity()
+        app = make_app(State(broker.broker), authenticator=identity)
+        yield SimpleNamespace(broker=broker, app=app, identity=identity)
+
+
+def request_of(kind, names):
+    fields = kind.body.DESCRIPTOR.fields_by_name
+    message = kind.body(
+        **{
+            name: value
+            for name, value in names.items()
+            if name in fields and fields[name].message_type is None
+        }
+    )
+    if not names:
+        return message
+    match kind:
+        case Kind.SET_ROLE:
+            # Of another name, such a role is allowed to the one who may grant.
+            message.role.MergeFrom(pb.Role(name=names["name"], permissions=["grant"]))
+            message.role.patterns.append("/elsewhere/*")
+        case Kind.ADD_BINDING:
+            message.binding.member = "user:eve"
+            message.binding.roles.append(names["name"])
+            message.binding.patterns.append("/shop/*")
+        case Kind.CHECK_ACCESS:
+            message.permission, message.resource = "consume", names["topic"]
+        case Kind.LIST_OFFSETS:
+            message.topics.append(names["topic"])
+    return message
+
+
+def without_names(text, names):
+    """Replace *names* in a text, the longest first."""
+    for name in sorted(map(str, names.values()), key=len, reverse=True):
+        text = text.replace(name, "NAME")
+    return text
+
+
+async def native_answer(client, kind, names):
+    try:
+        answer = await client.send_request(request_of(kind, names))
+    except BrokerError as error:
+        return error.code, without_names(str(error), names)
+    return "done", without_names(str(answer), names)
+
+
+@pytest.mark.parametrize("principal", PRINCIPALS, ids=lambda each: each.name)
+@pytest.mark.parametrize("kind", UNARY)
+async def test_operation_answers_alike_whether_a_thing_exists(guarded, kind, principal):
+    # A query belongs to whoever names it, so the missing one is not missing any more.
+    if "query" in kind.body.DESCRIPTOR.fields_by_name and principal is GRANTER:
+        return
+    async with client_of(guarded.broker, principal) as client:
+        missing = await native_answer(client, kind, MISSING)
+        assert missing[0] != "internal"
+        assert await native_answer(client, kind, REAL) == missing
+
+
+@pytest.mark.parametrize("kind", UNARY)
+@pytest.mark.parametrize("principal", [*PRINCIPALS, ROOT], ids=lambda each: each.name)
+async def test_empty_request_is_refused_or_answered(guarded, kind, principal):
+    async with client_of(guarded.broker, principal) as client:
+        assert (await native_answer(client, kind, {}))[0] != "internal"
+
+
+@pytest.mark.parametrize("field", ["id", "name"])
+async def test_one_who_may_grant_learns_no_names_of_others(guarded, field):
+    async with client_of(guarded.broker, GRANTER) as client:
+        answers = []
+        for names in (REAL, MISSING):
+            try:
+                if field == "id":
+                    await client.add_binding(
+                        "user:x", ["sharing"], ["/shop/*"], binding_id=names["id"]
+                    )
+                else:
+                    await client.delete_role(names["name"])
+            except BrokerError as error:
+                answers.append((error.code, without_names(str(error), names)))
+        assert len(answers) == 2
+        assert answers[0] == answers[1]
+        text = str(answers)
+        assert "consume" not in text
+        assert "bank" not in text
+        assert {role.name for role in await client.roles()} & {"hidden"} == set()
+
+
+async def test_one_who_may_grant_asks_only_about_what_they_may_grant(guarded):
+    async with client_of(guarded.broker, GRANTER) as client:
+        asked = await client.check_access("produce", "/shop/x", member="user:victim")
+        assert not asked.allowed
+        for resource in ("/bank/accounts", "cluster", "subject:secret"):
+            with pytest.raises(Refused):
+                await client.check_access("consume", resource, member="user:victim")
+        assert not (await client.check_access("consume", "/bank/accounts")).allowed
+
+
+PATHS = [
+    *((each.method, f"/api/v1{each.path}", each) for each in ENDPOINTS),
+    *((each.method, f"/iceberg/v1{each.path}", each) for each in ICEBERG),
+    ("GET", "/api/v1/topics?namespace={namespace}", None),
+]
+READING = [each for each in PATHS if each[0] in {"GET", "HEAD", "DELETE"}]
+
+
+async def http_answer(guarded, method, path, names):
+    transport = httpx.ASGITransport(guarded.app)
+    path_names = {**names, "topic": names["topic"].rpartition("/")[2], "version": 1}
+    path_names |= {"table": path_names["topic"]}
+    async with httpx.AsyncClient(transport=transport, base_url="http://broker") as http:
+        answer = await http.request(method, path.format(**path_names))
+    return answer.status_code, without_names(answer.text, path_names)
+
+
+@pytest.mark.parametrize("principal", PRINCIPALS, ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    ("method", "path"), [each[:2] for each in READING], ids=lambda each: each
+)
+async def test_endpoint_answers_alike_whether_a_thing_exists(
+    guarded, method, path, principal
+):
+    guarded.identity.principal = principal
+    missing = await http_answer(guarded, method, path, MISSING)
+    assert missing[0] != 500
+    assert await http_answer(guarded, method, path, REAL) == missing
