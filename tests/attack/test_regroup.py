@@ -32,7 +32,7 @@ NEEDED = {
 }
 
 
-class World:
+class Carl:
     """A broker, a connection of a member of a group, and ways to lose permissions."""
 
     def __init__(self, broker, identity, peer):
@@ -56,7 +56,7 @@ class World:
 
 
 @pytest.fixture
-async def world():
+async def carl():
     async with guarded_broker() as broker:
         async with client_of(broker, ROOT) as root:
             await root.create_namespace("shop")
@@ -67,25 +67,25 @@ async def world():
         await access.add_binding(ROOT, Binding(WRITERS, ("writer",), ("/shop/*",), "b"))
         identity = broker.server.authenticator = ChosenIdentity()
         identity.principal = MEMBER
-        yield World(broker, identity, await connected(broker))
+        yield Carl(broker, identity, await connected(broker))
 
 
-async def lose_the_group(world):
-    await world.renew_credentials(FORMER)
+async def lose_the_group(carl):
+    await carl.renew_credentials(FORMER)
 
 
-async def lose_the_binding(world):
-    await world.access.remove_binding(ROOT, "b")
+async def lose_the_binding(carl):
+    await carl.access.remove_binding(ROOT, "b")
 
 
-async def lose_the_role(world):
+async def lose_the_role(carl):
     # A role must have a permission, and this one is of no use here.
-    await world.access.set_role(ROOT, Role("writer", frozenset({Permission.MANAGE})))
+    await carl.access.set_role(ROOT, Role("writer", frozenset({Permission.MANAGE})))
 
 
-async def lose_the_topic(world):
+async def lose_the_topic(carl):
     binding = Binding(WRITERS, ("writer",), ("/bank/*",), "b")
-    await world.access.add_binding(ROOT, binding)
+    await carl.access.add_binding(ROOT, binding)
 
 
 LOSSES = [lose_the_group, lose_the_binding, lose_the_role, lose_the_topic]
@@ -99,44 +99,40 @@ def test_every_channel_is_tested():
 
 @pytest.mark.parametrize("lose", LOSSES)
 @pytest.mark.parametrize("kind", OPENINGS)
-async def test_open_channel_ends_when_its_client_loses_the_permission(
-    world, kind, lose
-):
-    opened = await world.peer.ask(kind, OPENINGS[kind], 1)
+async def test_open_channel_ends_when_its_client_loses_the_permission(carl, kind, lose):
+    opened = await carl.peer.ask(kind, OPENINGS[kind], 1)
     assert opened.kind is kind.answer, opened.message
     if kind is Kind.OPEN_CONSUMER:
         credit = pb.Credit(messages=100, bytes=10**6)
-        world.peer.transport.write(world.peer.machine.send(Kind.CREDIT, credit, 1))
-    await lose(world)
-    closed = (await world.until(Kind.ERROR))[-1]
+        carl.peer.transport.write(carl.peer.machine.send(Kind.CREDIT, credit, 1))
+    await lose(carl)
+    closed = (await carl.until(Kind.ERROR))[-1]
     assert (closed.channel, closed.message.code) == (1, "permission_denied")
-    async with client_of(world.broker, ROOT) as root:
+    async with client_of(carl.broker, ROOT) as root:
         await published(root, b"a secret", topic=TOPIC)
     # The answer comes after whatever the broker would deliver.
-    world.peer.transport.write(
-        world.peer.machine.request(Kind.WHO_AM_I, pb.WhoAmI())[1]
-    )
-    kinds = {each.kind for each in await world.until(Kind.IDENTITY)}
+    carl.peer.transport.write(carl.peer.machine.request(Kind.WHO_AM_I, pb.WhoAmI())[1])
+    kinds = {each.kind for each in await carl.until(Kind.IDENTITY)}
     assert kinds <= {Kind.IDENTITY, Kind.AUTHENTICATED}
-    again = await world.peer.ask(kind, OPENINGS[kind], 2)
+    again = await carl.peer.ask(kind, OPENINGS[kind], 2)
     assert again.message.code == "permission_denied"
 
 
-async def test_fetch_that_waits_is_decided_by_the_new_credentials(world):
+async def test_fetch_that_waits_is_decided_by_the_new_credentials(carl):
     request = pb.Fetch(topic=TOPIC, base_offset=1, wait_s=30)
-    world.peer.transport.write(world.peer.machine.request(Kind.FETCH, request)[1])
-    await world.renew_credentials(FORMER)
-    await world.until(Kind.AUTHENTICATED)
-    async with client_of(world.broker, ROOT) as root:
+    carl.peer.transport.write(carl.peer.machine.request(Kind.FETCH, request)[1])
+    await carl.renew_credentials(FORMER)
+    await carl.until(Kind.AUTHENTICATED)
+    async with client_of(carl.broker, ROOT) as root:
         await published(root, b"a secret", topic=TOPIC)
-    refused = await world.peer.received.get()
+    refused = await carl.peer.received.get()
     assert (refused.kind, refused.message.code) == (Kind.ERROR, "permission_denied")
 
 
-async def test_renewed_credentials_with_the_same_groups_keep_channels(world):
+async def test_renewed_credentials_with_the_same_groups_keep_channels(carl):
     for channel, (kind, request) in enumerate(OPENINGS.items(), 1):
-        assert (await world.peer.ask(kind, request, channel)).kind is kind.answer
-    await world.renew_credentials(MEMBER)
-    assert [each.kind for each in await world.until(Kind.AUTHENTICATED)] == [
+        assert (await carl.peer.ask(kind, request, channel)).kind is kind.answer
+    await carl.renew_credentials(MEMBER)
+    assert [each.kind for each in await carl.until(Kind.AUTHENTICATED)] == [
         Kind.AUTHENTICATED
     ]

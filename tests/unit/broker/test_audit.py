@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 
 import pytest
 
 from pydanube.broker import audit
-from pydanube.broker.audit import AUDIT_TOPIC, AuditLog, Outcome, open_audit
+from pydanube.broker.audit import AUDIT_TOPIC, BATCH_MAX, AuditLog, Outcome, open_audit
 from pydanube.model.errors import (
     DiskFull,
     InvalidName,
@@ -258,3 +259,19 @@ async def test_topic_has_the_records_and_needs_a_binding(guarded):
         async with client_of(guarded, ROOT) as auditor:
             [message, *_] = await anext(auditor.read(str(AUDIT_TOPIC)))
             assert json.loads(message.payload)["operation"] == "create_topic"
+
+
+async def test_broker_that_stops_leaves_no_outcome_of_the_audit_topic_behind(tmp_path):
+    reported = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    try:
+        async with guarded_broker(audit_file=tmp_path / "audit") as broker:
+            for number in range(3 * BATCH_MAX):
+                record(broker.broker.audit, f"operation {number}")
+            # It stops while they are written, and writes the rest.
+        gc.collect()
+    finally:
+        loop.set_exception_handler(None)
+    assert reported == []
+    assert len(lines_of(tmp_path / "audit")) == 3 * BATCH_MAX
