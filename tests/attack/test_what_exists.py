@@ -124,7 +124,7 @@ async def native_answer(client, kind, names):
 @pytest.mark.parametrize("principal", PRINCIPALS, ids=lambda each: each.name)
 @pytest.mark.parametrize("kind", UNARY)
 async def test_operation_answers_alike_whether_a_thing_exists(guarded, kind, principal):
-    # A query belongs to whoever names it, so the missing one is not missing any more.
+    # A query belongs to the first that names it, so the missing one exists then.
     if "query" in kind.body.DESCRIPTOR.fields_by_name and principal is GRANTER:
         return
     async with client_of(guarded.broker, principal) as client:
