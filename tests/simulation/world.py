@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -459,7 +460,9 @@ def simulate(plan: Plan) -> Report:
     random.seed(plan.seed)
     asyncio.set_event_loop(loop)
     try:
-        with _listening_to_logs(world):
+        with _listening_to_logs(world), warnings.catch_warnings():
+            # Those of processes that were killed.
+            warnings.filterwarnings("ignore", "the client of .* was open when its")
             _run(world, loop)
     finally:
         asyncio.set_event_loop(None)

@@ -84,6 +84,7 @@ def test_addresses_are_those_that_clients_use():
     assert addresses_of(listen) == {
         "stream": "danube://10.0.0.1:7000",
         "peer-admin": "http://10.0.0.1:50051",
+        "peer-http": "http://10.0.0.1:8080",
     }
     name = socket.gethostname()
     assert addresses_of(ListenConfig(host="0.0.0.0")) == {
@@ -91,6 +92,7 @@ def test_addresses_are_those_that_clients_use():
         "grpc": f"http://{name}:6650",
         "peer-grpc": f"http://{name}:6650",
         "peer-admin": f"http://{name}:50051",
+        "peer-http": f"http://{name}:8080",
     }
     listen = ListenConfig(advertised_url="http://b:1", connect_url="http://proxy:3")
     assert addresses_of(
@@ -102,6 +104,7 @@ def test_addresses_are_those_that_clients_use():
         # Other brokers do not use the addresses for clients.
         "peer-grpc": "http://b.internal:6650",
         "peer-admin": "http://b.internal:50051",
+        "peer-http": "http://b.internal:8080",
     }
 
 
