@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from pydanube.servers.config import load_config
 from support.commands import danube
 from support.guides import BLOCK
 from support.ports import free_port
@@ -30,6 +31,9 @@ def test_the_guide_works(tmp_path):
             if language == "python":
                 subprocess.run([sys.executable, "-c", local], check=True)
                 ran.append(language)
+            elif language == "yaml":
+                settings.write_text(code)
+                assert load_config(settings, {}, {}).mqtt.rules
             elif not code.startswith("danube broker"):
                 ran += [run(line, broker) for line in local.splitlines()]
     assert ran == ["mosquitto_pub", "danube", "python"]

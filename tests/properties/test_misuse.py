@@ -22,6 +22,7 @@ FOR_OTHER_MODULES = {
     "closing",
     "commit_transaction",
     "connection",
+    "on_error",
     "request_at",
     "request_of",
     "request_topic",

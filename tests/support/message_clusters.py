@@ -210,25 +210,36 @@ class MessageServer:
         self._session = session
         self._journal = journal
         self._shards: dict[int, list[int]] = {}
+        self._violation: AssertionError | None = None
 
     async def serve(self, shard, epoch, topics):
+        try:
+            await self._serve(shard, topics)
+        except AssertionError as error:
+            # ``Takeovers`` tries again after any error; see ``seal_forever``.
+            self._violation = error
+            raise
+
+    async def _serve(self, shard, topics):
         manifest = MetadataManifest(self._store)
         sealed = {topic_id: await manifest.load(topic_id) for topic_id in topics}
-        self._shards[shard] = list(topics)
+        opened = {}
         for topic_id, segments in sealed.items():
             payloads = [
                 payload
                 for segment in segments
                 for payload in segment.object_name.encode().split(b",")
             ]
-            self.topics[topic_id] = TopicServer(
-                self._journal, topic_id, shard, payloads
-            )
+            opened[topic_id] = TopicServer(self._journal, topic_id, shard, payloads)
+        self._shards[shard] = list(topics)
+        self.topics |= opened
 
     async def seal_forever(self, rng: Random) -> None:
-        """Seal topics and trim the journal now and then."""
+        """Seal topics and trim the journal; raise what serving has violated."""
         while True:
             await asyncio.sleep(rng.random() * 2.0)
+            if self._violation is not None:
+                raise self._violation
             for topic in list(self.topics.values()):
                 if topic.is_open and rng.random() < 0.5:
                     with suppress(BrokerError):

@@ -358,7 +358,7 @@ FACADES = [
 # These are for the other modules of the client, which run on its loop.
 INTERNAL = {
     *("aclose", "closing", "connection", "send_reply", "send_request"),
-    *("backoff", "request_at", "request_of", "request_topic", "shown"),
+    *("backoff", "on_error", "request_at", "request_of", "request_topic", "shown"),
     *("create_topics", "existing_partitions", "find_partitions", "one_partition"),
     *("commit_transaction", "wait_for_capacity"),
     # Workers have an event loop, which calls their functions in threads.

@@ -74,6 +74,7 @@ CODES = """
     producer_busy
     producer_fenced
     protocol_violation
+    query_not_found
     quota_exceeded
     refused
     request_failed
@@ -97,6 +98,7 @@ CODES = """
     transaction_too_large
     unauthenticated
     unavailable
+    version_behind
 """
 
 

@@ -135,6 +135,8 @@ class NewBinding:
     patterns: tuple[str, ...]
     id: str = ""
     """By default derived from the other fields."""
+    is_service_account: bool = False
+    """Whether Danube's tools call the user a service account; decides nothing."""
 
 
 @SECURITY.add("GET", "/security/bindings", Kind.LIST_BINDINGS)
@@ -149,7 +151,13 @@ async def list_bindings(call: Call[None]) -> dict[str, list[Binding]]:
 async def add_binding(call: Call[NewBinding]) -> Binding:
     """Give roles to a member; this replaces a binding of the same id."""
     given = call.body
-    binding = Binding(given.member, given.roles, given.patterns, given.id)
+    binding = Binding(
+        given.member,
+        given.roles,
+        given.patterns,
+        given.id,
+        is_service_account=given.is_service_account,
+    )
     await call.broker.access.add_binding(call.principal, binding)
     return binding
 

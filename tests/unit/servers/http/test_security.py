@@ -14,7 +14,12 @@ from support.http_api import Api, State, http_of
 from support.principals import ROOT, ChosenIdentity, client_of, guarded_broker
 
 ROLE = {"permissions": ["produce", "consume"], "patterns": ["/shop/*"]}
-BINDING = {"member": "user:carol", "roles": ["trader"], "patterns": ["/shop/orders"]}
+BINDING = {
+    "member": "user:carol",
+    "roles": ["trader"],
+    "patterns": ["/shop/orders"],
+    "is_service_account": False,
+}
 BOOTSTRAP = Principal("bootstrap", "api_key")
 
 
