@@ -92,7 +92,7 @@ def request_of(kind, names):
         return message
     match kind:
         case Kind.SET_ROLE:
-            # Of another name, such a role is allowed to the one who may grant.
+            # A principal with grant may define such a role under another name.
             message.role.MergeFrom(pb.Role(name=names["name"], permissions=["grant"]))
             message.role.patterns.append("/elsewhere/*")
         case Kind.ADD_BINDING:

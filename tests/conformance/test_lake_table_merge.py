@@ -296,7 +296,7 @@ def test_values_that_a_change_lacks_are_kept(table):
             change(2, 3, numbers=[3], lacks=["doc"]),
             change(3, 2, lacks=["doc"], gone=True),
         ],
-        # Of another task, and before the one above.
+        # Another task wrote these rows; some come before those above.
         [change(2, 2, lacks=["doc", "list"]), change(4, 1, doc="d", numbers=[])],
         [change(1, 3, lacks=["doc", "list"]), change(4, 2, lacks=["doc", "list"])],
         [change(1, 0, doc="late", lacks=["list"])],

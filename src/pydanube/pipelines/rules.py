@@ -364,7 +364,7 @@ class Rules:
         given = {key: each for key, each in options.items() if key not in unknown}
         present = {key.lower() for key, each in given.items() if each.strip()}
         if any(each.lower() not in present for each in formats.required_options(name)):
-            return  # That is reported.
+            return  # This problem is reported already.
         for message in option_problems(parse, given):
             found = option_path(path, sink.options, message)
             self._problems.add(found or path, message)

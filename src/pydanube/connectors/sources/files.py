@@ -252,7 +252,7 @@ class _Files:
         """
         Return the next lines of a file, and note them as read.
 
-        Of a line that is too long, this is the beginning, with the problem.
+        If a line is too long, this is its beginning, with the problem.
         """
         progress = self._files[identity]
         try:

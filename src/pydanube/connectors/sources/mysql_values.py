@@ -319,7 +319,7 @@ def _log_text(data: bytes, column: Any) -> str:
 def decoded_text(data: bytes, character_set: str) -> str:
     """Return a text in a character set of the server."""
     if character_set in {"latin1", "cp1252"}:
-        # That of the server is cp1252, and has all 256 characters.
+        # MySQL calls cp1252 latin1, and maps all 256 bytes to characters.
         return "".join(
             bytes([each]).decode("cp1252", "ignore") or chr(each) for each in data
         )
