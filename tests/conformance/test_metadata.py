@@ -213,6 +213,16 @@ async def test_many_prefixes_are_scanned_together(store: MetadataStore) -> None:
     assert [len(each) for each in found if each] == [2, 2, 130, 2]
 
 
+async def test_many_keys_are_read_together(store: MetadataStore) -> None:
+    keys = [THINGS.key(f"{number:03d}") for number in range(250)]
+    assert await store.get_each([]) == []
+    for number in (0, 99, 249):
+        await store.put(keys[number], number)
+    found = await store.get_each(keys)
+    assert found == [await store.get(each) for each in keys]
+    assert [each.value for each in found if each is not None] == [0, 99, 249]
+
+
 async def test_scan_orders_names_of_any_script(store: MetadataStore) -> None:
     names = ["a", "é", "ж", "中", "🦆", "z", "~", "-"]
     for at, name in enumerate(names):

@@ -45,7 +45,9 @@ from pydanube.broker.staging import Staging, open_staging
 from pydanube.broker.subscription_store import SubscriptionStore
 from pydanube.broker.subscriptions import Subscriptions
 from pydanube.broker.topic import Topic
+from pydanube.broker.topic_loading import TopicLoader
 from pydanube.broker.topic_schemas import TopicSchemas
+from pydanube.broker.topic_views import TopicViews
 from pydanube.broker.topics import Topics
 from pydanube.broker.tracing import Tracing
 from pydanube.cluster import overview
@@ -202,6 +204,15 @@ class Broker:
             wall_clock_us=wall_clock_us,
             tracing=tracing,
         )
+        loader = TopicLoader(
+            namespaces=self.namespaces,
+            subscriptions=self._subscription_store,
+            schemas=self.schemas,
+            counts=self.counts,
+            clock=loop.time,
+            wall_clock_us=wall_clock_us,
+            tracing=tracing,
+        )
         self.topics = Topics(
             store=store,
             storage=storage,
@@ -211,14 +222,14 @@ class Broker:
             schemas=self.schemas,
             holds=self.holds,
             subscriptions=self._subscription_store,
+            loader=loader,
             opened=opened,
             lock=lock,
-            counts=self.counts,
             clock=loop.time,
-            wall_clock_us=wall_clock_us,
             shards=shards,
-            tracing=tracing,
         )
+        self.views = TopicViews(self.topics, catalog, storage, loader, shards)
+        """Looks at topics, also at those that are not open."""
         self.shard_serving: ShardServing | None = None
         """Opens and closes the topics of shards, if the broker is in a cluster."""
         if shards is not None:

@@ -219,6 +219,12 @@ class Catalog:
         """Return the record of a topic, if it exists."""
         return await self._store.get(keys.topic(name))
 
+    async def find_each(
+        self, names: Sequence[TopicName]
+    ) -> list[Stored[TopicRecord] | None]:
+        """Return for each of *names* what ``find`` does."""
+        return await self._store.get_each([keys.topic(each) for each in names])
+
     async def get_topic(self, name: TopicName) -> Stored[TopicRecord]:
         """
         Return the record of a topic.

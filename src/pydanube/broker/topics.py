@@ -26,7 +26,6 @@ from typing import Any
 from pydanube.aio.locks import NamedLocks, SharedLock
 from pydanube.aio.tasks import gather, run_all
 from pydanube.broker.catalog import Catalog
-from pydanube.broker.counts import Counts
 from pydanube.broker.namespaces import Namespaces
 from pydanube.broker.partitions import names_of
 from pydanube.broker.quotas import Quotas
@@ -35,11 +34,11 @@ from pydanube.broker.retention_drops import describe_drops
 from pydanube.broker.retention_holds import RetentionHolds
 from pydanube.broker.shards import Shards
 from pydanube.broker.subscription_store import SubscriptionStore
-from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
+from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.broker.topic_failures import TopicFailures
+from pydanube.broker.topic_loading import TopicLoader
 from pydanube.broker.topic_records import apply_records
 from pydanube.broker.topic_schemas import TopicSchemas
-from pydanube.broker.tracing import Tracing
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionRecord
 from pydanube.metadata.records import TopicRecord
@@ -83,16 +82,13 @@ class Topics:
         schemas: TopicSchemas,
         holds: RetentionHolds,
         subscriptions: SubscriptionStore,
+        loader: TopicLoader,
         opened: dict[TopicName, Topic],
         lock: SharedLock,
-        counts: Counts,
         clock: Callable[[], float],
-        wall_clock_us: Callable[[], int],
         shards: Shards | None = None,
-        tracing: Tracing | None = None,
     ) -> None:
         """*shards* are given in a cluster."""
-        self._tracing = tracing
         self.opened = opened
         """The open topics."""
         self.lock = lock
@@ -110,9 +106,8 @@ class Topics:
         self._schemas = schemas
         self._holds = holds
         self._subscriptions = subscriptions
-        self._counts = counts
+        self._loader = loader
         self._clock = clock
-        self._wall_clock_us = wall_clock_us
         self._shards = shards
 
     # Creating.
@@ -272,12 +267,7 @@ class Topics:
             TopicNotFound: It does not exist.
             InvalidRequest: It is not reliable.
         """
-        topic = await self.get(name)
-        if not isinstance(topic, ReliableTopic):
-            raise InvalidRequest(
-                f"{name} is not reliable: none of its messages are stored"
-            )
-        return topic
+        return require_reliable(await self.get(name))
 
     # Configuring.
 
@@ -538,7 +528,7 @@ class Topics:
             for name, record in await self._catalog.records()
             if record.policy.is_reliable and self._serves(record)
         }
-        return await self._storage.find_idle_drops(retentions)
+        return await self._storage.idle.find_drops(retentions)
 
     @asynccontextmanager
     async def opening(self, name: TopicName) -> AsyncIterator[Topic]:
@@ -564,39 +554,26 @@ class Topics:
     async def _open_recorded(
         self, name: TopicName, record: TopicRecord, *, is_new: bool
     ) -> Topic:
-        topic_id = TopicId(record.topic_id)
-        policy, shard = record.policy, record.shard
+        topic_id, shard = TopicId(record.topic_id), record.shard
         claimed = None
         if self._shards is not None:
             claimed = self._shards.epoch_of(name, shard)
-        namespace = (await self._namespaces.find(name.namespace)).value
-        topic: Topic
-        if policy.is_reliable:
+        topic_log = None
+        if record.policy.is_reliable:
             # The log is open already if a later step failed the last time.
             topic_log = self._storage.logs.get(topic_id)
             if topic_log is None:
                 _warn_of_long_name(name)
+                await self._namespaces.find(name.namespace)
                 epoch = claimed or await self._claim(topic_id)
                 topic_log = await self._storage.open_log(
-                    topic_id, name, epoch, policy, shard=shard, is_new=is_new
+                    topic_id, name, epoch, record.policy, shard=shard, is_new=is_new
                 )
             if not is_new:
                 await self._holds.load(topic_log)
-            topic = ReliableTopic(
-                *(name, topic_id, policy, self._counts, self._clock),
-                topic_log=topic_log,
-                wall_clock_us=self._wall_clock_us,
-            )
-            await self._subscriptions.load(topic, is_new=is_new)
-            restore_producers(
-                topic, self._storage.find_state(topic.topic_id), self._clock()
-            )
-        else:
-            topic = DirectTopic(name, topic_id, policy, self._counts, self._clock)
-        topic.shard = shard
-        topic.tracing = self._tracing
-        # From here on retention is applied: holds and subscriptions are known.
-        apply_records(topic, record, namespace, self._schemas)
+        # From here on retention is applied: the loader knows the subscriptions.
+        topic = await self._loader.load(name, record, topic_log, is_new=is_new)
+        restore_producers(topic, self._storage.find_state(topic_id), self._clock())
         self._quotas.apply_to(topic)
         if self.is_draining:
             topic.refusal = Draining("the broker is stopping (draining)")
@@ -654,6 +631,20 @@ class Topics:
         for topic in self.opened.values():
             topic.refusal = Draining("the broker is stopping (draining)")
             topic.registrations.reject_queued(topic.refusal)
+
+
+def require_reliable(topic: Topic) -> ReliableTopic:
+    """
+    Return *topic*, which must be reliable.
+
+    Raises:
+        InvalidRequest: It is not.
+    """
+    if not isinstance(topic, ReliableTopic):
+        raise InvalidRequest(
+            f"{topic.name} is not reliable: none of its messages are stored"
+        )
+    return topic
 
 
 def _warn_of_long_name(name: TopicName) -> None:

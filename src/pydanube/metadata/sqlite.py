@@ -169,6 +169,16 @@ class SqliteStore(MetadataStore):
     ) -> Sequence[tuple[str, Stored[bytes]]]:
         return await self._run(lambda: self._file.scan(prefix, after, limit))
 
+    async def _get_each(self, paths: Sequence[str]) -> Sequence[Stored[bytes] | None]:
+        return await self._run(lambda: list(map(self._file.get, paths)))
+
+    async def _scan_each(
+        self, prefixes: Sequence[str]
+    ) -> Sequence[Sequence[tuple[str, Stored[bytes]]]]:
+        return await self._run(
+            lambda: [self._file.scan(each, "", None) for each in prefixes]
+        )
+
     async def _change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
     ) -> tuple[Revision, list[str]]:

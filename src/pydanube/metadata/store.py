@@ -136,6 +136,20 @@ class MetadataStore(ABC):
             return None
         return Stored(key.decode(stored.value), stored.revision)
 
+    async def get_each(self, keys: Sequence[Key[T]]) -> list[Stored[T] | None]:
+        """
+        Return for each of *keys* what ``get`` does, with few requests.
+
+        The results may be of different revisions.
+        """
+        found = await self._get_each([each.path for each in keys])
+        return [
+            None
+            if stored is None
+            else Stored(key.decode(stored.value), stored.revision)
+            for key, stored in zip(keys, found, strict=True)
+        ]
+
     async def scan(
         self, prefix: Prefix[T], *, after: str = "", limit: int | None = None
     ) -> list[tuple[str, Stored[T]]]:
@@ -246,6 +260,9 @@ class MetadataStore(ABC):
 
     @abstractmethod
     async def _get(self, path: str) -> Stored[bytes] | None: ...
+
+    async def _get_each(self, paths: Sequence[str]) -> Sequence[Stored[bytes] | None]:
+        return await gather(map(self._get, paths))
 
     @abstractmethod
     async def _scan(

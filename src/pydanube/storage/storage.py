@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
@@ -21,13 +21,13 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.ids import Epoch, Offset, TopicId
-from pydanube.model.policy import Retention, TopicPolicy
+from pydanube.model.policy import TopicPolicy
 from pydanube.model.positions import to_datetime
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.addresses import public_options
 from pydanube.objects.store import Objects
 from pydanube.storage.config import StorageConfig
-from pydanube.storage.idle_retention import find_idle_drops
+from pydanube.storage.idle_logs import IdleLogs
 from pydanube.storage.journal import Journal
 from pydanube.storage.journal_copying import JournalCopy
 from pydanube.storage.manifest import HoldableManifest
@@ -111,6 +111,15 @@ class Storage:
             clock=clock,
             wall_clock=wall_clock,
         )
+        self.idle = IdleLogs(
+            *(self.logs, journal, manifest),
+            cache=cache,
+            memory=self.memory,
+            is_clustered=is_clustered,
+            clock=clock,
+            wall_clock=wall_clock,
+        )
+        """Topics that are not open."""
         self._config = config
         self._objects = objects
         self._tiers = objects if isinstance(objects, TieredObjects) else None
@@ -398,26 +407,6 @@ class Storage:
             BackupRunning: Segments are being kept already.
         """
         return self._manifest.held()
-
-    async def find_idle_drops(
-        self, retentions: Mapping[TopicId, Retention]
-    ) -> set[TopicId]:
-        """
-        Return the topics that are not open and have segments that retention drops.
-
-        *retentions* are those of all topics of this broker.
-
-        Raises:
-            MetadataUnavailable: The segments cannot be listed.
-        """
-        idle = {
-            topic_id: retention
-            for topic_id, retention in retentions.items()
-            if topic_id not in self.logs
-        }
-        return await find_idle_drops(
-            self._manifest, idle, self.journal.state.topics, now=self._wall_clock()
-        )
 
     def check_may_remove(self) -> None:
         """

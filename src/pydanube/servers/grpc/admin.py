@@ -349,13 +349,13 @@ class TopicAdmin:
     ) -> pb.DescribeTopicResponse:
         """Describe a topic or partition; fields without a value are absent."""
         name = TopicName.parse(request.name)
-        topic = await self._broker.topics.get(name)
-        described = pb.DescribeTopicResponse(
-            name=request.name,
-            subscriptions=sorted(topic.subscriptions),
-            broker_id=self._broker_id,
-            delivery=danube_name(topic.policy.dispatch),
-        )
+        async with self._broker.views.viewing(name) as topic:
+            described = pb.DescribeTopicResponse(
+                name=request.name,
+                subscriptions=sorted(topic.subscriptions),
+                broker_id=self._broker_id,
+                delivery=danube_name(topic.policy.dispatch),
+            )
         if topic.schema is not None:
             described.schema_subject = topic.schema.subject
             # The subject may have been deleted by force.
@@ -374,8 +374,8 @@ class TopicAdmin:
         self, request: pb.TopicRequest
     ) -> pb.SubscriptionListResponse:
         """List the subscriptions of a topic."""
-        topic = await self._broker.topics.get(TopicName.parse(request.name))
-        names = sorted(topic.subscriptions)
+        async with self._broker.views.viewing(TopicName.parse(request.name)) as topic:
+            names = sorted(topic.subscriptions)
         return _bounded(
             pb.SubscriptionListResponse(subscriptions=names),
             f"{len(names)} subscriptions",
@@ -411,8 +411,8 @@ class TopicAdmin:
     ) -> pb.GetSubscriptionFailurePolicyResponse:
         """Return the failure policy, if one was set, and the subscription type."""
         name, subscription = _subscription_of(request)
-        topic = await self._broker.topics.get(name)
-        found = topic.subscriptions.get(subscription)
+        async with self._broker.views.viewing(name) as topic:
+            found = topic.subscriptions.get(subscription)
         settings = await self._broker.subscriptions.settings(name, subscription)
         policy = settings.failure_policy
         return pb.GetSubscriptionFailurePolicyResponse(

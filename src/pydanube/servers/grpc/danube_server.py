@@ -228,7 +228,8 @@ class SmallerServices:
 
         The original never lists a segment that begins at 0.
         """
-        topic = await self._broker.topics.get(TopicName.parse(request.topic))
+        async with self._broker.views.viewing(TopicName.parse(request.topic)) as topic:
+            segments = topic.segments
         after = request.after_offset or -1
         return pb.ListSegmentDescriptorsResponse(
             segments=[
@@ -239,7 +240,7 @@ class SmallerServices:
                     size=segment.byte_count,
                     created_at=segment.sealed_at // 1_000_000,
                 )
-                for segment in topic.segments
+                for segment in segments
                 if segment.base > after
             ]
         )

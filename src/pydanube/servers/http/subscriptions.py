@@ -75,8 +75,8 @@ async def list_findings(call: Call[None]) -> object:
 @SUBSCRIPTIONS.add("GET", f"{TOPIC}/subscriptions", Kind.DESCRIBE_TOPIC)
 async def list_subscriptions(call: Call[None]) -> object:
     """Return the subscriptions of a topic or partition."""
-    topic = await call.broker.topics.get(await call.single_topic())
-    return {"subscriptions": topic.describe().subscriptions}
+    async with call.broker.views.viewing(await call.single_topic()) as topic:
+        return {"subscriptions": topic.describe().subscriptions}
 
 
 @SUBSCRIPTIONS.add(
@@ -179,8 +179,8 @@ async def _change_settings(call: Call[Any], **settings: Any) -> None:
 
 
 async def _described(call: Call[Any], name: TopicName) -> SubscriptionDescription:
-    topic = await call.broker.topics.get(name)
-    return topic.find_subscription(call.subscription).describe(topic.end_offset)
+    async with call.broker.views.viewing(name) as topic:
+        return topic.find_subscription(call.subscription).describe(topic.end_offset)
 
 
 def _position(value: int | str) -> Position:

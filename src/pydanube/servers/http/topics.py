@@ -111,7 +111,8 @@ async def create_topic(call: Call[NewTopic]) -> object:
 @TOPICS.add("GET", TOPIC, Kind.DESCRIBE_TOPIC)
 async def describe_topic(call: Call[None]) -> TopicDescription:
     """Return a topic or partition with its subscriptions."""
-    return (await call.broker.topics.get(await call.single_topic())).describe()
+    async with call.broker.views.viewing(await call.single_topic()) as topic:
+        return topic.describe()
 
 
 @TOPICS.add("DELETE", TOPIC, Kind.DELETE_TOPIC, query=("force",), status=204)

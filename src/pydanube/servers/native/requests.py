@@ -18,7 +18,7 @@ from pydanube.broker.broker import Broker
 from pydanube.cluster.overview import STREAM
 from pydanube.model.clusters import BrokerMode, ShardMoves
 from pydanube.model.descriptions import TopicSettings
-from pydanube.model.errors import InvalidRequest, NotOwner, TopicNotFound
+from pydanube.model.errors import InvalidRequest
 from pydanube.model.findings import FINDINGS_MAX
 from pydanube.model.ids import TopicId
 from pydanube.model.names import (
@@ -154,18 +154,14 @@ async def _list_topics(broker: Broker, m: pb.ListTopics) -> pb.Topics:
 
 @REQUESTS.handler(pb.DescribeTopic)
 async def _describe_topic(broker: Broker, m: pb.DescribeTopic) -> pb.TopicDescription:
-    topic = await broker.topics.get(TopicName.parse(m.topic))
     limit = min(m.limit, PAGE_MAX) if m.limit else None
-    description = replace(
-        topic.describe(m.first, limit),
-        holds=await broker.holds.list(topic.topic_id),
-    )
-    answer = to_wire(pb.TopicDescription, description)
+    async with broker.views.viewing(TopicName.parse(m.topic)) as topic:
+        description = topic.describe(m.first, limit)
+        listed = max(len(topic.registrations), len(topic.subscriptions))
+    holds = await broker.holds.list(TopicId(description.topic_id))
+    answer = to_wire(pb.TopicDescription, replace(description, holds=holds))
     if limit is not None:
-        described = m.first + limit
-        answer.has_more = (
-            max(len(topic.registrations), len(topic.subscriptions)) > described
-        )
+        answer.has_more = listed > m.first + limit
     return answer
 
 
@@ -332,9 +328,10 @@ async def _delete_subscription(broker: Broker, m: pb.DeleteSubscription) -> None
 async def _describe_subscription(
     broker: Broker, m: pb.DescribeSubscription
 ) -> pb.SubscriptionDescription:
-    topic = await broker.topics.get(TopicName.parse(m.topic))
-    found = topic.find_subscription(parse_subscription(m.subscription))
-    return to_wire(pb.SubscriptionDescription, found.describe(topic.end_offset))
+    name, subscription = _subscription_of(m)
+    async with broker.views.viewing(name) as topic:
+        found = topic.find_subscription(subscription)
+        return to_wire(pb.SubscriptionDescription, found.describe(topic.end_offset))
 
 
 @REQUESTS.handler(pb.ReportProgress)
@@ -385,8 +382,8 @@ async def _mark_done(broker: Broker, m: pb.MarkDone) -> None:
 
 @REQUESTS.handler(pb.FindOffsets)
 async def _find_offsets(broker: Broker, m: pb.FindOffsets) -> pb.OffsetsFound:
-    topic = await broker.topics.get_reliable(TopicName.parse(m.topic))
-    offsets, base, end = await topic.find_offsets(m.publish_time)
+    async with broker.views.viewing_reliable(TopicName.parse(m.topic)) as topic:
+        offsets, base, end = await topic.find_offsets(m.publish_time)
     return pb.OffsetsFound(offset=offsets, base_offset=base, end_offset=end)
 
 
@@ -399,18 +396,16 @@ async def _list_offsets(broker: Broker, m: pb.ListOffsets) -> pb.OffsetsListed:
     answer = pb.OffsetsListed()
     # Without a caller, clients may do everything.
     is_limited = current_caller() is not None
-    for name in m.topics:
-        parsed = TopicName.parse(name)
-        if is_limited and not may_see(Resource.topic(parsed)):
-            continue
-        try:
-            topic = await broker.topics.get(parsed)
-        except (TopicNotFound, NotOwner):
-            continue
-        found = topic.offsets()
+    names = [
+        parsed
+        for parsed in map(TopicName.parse, m.topics)
+        if not is_limited or may_see(Resource.topic(parsed))
+    ]
+    offsets = await broker.views.offsets(names)
+    for name, found in offsets.items():
         # Queries request this often, so it is converted without ``to_wire``.
         answer.topics.add(
-            topic=name,
+            topic=str(name),
             topic_id=found.topic_id,
             base_offset=found.base_offset,
             end_offset=found.end_offset,
@@ -423,8 +418,8 @@ async def _list_offsets(broker: Broker, m: pb.ListOffsets) -> pb.OffsetsListed:
 
 @REQUESTS.handler(pb.ListSegments)
 async def _list_segments(broker: Broker, m: pb.ListSegments) -> pb.Segments:
-    topic = await broker.topics.get(TopicName.parse(m.topic))
-    facts = topic.describe()
+    async with broker.views.viewing(TopicName.parse(m.topic)) as topic:
+        facts, segments = topic.describe(limit=0), topic.segments
     base, end = m.base_offset, m.end_offset or facts.end_offset
     return pb.Segments(
         topic_id=facts.topic_id,
@@ -438,7 +433,7 @@ async def _list_segments(broker: Broker, m: pb.ListSegments) -> pb.Segments:
                 url=broker.storage.segment_url(entry),
                 remote_url=broker.storage.remote_url(entry),
             )
-            for entry in topic.segments
+            for entry in segments
             if entry.base < end and base < entry.end
         ],
         epoch=facts.epoch,

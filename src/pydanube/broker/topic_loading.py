@@ -1,0 +1,73 @@
+"""Making topics from their records, logs and subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pydanube.broker.counts import Counts
+from pydanube.broker.namespaces import Namespaces
+from pydanube.broker.subscription_store import SubscriptionStore
+from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
+from pydanube.broker.topic_records import apply_records
+from pydanube.broker.topic_schemas import TopicSchemas
+from pydanube.broker.tracing import Tracing
+from pydanube.metadata.records import TopicRecord
+from pydanube.model.ids import TopicId
+from pydanube.model.names import TopicName
+from pydanube.storage.topic_log import TopicLog
+
+
+class TopicLoader:
+    """Makes topics: those that are opened, and those that are only looked at."""
+
+    def __init__(
+        self,
+        *,
+        namespaces: Namespaces,
+        subscriptions: SubscriptionStore,
+        schemas: TopicSchemas,
+        counts: Counts,
+        clock: Callable[[], float],
+        wall_clock_us: Callable[[], int],
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._namespaces = namespaces
+        self._subscriptions = subscriptions
+        self._schemas = schemas
+        self._counts = counts
+        self._clock = clock
+        self._wall_clock_us = wall_clock_us
+        self._tracing = tracing
+
+    async def load(
+        self,
+        name: TopicName,
+        record: TopicRecord,
+        topic_log: TopicLog | None,
+        *,
+        is_new: bool = False,
+    ) -> Topic:
+        """
+        Return a topic with its subscriptions and settings.
+
+        *topic_log* is None if it is not reliable.  One that *is_new* has no
+        subscriptions yet.
+        """
+        namespace = (await self._namespaces.find(name.namespace)).value
+        topic_id = TopicId(record.topic_id)
+        topic: Topic
+        if topic_log is None:
+            topic = DirectTopic(
+                name, topic_id, record.policy, self._counts, self._clock
+            )
+        else:
+            topic = ReliableTopic(
+                *(name, topic_id, record.policy, self._counts, self._clock),
+                topic_log=topic_log,
+                wall_clock_us=self._wall_clock_us,
+            )
+            await self._subscriptions.load(topic, is_new=is_new)
+        topic.shard = record.shard
+        topic.tracing = self._tracing
+        apply_records(topic, record, namespace, self._schemas)
+        return topic
