@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 import pydanube
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec, decode
-from pydanube.wire.native.connection import CREDIT_REVISION, StreamConnection
+from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import FRAME_BYTES_MAX, batch_bytes_max
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
@@ -138,9 +138,7 @@ class _Producer:
             return received.pop(0)
 
         try:
-            message = hello()
-            message.revision = CREDIT_REVISION
-            writer.write(machine.request(Kind.HELLO, message)[1])
+            writer.write(machine.request(Kind.HELLO, hello())[1])
             await next_frame()
             opening = pb.OpenProducer(
                 topic=self._topic, name="p", policy=pb.TopicPolicy(reliable=True)

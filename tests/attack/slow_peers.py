@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydanube
 from pydanube.client.urls import parse_url
-from pydanube.wire.native.connection import PROTOCOL_VERSION, REVISION, StreamConnection
+from pydanube.wire.native.connection import REVISION, StreamConnection
 from pydanube.wire.native.frames import HEADER_BYTES, header
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
@@ -77,9 +77,8 @@ class Peer:
     async def handshake(self) -> None:
         """Do the handshake."""
         hello = pb.Hello(
-            version_min=PROTOCOL_VERSION,
-            version_max=PROTOCOL_VERSION,
-            revision=REVISION,
+            revision_min=REVISION,
+            revision_max=REVISION,
         )
         await self.ask(Kind.HELLO, hello)
 

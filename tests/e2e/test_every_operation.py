@@ -15,7 +15,7 @@ import pytest
 
 from pydanube.servers.grpc.call_rules import CALL_RULES
 from pydanube.servers.http.app import ENDPOINTS
-from pydanube.wire.native.connection import PROTOCOL_VERSION, REVISION, StreamConnection
+from pydanube.wire.native.connection import REVISION, StreamConnection
 from pydanube.wire.native.kinds import OPERATIONS, Kind, Side
 from pydanube.wire.pb import health_pb2
 from pydanube.wire.pb import stream_pb2 as pb
@@ -82,9 +82,8 @@ async def test_operation_before_login_ends_the_connection(broker):
 @pytest.mark.parametrize("name", CREDENTIALS)
 async def test_no_operation_follows_a_refused_login(broker, name):
     hello = pb.Hello(
-        version_min=PROTOCOL_VERSION,
-        version_max=PROTOCOL_VERSION,
-        revision=REVISION,
+        revision_min=REVISION,
+        revision_max=REVISION,
         token=CREDENTIALS[name](),
     )
     for kind in sorted(OPERATIONS):

@@ -8,7 +8,6 @@ from pydanube.servers.config import MIB, ListenConfig
 from pydanube.servers.native import connection as native
 from pydanube.servers.native.consumers import RANGES_PER_TURN
 from pydanube.servers.native.server import HANDSHAKING_MAX
-from pydanube.wire.native.connection import REVISION
 from pydanube.wire.native.frames import RECEIVE_BUFFER_BYTES, header
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
@@ -26,12 +25,9 @@ async def turns(count=TURNS):
         await asyncio.sleep(0)
 
 
-async def native_client(broker, revision=REVISION):
-    """A client of some revision, and the broker's side of its connection."""
-    peer = await connected(broker, greet=False)
-    message = hello()
-    message.revision = revision
-    await peer.ask(Kind.HELLO, message)
+async def native_client(broker):
+    """A client, and the broker's side of its connection."""
+    peer = await connected(broker)
     return peer, list(broker.server.connections)[-1]
 
 
@@ -69,15 +65,8 @@ async def test_a_client_that_pings_keeps_its_connection(broker):
     assert not peer.is_closed.is_set()
 
 
-async def test_a_client_of_an_older_revision_may_be_silent(broker):
-    peer, _ = await native_client(broker, revision=3)
-    sweep(broker, 10 * SWEEPS_MAX)
-    assert (await peer.ask(Kind.PING, pb.Ping())).kind is Kind.PONG
-
-
-@pytest.mark.parametrize("revision", [3, REVISION])
-async def test_stalled_frame_closes_its_connection(broker, revision):
-    peer, _ = await native_client(broker, revision)
+async def test_stalled_frame_closes_its_connection(broker):
+    peer, _ = await native_client(broker)
     peer.transport.write(header(Kind.LIST_TOPICS, 0, 9, 1000))
     for _ in range(2 + SWEEPS_MAX):
         # A byte now and then does not count as progress.
@@ -131,7 +120,7 @@ async def test_a_standby_takes_over_from_a_silent_consumer(broker, client):
             subscription="s",
             name="frozen",
             type=pb.FAILOVER,
-            start=pb.EARLIEST,
+            position=pb.Position(start=pb.EARLIEST),
         ),
         1,
     )
@@ -333,7 +322,12 @@ async def test_ack_of_many_ranges_is_applied_in_parts(broker):
     peer = await connected(broker)
     await peer.ask(
         Kind.OPEN_CONSUMER,
-        pb.OpenConsumer(topic=TOPIC, subscription="s", name="c", start=pb.EARLIEST),
+        pb.OpenConsumer(
+            topic=TOPIC,
+            subscription="s",
+            name="c",
+            position=pb.Position(start=pb.EARLIEST),
+        ),
         1,
     )
     [connection] = broker.server.connections

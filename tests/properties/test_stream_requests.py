@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydanube.servers.native.connection import NativeConnection
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.servers.native.requests import REQUESTS
-from pydanube.wire.native.connection import REVISION, StreamConnection
+from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 from support.streams import hello, received
@@ -130,9 +130,7 @@ async def test_any_request_gets_its_answer_or_an_error(broker, asked):
         await client.create_subscription("/default/t", "s")
     peer = Peer()
     PipeEnd.connect(peer, NativeConnection(broker.server))
-    message = hello()
-    message.revision = REVISION
-    await peer.ask(Kind.HELLO, message)
+    await peer.ask(Kind.HELLO, hello())
     for number, (kind, message) in enumerate(asked, 1):
         channel = number if kind in CHANNELS else 0
         answer = await peer.ask(kind, message, channel)

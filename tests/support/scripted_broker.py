@@ -40,6 +40,7 @@ class ScriptedBroker:
         }
         """By the kind of a request, a function from its message to the answer."""
         self.connections = []
+        self.revision = REVISION
         self.identity = None
         """What WELCOME says about the client."""
 
@@ -80,10 +81,9 @@ class ScriptedConnection(asyncio.BufferedProtocol):
         for frame in received(self.machine, nbytes):
             self.received.append(frame.kind)
             if frame.kind is Kind.HELLO:
-                self.machine.welcome(FRAME_BYTES_MAX, frame.message.revision)
+                self.machine.welcome(FRAME_BYTES_MAX)
                 welcome = pb.Welcome(
-                    version=1,
-                    revision=REVISION,
+                    revision=self._broker.revision,
                     frame_bytes_max=FRAME_BYTES_MAX,
                     identity=self._broker.identity,
                 )

@@ -4,7 +4,7 @@ from pydanube.model.batch import Column, batch_of
 from pydanube.wire.batches import BatchFrame, BatchHeader, encode
 from pydanube.wire.buffer import Buffer
 from pydanube.wire.native.connection import (
-    PROTOCOL_VERSION,
+    REVISION,
     ConnectionState,
     ReceivedFrame,
     StreamConnection,
@@ -24,7 +24,7 @@ def batch_frame(*payloads: bytes, **fields) -> BatchFrame:
 
 
 def hello() -> pb.Hello:
-    return pb.Hello(version_min=PROTOCOL_VERSION, version_max=PROTOCOL_VERSION)
+    return pb.Hello(revision_min=REVISION, revision_max=REVISION)
 
 
 def feed(connection: StreamConnection, data: Buffer) -> list[ReceivedFrame]:

@@ -9,7 +9,6 @@ from pydanube.client.requester import Requester
 from pydanube.model.api_keys import ApiKeyDescription, NewApiKey
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.errors import InvalidRequest
-from pydanube.wire.native.connection import SECURITY_REVISION
 from pydanube.wire.native.messages import from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -42,7 +41,6 @@ class ApiKeyRequests(Requester):
             PermissionDenied: This client is no superuser.
             InvalidRequest: A name is not allowed, or the broker uses no API keys.
         """
-        await self._check_broker()
         answer = await self.send_request(
             pb.CreateApiKey(
                 name=name,
@@ -60,7 +58,6 @@ class ApiKeyRequests(Requester):
         Raises:
             PermissionDenied: This client is no superuser.
         """
-        await self._check_broker()
         found: list[ApiKeyDescription] = []
         has_more = True
         while has_more:
@@ -78,7 +75,6 @@ class ApiKeyRequests(Requester):
             NotFound: There is no such API key.
             PermissionDenied: This client is no superuser.
         """
-        await self._check_broker()
         await self.send_request(pb.RevokeApiKey(name=name))
 
     async def rotate_api_key(
@@ -100,7 +96,6 @@ class ApiKeyRequests(Requester):
             NotFound: There is no such API key.
             PermissionDenied: This client is no superuser.
         """
-        await self._check_broker()
         answer = await self.send_request(
             pb.RotateApiKey(
                 name=name,
@@ -109,10 +104,6 @@ class ApiKeyRequests(Requester):
             )
         )
         return from_wire(NewApiKey, answer)
-
-    async def _check_broker(self) -> None:
-        connection = await self.connection()
-        connection.check_revision(SECURITY_REVISION, "manage API keys")
 
 
 def _microseconds(time: datetime | None) -> int | None:

@@ -17,7 +17,6 @@ from pydanube.model.errors import (
     Closed,
     ConnectionLost,
     CorruptBatch,
-    InvalidRequest,
     ProtocolViolation,
     QuotaExceeded,
     TimedOut,
@@ -26,7 +25,6 @@ from pydanube.model.errors import (
 from pydanube.wire.batches import BODY_BYTES_MAX, BatchFrame
 from pydanube.wire.native.connection import (
     CHANNEL_MAX,
-    PROTOCOL_VERSION,
     REVISION,
     ReceivedFrame,
     StreamConnection,
@@ -37,8 +35,6 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-BROKER_REVISION_MIN = 5
-"""The client refuses brokers of older revisions of the protocol."""
 FRAME_BYTES_ACCEPTED_MAX = BODY_BYTES_MAX + 1024 * 1024
 """The longest frame that a client accepts, whatever the broker's own limit is."""
 IDLE_TIMEOUT_S = 30.0
@@ -157,17 +153,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
         Raises:
             Unauthenticated: The broker does not accept the token.
-            ProtocolViolation: The peer speaks another version or an older revision, or
-                is not a broker.
+            ProtocolViolation: The peer is not a broker, or speaks no revision of the
+                protocol that the client knows.
             TimedOut: The broker does not answer.
         """
         hello = pb.Hello(
-            version_min=PROTOCOL_VERSION,
-            version_max=PROTOCOL_VERSION,
+            revision_min=REVISION,
+            revision_max=REVISION,
             client=client,
             token=token,
             frame_bytes_max=self._protocol.frame_bytes_max,
-            revision=REVISION,
         )
         try:
             async with asyncio.timeout(timeout_s):
@@ -175,11 +170,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except TimeoutError:
             self.close()
             raise TimedOut("the broker does not answer the handshake") from None
-        if self.welcome.revision < BROKER_REVISION_MIN:
+        if self.welcome.revision != REVISION:
+            self.close()
             raise ProtocolViolation(
-                f"the broker is older than this client: it knows revision "
-                f"{self.welcome.revision} of the protocol, the client needs "
-                f"{BROKER_REVISION_MIN}"
+                f"the broker chose revision {self.welcome.revision} of the protocol, "
+                f"and this client speaks revision {REVISION}"
             )
         self._set_idle_timeout(self.welcome.idle_timeout_s)
         if self._lost is None:
@@ -196,20 +191,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
         answer = await self.request(pb.Authenticate(token=token))
         expires_in_s: float = answer.expires_in_s
         return expires_in_s
-
-    def check_revision(self, revision: int, to: str) -> None:
-        """
-        Raise if the broker does not know *revision* of the protocol, which *to* needs.
-
-        Raises:
-            InvalidRequest: It does not.
-        """
-        if self.welcome.revision < revision:
-            raise InvalidRequest(
-                f"the broker is too old to {to}: it knows revision "
-                f"{self.welcome.revision} of the protocol, and this needs {revision}; "
-                "update the broker"
-            )
 
     def request(
         self,

@@ -44,7 +44,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.positions import PositionLike, to_position
 from pydanube.model.ranges import Range
-from pydanube.wire.native.connection import WORKER_REVISION, ReceivedFrame
+from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import (
     divided_to_wire,
@@ -320,13 +320,11 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         self, ranges: Iterable[Range], ack_timeout_s: float | None
     ) -> None:
         """Extend the ack timeout of messages, if the consumer is connected."""
-        self._check_worker_revision("extend ack timeouts")
         extend = partial(pb.Extend, ack_timeout_s=ack_timeout_s or 0)
         self._send_ranges(ranges, extend)
 
     def _release_ranges(self, ranges: Iterable[Range]) -> None:
         """Release messages, if the consumer is connected."""
-        self._check_worker_revision("release messages")
         self._send_ranges(ranges, pb.Release)
 
     def return_received(
@@ -352,10 +350,6 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             self._send_acks()
         for some in divided_to_wire(ranges):
             self._connection.send(kind(ranges=some), self._channel)
-
-    def _check_worker_revision(self, to: str) -> None:
-        if self._connection is not None:
-            self._connection.check_revision(WORKER_REVISION, to)
 
     def _check_origin(self, topic: str, batch: ReceivedBatch | None) -> None:
         """Raise unless this consumer received the messages of *topic* in *batch*."""

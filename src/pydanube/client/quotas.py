@@ -5,7 +5,6 @@ from __future__ import annotations
 from pydanube.client.requester import Requester
 from pydanube.model.arguments import checks_arguments
 from pydanube.security.quotas import Quota, QuotaDescription
-from pydanube.wire.native.connection import SECURITY_REVISION
 from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -30,7 +29,6 @@ class QuotaRequests(Requester):
             InvalidRequest: A limit is out of range, or *target* cannot have it.
             PermissionDenied: The client has not the permission ``cluster_admin``.
         """
-        await self._check_quotas()
         await self.send_request(
             pb.SetQuota(target=target, quota=to_wire(pb.Quota, quota))
         )
@@ -43,7 +41,6 @@ class QuotaRequests(Requester):
             NotFound: It has none.
             PermissionDenied: The client has not the permission ``cluster_admin``.
         """
-        await self._check_quotas()
         await self.send_request(pb.RemoveQuota(target=target))
 
     async def quotas(self) -> list[QuotaDescription]:
@@ -52,7 +49,6 @@ class QuotaRequests(Requester):
 
         What is used is that of the broker that the client is connected to.
         """
-        await self._check_quotas()
         found: list[QuotaDescription] = []
         has_more = True
         while has_more:
@@ -71,13 +67,8 @@ class QuotaRequests(Requester):
         Raises:
             InvalidName: *target* is malformed.
         """
-        await self._check_quotas()
         answer = await self.send_request(pb.ListQuotas(target=target))
         return _from_wire(answer.quotas[0]) if answer.quotas else None
-
-    async def _check_quotas(self) -> None:
-        connection = await self.connection()
-        connection.check_revision(SECURITY_REVISION, "manage quotas")
 
 
 def _from_wire(message: pb.QuotaDescription) -> QuotaDescription:

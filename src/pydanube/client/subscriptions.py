@@ -25,7 +25,6 @@ from pydanube.model.policy import (
     SubscriptionType,
 )
 from pydanube.model.positions import PositionLike, parse_choice, to_position
-from pydanube.wire.native.connection import CONFIGURE_REVISION
 from pydanube.wire.native.messages import (
     divided_to_wire,
     enum_to_wire,
@@ -169,8 +168,6 @@ class SubscriptionRequests(TopicRequests):
         message = pb.ConfigureSubscription(
             settings=to_wire(pb.Settings, settings), changes=list(changes)
         )
-        connection = await self.connection()
-        connection.check_revision(CONFIGURE_REVISION, "configure subscriptions")
         await self._request_all(topic, subscription, message)
 
     async def set_failure_policy(

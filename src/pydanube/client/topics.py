@@ -41,11 +41,6 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.model.positions import parse_choice, to_microseconds
-from pydanube.wire.native.connection import (
-    CONFIGURE_REVISION,
-    DEDUPLICATION_REVISION,
-    OFFSETS_REVISION,
-)
 from pydanube.wire.native.messages import enum_to_wire, from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -260,9 +255,6 @@ class TopicRequests(Requester):
     async def _list_page(
         self, connection: BrokerConnection, names: list[str]
     ) -> dict[str, TopicOffsets]:
-        connection.check_revision(
-            OFFSETS_REVISION, "list the offsets of several topics"
-        )
         answer = await self.request_at(connection, pb.ListOffsets(topics=names))
         return {each.topic: from_wire(TopicOffsets, each) for each in answer.topics}
 
@@ -433,8 +425,6 @@ class TopicRequests(Requester):
         message = pb.ConfigureTopic(
             settings=to_wire(pb.TopicSettings, settings), changes=list(changes)
         )
-        connection = await self.connection()
-        connection.check_revision(CONFIGURE_REVISION, "configure topics")
         await self.request_topic(topic, message)
 
     async def set_topic_limits(
@@ -487,8 +477,6 @@ class TopicRequests(Requester):
         """
         if deduplication is not None:
             deduplication.check()
-        connection = await self.connection()
-        connection.check_revision(DEDUPLICATION_REVISION, "deduplicate messages")
         message = pb.SetDeduplication(
             deduplication=to_wire(pb.Deduplication, deduplication)
         )

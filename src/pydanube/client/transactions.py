@@ -41,7 +41,6 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName, parse_client_name
 from pydanube.model.ranges import RangeSet
 from pydanube.model.staging import TransactionAcks
-from pydanube.wire.native.connection import TRANSACTION_REVISION
 from pydanube.wire.pb import stream_pb2 as pb
 
 QUERY_PREFIX = "transaction:"
@@ -102,8 +101,6 @@ class TransactionRequests(TopicRequests):
 
     @async_scope
     async def _open_transaction(self, query: str) -> AsyncIterator[Transaction]:
-        connection = await self.connection()
-        connection.check_revision(TRANSACTION_REVISION, "begin transactions")
         begun = await self.send_request(pb.BeginTransaction(query=query))
         transaction = Transaction(self, Staging(self, query, begun.version))
         try:

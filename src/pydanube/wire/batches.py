@@ -10,7 +10,7 @@ the broker writes the base offset and the topic's epoch; it changes nothing else
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
@@ -299,15 +299,6 @@ class BatchFrame:
             return self
         return self._part(rows.filter(inside), 0) if inside.true_count else None
 
-    def split(self, messages_max: int) -> Iterator[BatchFrame]:
-        """Yield the messages as frames of at most *messages_max* messages."""
-        if self.header.count <= messages_max:
-            yield self
-            return
-        rows = self.arrow()
-        for at in range(0, rows.num_rows, messages_max):
-            yield self._part(rows.slice(at, messages_max), at)
-
     def slice(self, base: int, end: int) -> BatchFrame:
         """
         Return the messages with offsets ``base … end`` as a new frame.
@@ -371,13 +362,6 @@ class BatchFrame:
             wanted if name == "offset" else rows.column(name) for name in schema.names
         ]
         return self._part(pa.RecordBatch.from_arrays(arrays, schema=schema), at)
-
-    def without(self, columns: int) -> BatchFrame:
-        """Return the messages without *columns*, for a peer that does not know them."""
-        if not self.header.columns & columns:
-            return self
-        known = schema_of(self.header.columns & ~columns)
-        return encode(self.arrow().select(known.names), replace(self.header))
 
 
 def encode(

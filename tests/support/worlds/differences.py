@@ -33,7 +33,6 @@ _INSIDE = (
     f"{_CLIENT}access.py::*",
     f"{_CLIENT}quotas.py::*",
     f"{_CLIENT}client.py::test_connecting_*",
-    f"{_CLIENT}client.py::test_older_broker_is_refused",
     f"{_CLIENT}client.py::test_requests_are_repeated_for_the_time_that_the_caller_*",
     f"{_CLIENT}connection.py::*",
     f"{_CLIENT}consumer.py::test_*corrupt_segment*",
@@ -136,7 +135,6 @@ DIFFERENCES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "restarts": _FAILURES,
     "secured": {
         INSIDE: (
-            f"{_CLIENT}client.py::test_older_broker_is_refused",
             f"{_CLIENT}client.py::test_requests_are_repeated_for_the_time_that_the_*",
             f"{_CLIENT}connection.py::*",
             f"{_CLIENT}counters.py::test_life_of_a_connection_is_logged_and_reported",

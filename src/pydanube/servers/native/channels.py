@@ -19,7 +19,7 @@ from pydanube.servers.authorization import check_may_create
 from pydanube.servers.native.consumers import ConsumerChannel
 from pydanube.servers.native.link import ClientLink
 from pydanube.servers.native.producers import ProducerChannel
-from pydanube.servers.native.requests import Handlers, start_of
+from pydanube.servers.native.requests import Handlers
 from pydanube.servers.native.staging import StageChannel, part_key_of
 from pydanube.servers.quota_holds import wait_for_quota
 from pydanube.storage.topic_log import TopicLog
@@ -95,7 +95,7 @@ async def _open_consumer(
         TopicName.parse(m.topic),
         parse_subscription(m.subscription),
         enum_from_wire(SubscriptionType, m.type),
-        start_of(m),
+        position_from_wire(m.position),
         ack_timeout_s=seconds_from_wire("ack timeout", m.ack_timeout_s),
     )
     consumer_id = 0

@@ -45,7 +45,6 @@ from pydanube.servers.native.requests import REQUESTS
 from pydanube.servers.native.server import NativeServer
 from pydanube.servers.tls import PLAIN_REFUSED, ServerTls, over_tls
 from pydanube.wire.native.connection import (
-    PROTOCOL_VERSION,
     REVISION,
     ReceivedFrame,
     StreamConnection,
@@ -58,8 +57,6 @@ from pydanube.wire.turn_budget import BYTES_PER_UNIT, TurnBudget
 log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 10.0
-REVISION_WITH_IDLE_TIMEOUT = 4
-"""Clients of this revision know that they must not be silent."""
 PROGRESS_BYTES_MIN = 16 * 1024
 """Within the idle timeout, a frame must be completed or grow by this much."""
 REQUESTS_MAX = 256
@@ -282,7 +279,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
             return
         if self._pauses - {"turn", "writing"}:
             self._silent_sweeps = 0
-            if self._can_write.is_set() and self._knows_idle_timeout:
+            if self._can_write.is_set():
                 # The client may have sent a PING that the broker has not read.
                 self._write(self._protocol.send(Kind.PONG, pb.Pong()))
             return
@@ -296,16 +293,9 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         if has_partial_frame and self.server.receive_memory.is_exhausted:
             # Other connections wait for the memory of this stalled frame.
             self._close_silent("no more of a frame came, and others wait for memory")
-        elif self._silent_sweeps > sweeps_max and (
-            has_partial_frame or not self._protocol.is_open or self._knows_idle_timeout
-        ):
+        elif self._silent_sweeps > sweeps_max:
             timeout_s = self.server.limits.idle_timeout_s
             self._close_silent(f"no complete frame came for {timeout_s:g} s")
-
-    @property
-    def _knows_idle_timeout(self) -> bool:
-        """True if the client knows that it must not be silent."""
-        return self._protocol.peer_revision >= REVISION_WITH_IDLE_TIMEOUT
 
     def _close_silent(self, reason: str) -> None:
         log.info("closing the connection of %s: %s", self.peer, reason)
@@ -352,11 +342,12 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
     # Requests.
 
     def _on_hello(self, frame: ReceivedFrame, hello: Any) -> None:
-        if not hello.version_min <= PROTOCOL_VERSION <= hello.version_max:
+        if not hello.revision_min <= REVISION <= hello.revision_max:
             self._refuse(
                 ProtocolViolation(
-                    f"this broker speaks version {PROTOCOL_VERSION} of the protocol, "
-                    f"the client {hello.version_min} to {hello.version_max}"
+                    f"this broker speaks revision {REVISION} of the protocol, and the "
+                    f"client {hello.revision_min} to {hello.revision_max}: use a "
+                    "client and a broker of the same version"
                 )
             )
             return
@@ -370,14 +361,13 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
             self._refuse(error, frame)
             return
         self._stop_handshake_timer()
-        self._protocol.welcome(hello.frame_bytes_max, hello.revision)
+        self._protocol.welcome(hello.frame_bytes_max)
         log.debug("%s has connected: %r", self.peer, hello.client)
         welcome = pb.Welcome(
-            version=PROTOCOL_VERSION,
+            revision=REVISION,
             broker=f"pydanube {__version__}",
             broker_id=self.broker.broker_id,
             frame_bytes_max=self._protocol.frame_bytes_max,
-            revision=REVISION,
             idle_timeout_s=self.server.limits.idle_timeout_s,
             is_clustered=self.broker.shards is not None,
         )

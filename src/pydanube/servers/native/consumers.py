@@ -92,9 +92,6 @@ class ConsumerChannel(Channel):
 
     def deliver(self, frame: BatchFrame, attempt: int) -> None:
         self._granted_bytes -= frame.plain_bytes
-        if not self._link.counts_plain_bytes:
-            # The client gives back only the compressed bytes that it received.
-            self._owed_bytes += frame.plain_bytes - frame.byte_count
         self._link.deliver(self._number, frame, attempt)
         self._charge(frame.byte_count)
         if self._owed_bytes and self._granted_bytes * 2 < self._credit_bytes_max():

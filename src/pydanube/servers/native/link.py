@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from google.protobuf.message import Message
@@ -17,7 +17,6 @@ from pydanube.aio.write_buffer import WriteBuffer
 from pydanube.broker.topic import Topic
 from pydanube.broker.topics import Topics
 from pydanube.dispatch.quota_meter import UNLIMITED, QuotaMeter
-from pydanube.model.batch import Column
 from pydanube.model.errors import BrokerError, MessageTooLarge
 from pydanube.model.names import TopicName
 from pydanube.security.permissions import Permission
@@ -28,17 +27,13 @@ from pydanube.servers.authorization import Caller, Need
 from pydanube.servers.native.server import NativeServer
 from pydanube.servers.quota_holds import QuotaHold
 from pydanube.storage.staging import StagedFiles
-from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.native.connection import (
-    CREDIT_REVISION,
     ReceivedFrame,
     StreamConnection,
 )
 from pydanube.wire.native.frames import batch_bytes_max
 from pydanube.wire.native.kinds import KIND_OF, Kind, Side
-
-REVISION_1_COLUMNS = Column.DELIVER_AT | Column.EXPIRES_AT
-"""Columns that clients of revision 0 would take for damage."""
 
 
 class Channel(ABC):
@@ -146,32 +141,19 @@ class ClientLink(ABC):
         """Wait until ``can_write``, or until the connection is lost."""
         await self._can_write.wait()
 
-    @property
-    def counts_plain_bytes(self) -> bool:
-        """True if the client counts credit before compression, as the broker does."""
-        return self._protocol.peer_revision >= CREDIT_REVISION
-
     # Sending.
 
     def deliver(self, channel: int, frame: BatchFrame, attempt: int) -> None:
         """Send messages to a consumer."""
-        for part in self._parts_of(frame):
-            self._write_buffer.writelines(
-                self._protocol.send_batch(Kind.DELIVERY, part, channel, attempt=attempt)
-            )
+        self._write_buffer.writelines(
+            self._protocol.send_batch(Kind.DELIVERY, frame, channel, attempt=attempt)
+        )
 
     def send_fetched(self, request: ReceivedFrame, batch: BatchFrame) -> None:
         """Send messages that the FETCH *request* asks for."""
-        for part in self._parts_of(batch):
-            self._write_buffer.writelines(
-                self._protocol.send_batch(Kind.FETCHED, part, 0, request.correlation)
-            )
-
-    def _parts_of(self, batch: BatchFrame) -> Iterator[BatchFrame]:
-        """Return *batch* in the form that the client understands."""
-        if self._protocol.peer_revision < 1:
-            batch = batch.without(REVISION_1_COLUMNS)
-        return batch.split(BATCH_MESSAGES_MAX)
+        self._write_buffer.writelines(
+            self._protocol.send_batch(Kind.FETCHED, batch, 0, request.correlation)
+        )
 
     def send_on(self, channel: int, kind: Kind, message: Message) -> None:
         """Send a control frame on a channel."""

@@ -31,9 +31,7 @@ from pydanube.model.names import (
 )
 from pydanube.model.policy import (
     NamespacePolicy,
-    Position,
     Retention,
-    Start,
     SubscriptionSettings,
     SubscriptionType,
     TopicPolicy,
@@ -104,13 +102,6 @@ class Handlers(dict[Kind, H], Generic[H]):
 
 REQUESTS: Handlers[BrokerHandler] = Handlers()
 """All handlers that need no connection; ``staging`` adds its own."""
-
-
-def start_of(message: pb.CreateSubscription | pb.OpenConsumer) -> Position:
-    """Return the start of a new subscription; old clients set another field."""
-    if message.HasField("position"):
-        return position_from_wire(message.position)
-    return enum_from_wire(Start, message.start)
 
 
 def _subscription_of(message: Any) -> tuple[TopicName, SubscriptionName]:
@@ -314,7 +305,7 @@ async def _create_subscription(broker: Broker, m: pb.CreateSubscription) -> None
     await broker.subscriptions.open(
         *_subscription_of(m),
         enum_from_wire(SubscriptionType, m.type),
-        start_of(m),
+        position_from_wire(m.position),
         exist_ok=False,
     )
 

@@ -34,24 +34,8 @@ from pydanube.wire.native.frames import (
 )
 from pydanube.wire.native.kinds import Kind, Side
 
-PROTOCOL_VERSION = 1
-REVISION = 8
-"""The revision of this version that we know; see docs/format/stream.md."""
-CREDIT_REVISION = 4
-"""The first revision in which credit counts bytes before compression, and batches have
-at most ``BATCH_MESSAGES_MAX`` messages."""
-WORKER_REVISION = 6
-"""The first revision in which clients may send EXTEND and RELEASE."""
-TRANSACTION_REVISION = 7
-"""The first revision in which clients may send BEGIN_TRANSACTION."""
-DEDUPLICATION_REVISION = 7
-"""The first revision with SET_DEDUPLICATION."""
-OFFSETS_REVISION = 7
-"""The first revision with LIST_OFFSETS."""
-CONFIGURE_REVISION = 7
-"""The first revision with CONFIGURE_TOPIC and CONFIGURE_SUBSCRIPTION."""
-SECURITY_REVISION = 8
-"""The first revision with AUTHENTICATE, and with requests about API keys."""
+REVISION = 1
+"""The revision of the protocol that we know; see docs/format/compatibility.md."""
 CORRELATION_MAX = 0xFFFF_FFFF
 CHANNEL_MAX = 0xFFFF
 DELIVERY_PREFIX_BYTES = 8
@@ -135,8 +119,6 @@ class StreamConnection:
         """The longest frame that we accept."""
         self.peer_frame_bytes_max = HANDSHAKE_BYTES_MAX
         """The longest frame that the peer accepts."""
-        self.peer_revision = 0
-        """The revision of the protocol that the peer knows."""
         self.reader = FrameReader(HANDSHAKE_BYTES_MAX)
         self._channels: dict[int, ChannelState] = {}
         # Our requests that the peer has not answered, and the peer's that we have not.
@@ -245,10 +227,9 @@ class StreamConnection:
             return header(kind, channel, 0, len(prefix) + length) + prefix, batch.buffer
         return header(kind, channel, correlation, length), batch.buffer
 
-    def welcome(self, hello_frame_bytes_max: int, hello_revision: int = 0) -> None:
+    def welcome(self, hello_frame_bytes_max: int) -> None:
         """Accept the client's HELLO, so that WELCOME may be sent."""
         self.peer_frame_bytes_max = hello_frame_bytes_max or FRAME_BYTES_MAX
-        self.peer_revision = hello_revision
 
     # Checks.
 
@@ -280,7 +261,6 @@ class StreamConnection:
         if frame.kind is Kind.WELCOME:
             welcome: Any = received.message
             self.peer_frame_bytes_max = welcome.frame_bytes_max or FRAME_BYTES_MAX
-            self.peer_revision = welcome.revision
             self._open()
         return received
 

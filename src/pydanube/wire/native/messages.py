@@ -42,7 +42,6 @@ from pydanube.model.descriptions import CopyState
 from pydanube.model.errors import BrokerError, InvalidRequest, error_of
 from pydanube.model.findings import FindingKind
 from pydanube.model.policy import (
-    KEEP_ALL,
     AtTime,
     Backoff,
     CorruptionPolicy,
@@ -277,8 +276,6 @@ def _policy_fields(policy: TopicPolicy) -> dict[str, Any]:
     return {
         "reliable": policy.is_reliable,
         "written_is_enough": policy.durability is Durability.WRITTEN,
-        "retention_age_s": policy.effective_retention(KEEP_ALL).age_s or 0,
-        "retention_bytes_max": policy.effective_retention(KEEP_ALL).bytes_max or 0,
         "ttl_s": policy.ttl_s or 0,
         "on_corruption": enum_to_wire(policy.on_corruption),
         "retention": to_wire(pb.Retention, policy.retention),
@@ -296,7 +293,11 @@ def _fields_of_policy(message: pb.TopicPolicy) -> dict[str, Any]:
         "durability": (
             Durability.WRITTEN if message.written_is_enough else Durability.DURABLE
         ),
-        "retention": _retention_of_policy(message),
+        "retention": (
+            from_wire(Retention, message.retention)
+            if message.HasField("retention")
+            else None
+        ),
         "ttl_s": seconds_from_wire("time to live", message.ttl_s),
         "on_corruption": enum_from_wire(CorruptionPolicy, message.on_corruption),
         "seal_bytes": message.seal_bytes or None,
@@ -307,17 +308,6 @@ def _fields_of_policy(message: pb.TopicPolicy) -> dict[str, Any]:
             else None
         ),
     }
-
-
-def _retention_of_policy(message: pb.TopicPolicy) -> Retention | None:
-    if message.HasField("retention"):
-        return from_wire(Retention, message.retention)
-    # An old client knows only these two fields.
-    given = Retention(
-        age_s=seconds_from_wire("retention age", message.retention_age_s),
-        bytes_max=message.retention_bytes_max or None,
-    )
-    return None if given == KEEP_ALL else given
 
 
 def position_to_wire(position: Position, kind: type[M]) -> M:

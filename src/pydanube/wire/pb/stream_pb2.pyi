@@ -88,40 +88,36 @@ COPY_UNKNOWN: CopyState
 COPY_REPAIRED: CopyState
 
 class Hello(_message.Message):
-    __slots__ = ("version_min", "version_max", "client", "token", "frame_bytes_max", "revision")
-    VERSION_MIN_FIELD_NUMBER: _ClassVar[int]
-    VERSION_MAX_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("revision_min", "revision_max", "client", "token", "frame_bytes_max")
+    REVISION_MIN_FIELD_NUMBER: _ClassVar[int]
+    REVISION_MAX_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     FRAME_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
-    REVISION_FIELD_NUMBER: _ClassVar[int]
-    version_min: int
-    version_max: int
+    revision_min: int
+    revision_max: int
     client: str
     token: str
     frame_bytes_max: int
-    revision: int
-    def __init__(self, version_min: _Optional[int] = ..., version_max: _Optional[int] = ..., client: _Optional[str] = ..., token: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
+    def __init__(self, revision_min: _Optional[int] = ..., revision_max: _Optional[int] = ..., client: _Optional[str] = ..., token: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("version", "broker", "broker_id", "frame_bytes_max", "revision", "idle_timeout_s", "is_clustered", "identity")
-    VERSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("revision", "broker", "broker_id", "frame_bytes_max", "idle_timeout_s", "is_clustered", "identity")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     FRAME_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
-    REVISION_FIELD_NUMBER: _ClassVar[int]
     IDLE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     IS_CLUSTERED_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
-    version: int
+    revision: int
     broker: str
     broker_id: str
     frame_bytes_max: int
-    revision: int
     idle_timeout_s: float
     is_clustered: bool
     identity: Authenticated
-    def __init__(self, version: _Optional[int] = ..., broker: _Optional[str] = ..., broker_id: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., revision: _Optional[int] = ..., idle_timeout_s: _Optional[float] = ..., is_clustered: bool = ..., identity: _Optional[_Union[Authenticated, _Mapping]] = ...) -> None: ...
+    def __init__(self, revision: _Optional[int] = ..., broker: _Optional[str] = ..., broker_id: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., idle_timeout_s: _Optional[float] = ..., is_clustered: bool = ..., identity: _Optional[_Union[Authenticated, _Mapping]] = ...) -> None: ...
 
 class Authenticate(_message.Message):
     __slots__ = ("token",)
@@ -180,28 +176,24 @@ class Location(_message.Message):
     def __init__(self, url: _Optional[str] = ...) -> None: ...
 
 class TopicPolicy(_message.Message):
-    __slots__ = ("reliable", "written_is_enough", "retention_age_s", "retention_bytes_max", "ttl_s", "on_corruption", "retention", "seal_bytes", "seal_age_s", "deduplication")
+    __slots__ = ("reliable", "written_is_enough", "retention", "ttl_s", "on_corruption", "seal_bytes", "seal_age_s", "deduplication")
     RELIABLE_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_IS_ENOUGH_FIELD_NUMBER: _ClassVar[int]
-    RETENTION_AGE_S_FIELD_NUMBER: _ClassVar[int]
-    RETENTION_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     TTL_S_FIELD_NUMBER: _ClassVar[int]
     ON_CORRUPTION_FIELD_NUMBER: _ClassVar[int]
-    RETENTION_FIELD_NUMBER: _ClassVar[int]
     SEAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     SEAL_AGE_S_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATION_FIELD_NUMBER: _ClassVar[int]
     reliable: bool
     written_is_enough: bool
-    retention_age_s: float
-    retention_bytes_max: int
+    retention: Retention
     ttl_s: float
     on_corruption: CorruptionPolicy
-    retention: Retention
     seal_bytes: int
     seal_age_s: float
     deduplication: Deduplication
-    def __init__(self, reliable: bool = ..., written_is_enough: bool = ..., retention_age_s: _Optional[float] = ..., retention_bytes_max: _Optional[int] = ..., ttl_s: _Optional[float] = ..., on_corruption: _Optional[_Union[CorruptionPolicy, str]] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., seal_bytes: _Optional[int] = ..., seal_age_s: _Optional[float] = ..., deduplication: _Optional[_Union[Deduplication, _Mapping]] = ...) -> None: ...
+    def __init__(self, reliable: bool = ..., written_is_enough: bool = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., ttl_s: _Optional[float] = ..., on_corruption: _Optional[_Union[CorruptionPolicy, str]] = ..., seal_bytes: _Optional[int] = ..., seal_age_s: _Optional[float] = ..., deduplication: _Optional[_Union[Deduplication, _Mapping]] = ...) -> None: ...
 
 class Deduplication(_message.Message):
     __slots__ = ("age_s", "messages_max")
@@ -943,26 +935,24 @@ class Position(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., start: _Optional[_Union[Start, str]] = ..., publish_time: _Optional[int] = ...) -> None: ...
 
 class OpenConsumer(_message.Message):
-    __slots__ = ("topic", "subscription", "name", "type", "start", "ack_timeout_s", "position", "key_filters", "priority")
+    __slots__ = ("topic", "subscription", "name", "type", "position", "ack_timeout_s", "key_filters", "priority")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
-    START_FIELD_NUMBER: _ClassVar[int]
-    ACK_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    ACK_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     KEY_FILTERS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     name: str
     type: SubscriptionType
-    start: Start
-    ack_timeout_s: float
     position: Position
+    ack_timeout_s: float
     key_filters: _containers.RepeatedScalarFieldContainer[str]
     priority: int
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., name: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., start: _Optional[_Union[Start, str]] = ..., ack_timeout_s: _Optional[float] = ..., position: _Optional[_Union[Position, _Mapping]] = ..., key_filters: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., name: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., position: _Optional[_Union[Position, _Mapping]] = ..., ack_timeout_s: _Optional[float] = ..., key_filters: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class ConsumerOpened(_message.Message):
     __slots__ = ("reliable", "cursor", "consumer_id")
@@ -1043,18 +1033,16 @@ class Seek(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., start: _Optional[_Union[Start, str]] = ..., publish_time: _Optional[int] = ...) -> None: ...
 
 class CreateSubscription(_message.Message):
-    __slots__ = ("topic", "subscription", "type", "start", "position")
+    __slots__ = ("topic", "subscription", "type", "position")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
-    START_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     type: SubscriptionType
-    start: Start
     position: Position
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., start: _Optional[_Union[Start, str]] = ..., position: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., position: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
 
 class DeleteSubscription(_message.Message):
     __slots__ = ("topic", "subscription", "force")

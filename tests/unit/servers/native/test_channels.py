@@ -52,7 +52,7 @@ async def test_deliveries_of_sealed_messages_let_answers_pass(broker):
     await sealed(broker)
     peer = await connected(broker)
     opening = pb.OpenConsumer(
-        topic=TOPIC, subscription="s", name="c", start=pb.EARLIEST
+        topic=TOPIC, subscription="s", name="c", position=pb.Position(start=pb.EARLIEST)
     )
     await peer.ask(Kind.OPEN_CONSUMER, opening, 1)
     credit = pb.Credit(messages=1000, bytes=16 * MIB)

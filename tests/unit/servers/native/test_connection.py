@@ -11,11 +11,8 @@ from pydanube.model.errors import CorruptBatch, ProtocolViolation
 from pydanube.model.names import TopicName
 from pydanube.model.policy import NamespacePolicy
 from pydanube.servers.native import consumers, producers
-from pydanube.servers.native.connection import NativeConnection
-from pydanube.servers.native.in_process import PipeEnd
 from pydanube.servers.native.producers import INLINE_CHECK_BYTES_MAX
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec, decode
-from pydanube.wire.native.connection import CREDIT_REVISION
 from pydanube.wire.native.frames import header
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import RANGES_MAX
@@ -23,16 +20,23 @@ from pydanube.wire.pb import stream_pb2 as pb
 from support.batches import empty_messages, frame_of
 from support.brokers import Outcome
 from support.running import TOPIC, published
-from support.stream_peer import Peer, connected
-from support.streams import batch_frame, hello
+from support.stream_peer import connected
+from support.streams import batch_frame
 
 
-async def test_unsupported_version_is_refused(broker):
+async def test_client_of_newer_revisions_is_refused(broker):
     peer = await connected(broker, greet=False)
-    answer = await peer.ask(Kind.HELLO, pb.Hello(version_min=7, version_max=9))
+    answer = await peer.ask(Kind.HELLO, pb.Hello(revision_min=7, revision_max=9))
     assert answer.message.code == "protocol_violation"
-    assert "version 1" in answer.message.message
+    assert "revision 1 of the protocol" in answer.message.message
+    assert "client 7 to 9" in answer.message.message
     await peer.is_closed.wait()
+
+
+async def test_client_that_also_knows_newer_revisions_is_served(broker):
+    peer = await connected(broker, greet=False)
+    answer = await peer.ask(Kind.HELLO, pb.Hello(revision_min=1, revision_max=9))
+    assert answer.message.revision == 1
 
 
 async def test_violation_is_answered_and_closes_the_connection(broker):
@@ -139,7 +143,12 @@ async def test_unexpected_exception_fails_only_one_request(broker, client):
 async def opened_consumer(peer):
     await peer.ask(
         Kind.OPEN_CONSUMER,
-        pb.OpenConsumer(topic=TOPIC, subscription="s", name="c", start=pb.EARLIEST),
+        pb.OpenConsumer(
+            topic=TOPIC,
+            subscription="s",
+            name="c",
+            position=pb.Position(start=pb.EARLIEST),
+        ),
         1,
     )
 
@@ -387,7 +396,7 @@ async def test_consumer_closed_while_opening_is_detached(broker, client):
     ("kind", "message", "channel"),
     [
         (Kind.OPEN_CONSUMER, pb.OpenConsumer(type=9), 1),
-        (Kind.OPEN_CONSUMER, pb.OpenConsumer(start=9), 1),
+        (Kind.OPEN_CONSUMER, pb.OpenConsumer(position=pb.Position(start=9)), 1),
         (Kind.OPEN_CONSUMER, pb.OpenConsumer(ack_timeout_s=float("nan")), 1),
         (Kind.OPEN_PRODUCER, pb.OpenProducer(access=9), 1),
         (Kind.CREATE_SUBSCRIPTION, pb.CreateSubscription(type=9), 0),
@@ -411,28 +420,6 @@ async def test_unknown_enum_number_is_refused(broker, kind, message, channel):
     answer = await peer.ask(kind, sent, channel)
     assert answer.kind is Kind.ERROR
     assert answer.message.code == "invalid_request"
-
-
-async def test_older_client_gets_batches_without_new_columns(broker):
-    async with broker.connect() as client, client.producer(TOPIC) as producer:
-        await producer.send(b"m", ttl_s=3600, key="k")
-    for revision, names in ((0, ["key", "payload"]), (1, None)):
-        peer = Peer()
-        PipeEnd.connect(peer, NativeConnection(broker.server))
-        message = hello()
-        message.revision = revision
-        await peer.ask(Kind.HELLO, message)
-        name = f"s{revision}"
-        opening = pb.OpenConsumer(
-            topic=TOPIC, subscription=name, name="c", start=pb.EARLIEST
-        )
-        await peer.ask(Kind.OPEN_CONSUMER, opening, 1)
-        give_credit(peer, 1, 1000)
-        delivered = (await peer.received.get()).batch
-        fetched = (await peer.ask(Kind.FETCH, pb.Fetch(topic=TOPIC))).batch
-        expected = names or ["key", "payload", "expires_at"]
-        assert delivered.check().schema.names == expected
-        assert fetched.check().schema.names == expected
 
 
 async def test_fenced_producer_is_closed_at_once(broker):
@@ -470,15 +457,6 @@ def publish_frame(peer, frame, channel=1):
 
 def compressed(payload, **fields):
     return frame_of([payload], codec=Codec.ZSTD, **fields)
-
-
-async def connected_as(broker, revision):
-    peer = Peer()
-    PipeEnd.connect(peer, NativeConnection(broker.server))
-    message = hello()
-    message.revision = revision
-    await peer.ask(Kind.HELLO, message)
-    return peer
 
 
 async def stored(broker, *frames):
@@ -553,7 +531,7 @@ async def batches_that_come(peer):
 async def delivered_of(peer, byte_count):
     """Return the number of 20 messages delivered for a credit in bytes."""
     opening = pb.OpenConsumer(
-        topic=TOPIC, subscription="s", name="c", start=pb.EARLIEST
+        topic=TOPIC, subscription="s", name="c", position=pb.Position(start=pb.EARLIEST)
     )
     await peer.ask(Kind.OPEN_CONSUMER, opening, 1)
     credit = pb.Credit(messages=1000, bytes=byte_count)
@@ -567,45 +545,10 @@ async def test_credit_bounds_what_a_consumer_decodes(broker, codec):
     payload = bytes(100_000)
     frames = [frame_of([payload], codec=codec) for _ in range(20)]
     await stored(broker, *frames)
-    peer = await connected_as(broker, CREDIT_REVISION)
+    peer = await connected(broker)
     came = await delivered_of(peer, 300_000)
     assert sum(frame.plain_bytes for frame in came) <= 300_000 + 101_000
     assert len(came) in (3, 4)
-
-
-async def test_client_that_counts_compressed_bytes_gets_all_messages(broker):
-    await created(broker)
-    frames = [compressed(bytes(100_000)) for _ in range(20)]
-    await stored(broker, *frames)
-    peer = await connected_as(broker, CREDIT_REVISION - 1)
-    came = await delivered_of(peer, frames[0].byte_count * 4)
-    left = 20 - len(came)
-    while left:
-        assert came, f"{left} messages did not come"
-        credit = pb.Credit(
-            messages=len(came), bytes=sum(frame.byte_count for frame in came)
-        )
-        peer.transport.write(peer.machine.send(Kind.CREDIT, credit, 1))
-        came = await batches_that_come(peer)
-        left -= len(came)
-
-
-async def test_batch_above_the_limit_is_delivered_in_parts(broker):
-    await created(broker)
-    await stored(broker, empty_messages(2 * BATCH_MESSAGES_MAX + 1, Codec.ZSTD))
-    async with broker.connect() as client:
-        consumer = client.consumer(
-            TOPIC, subscription="s", start="earliest", prefetch_messages=200_000
-        )
-        async with consumer as messages:
-            count = 0
-            while count < 2 * BATCH_MESSAGES_MAX + 1:
-                batch = await messages.receive_batch(max_messages=10**6)
-                count += len(batch)
-        count = 0
-        async for batch in client.read(TOPIC):
-            count += len(batch)
-        assert count == 2 * BATCH_MESSAGES_MAX + 1
 
 
 async def failing_consumer(broker, send, *, count=1, prefetch_messages=10):

@@ -155,16 +155,6 @@ def test_nothing_is_published_before_the_opening_is_answered():
         feed(broker, publish(client))
 
 
-@pytest.mark.parametrize("revision", [0, 1, 7])
-def test_each_side_knows_the_revision_of_the_other(revision):
-    client, broker = StreamConnection(Side.CLIENT), StreamConnection(Side.BROKER)
-    [asked] = feed(broker, client.request(Kind.HELLO, hello())[1])
-    broker.welcome(FRAME_BYTES_MAX, revision)
-    feed(client, broker.answer(asked, Kind.WELCOME, pb.Welcome(revision=revision)))
-
-    assert (client.peer_revision, broker.peer_revision) == (revision, revision)
-
-
 def test_a_closed_channel_is_free_again():
     client, broker = connected()
     opened(client, broker, Kind.OPEN_PRODUCER)

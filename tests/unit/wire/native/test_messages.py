@@ -347,7 +347,7 @@ def test_words_of_a_newer_peer_are_refused_and_not_guessed(model, message, said)
     ("model", "kind", "field", "words"),
     [
         (TopicPolicy, pb.TopicPolicy, "ttl_s", "time to live"),
-        (TopicPolicy, pb.TopicPolicy, "retention_age_s", "retention age"),
+        (Retention, pb.Retention, "age_s", "age"),
         (FailurePolicy, pb.FailurePolicy, "ack_timeout_s", "ack timeout"),
     ],
 )
