@@ -91,7 +91,9 @@ def peer_service(broker: Broker, peer_key: str) -> Service:
     """Return the service for other brokers, which show *peer_key*."""
 
     def check_caller(credential: str) -> None:
-        if not (peer_key and hmac.compare_digest(credential, peer_key)):
+        # As bytes: only texts of ASCII can be compared, and callers send any.
+        is_key = hmac.compare_digest(credential.encode(), peer_key.encode())
+        if not (peer_key and is_key):
             raise Unauthenticated(
                 "only brokers of this cluster may call this: the credential is not the "
                 "key of this broker's present session"

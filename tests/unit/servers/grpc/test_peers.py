@@ -14,6 +14,7 @@ from pydanube.model.errors import (
     ConnectionLost,
     InvalidRequest,
     TopicNotFound,
+    Unauthenticated,
 )
 from pydanube.model.names import TopicName
 from pydanube.servers.authentication import Authenticator, open_authenticator
@@ -111,6 +112,12 @@ async def test_callers_without_the_key_of_the_session_are_refused(
     assert status == "UNAUTHENTICATED"
     assert "only brokers of this cluster" in text
     assert topic.end_offset == 0
+
+
+async def test_keys_that_are_not_ascii_are_refused(owner):
+    service = peer_service(owner, KEY)
+    with pytest.raises(Unauthenticated):
+        service.check_caller("\xe9" * len(KEY))
 
 
 async def test_errors_of_the_owner_reach_the_caller(owner, authenticator, calls):
