@@ -11,6 +11,7 @@ import base64
 import codecs
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -98,13 +99,13 @@ def shown_message(message: Message, payload_bytes_max: int) -> dict[str, Any]:
     if message.key_bytes is not None:
         shown["key"] = shown_text(message.key_bytes, TEXT_BYTES_MAX)
     if message.schema_id and len(payload) <= payload_bytes_max:
-        try:
+        with suppress(
+            BrokerError, RecursionError, OverflowError, TypeError, ValueError
+        ):
             value = msgspec.json.encode(message.value, enc_hook=str)
-        except (BrokerError, RecursionError, OverflowError, TypeError, ValueError):
-            value = b""
-        # A value may be longer than its payload.
-        if value and len(value) <= 4 * payload_bytes_max:
-            return shown | {"value": json.loads(value)}
+            # A value may be longer than its payload.
+            if len(value) <= 4 * payload_bytes_max:
+                return shown | {"value": json.loads(value)}
     return shown | {"payload": shown_text(payload, payload_bytes_max)}
 
 

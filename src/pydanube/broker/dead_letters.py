@@ -45,6 +45,7 @@ from pydanube.model.dead_letters import (
     ORIGINAL_TOPIC,
     POISON_POLICY,
     REASON,
+    parse_history,
 )
 from pydanube.model.envelope import FIELDS
 from pydanube.model.errors import (
@@ -100,15 +101,9 @@ class DeadLetter(SingleMessage):
         found.add(self.attributes.get(ORIGINAL_TOPIC, ""))
         return found
 
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[dict[str, str]]:
         """Return the entries of its history attribute."""
-        try:
-            noted = json.loads(self.attributes.get(HISTORY, "[]"))
-        except ValueError:
-            return []
-        if not isinstance(noted, list):
-            return []
-        return [each for each in noted if isinstance(each, dict)]
+        return parse_history(self.attributes.get(HISTORY, ""))
 
     def add_origin(self, subscription: ReliableSubscription, broker: str) -> None:
         """Add attributes that say where the message comes from, and why."""
@@ -137,7 +132,7 @@ class DeadLetter(SingleMessage):
         }
 
 
-def _history_of(entries: list[dict[str, Any]]) -> str:
+def _history_of(entries: list[dict[str, str]]) -> str:
     """Return the latest of *entries* as an attribute within the size limits."""
     kept: list[str] = []
     byte_count = len("[]")

@@ -8,12 +8,10 @@ subscription ``dead-letters`` of that topic; the message stays in the topic.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, islice
-from typing import Any
 
 from pydanube.client.messages import Message, MessageId
 from pydanube.client.options import ProducerOptions, parse_or_choose_name
@@ -30,6 +28,8 @@ from pydanube.model.dead_letters import (
     ORIGINAL_SUBSCRIPTION,
     ORIGINAL_TOPIC,
     REASON,
+    parse_count,
+    parse_history,
 )
 from pydanube.model.deduplication import DEDUPLICATION_ID
 from pydanube.model.errors import (
@@ -61,7 +61,7 @@ class DeadLetter:
     """The number of deliveries."""
     reason: str
     """The reason of the last failure."""
-    history: tuple[dict[str, Any], ...]
+    history: tuple[dict[str, str], ...]
     """The same of earlier dead letters of this message, oldest first."""
 
     @property
@@ -213,10 +213,10 @@ class DeadLetters:
         return DeadLetter(
             message=message,
             topic=topic,
-            offset=_number(attributes.get(ORIGINAL_OFFSET)),
-            attempt=_number(attributes.get(ATTEMPT)),
+            offset=parse_count(attributes.get(ORIGINAL_OFFSET, "")),
+            attempt=parse_count(attributes.get(ATTEMPT, "")),
             reason=attributes.get(REASON, ""),
-            history=_history(attributes.get(HISTORY)),
+            history=tuple(parse_history(attributes.get(HISTORY, ""))),
         )
 
     async def _publish(self, topic: str, dead_letters: Sequence[DeadLetter]) -> None:
@@ -269,17 +269,3 @@ def _names_of(topic: str) -> set[str]:
 
 def _schema_of(letter: DeadLetter) -> tuple[int, int]:
     return letter.message.schema_id, letter.message.schema_version
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
-
-
-def _history(text: str | None) -> tuple[dict[str, Any], ...]:
-    try:
-        noted = json.loads(text or "[]")
-    except ValueError:
-        return ()
-    if not isinstance(noted, list):
-        return ()
-    return tuple(each for each in noted if isinstance(each, dict))

@@ -4,7 +4,12 @@ import pytest
 
 import pydanube
 from pydanube.client.dead_letters import HANDLED_SUBSCRIPTION
-from pydanube.model.dead_letters import HISTORY, ORIGINAL_OFFSET, ORIGINAL_TOPIC
+from pydanube.model.dead_letters import (
+    ATTEMPT,
+    HISTORY,
+    ORIGINAL_OFFSET,
+    ORIGINAL_TOPIC,
+)
 from pydanube.model.policy import Backoff, FailurePolicy, PoisonPolicy
 from support.running import TOPIC, published, received
 
@@ -62,6 +67,21 @@ async def test_only_letters_of_the_subscription_are_listed(client):
     await published(client, b"somebody else's", topic=DEAD)
     [letter] = await letters_of(client, "two")
     assert letter.message.payload == b"2"
+
+
+async def test_forged_attributes_do_not_hide_other_letters(client):
+    await client.create_topic(TOPIC)
+    await fail(client, b"1")
+    [letter] = await letters_of(client)
+    forged = letter.message.attributes | {
+        HISTORY: "[" * 100_000,
+        ORIGINAL_OFFSET: "1" * 10_000,
+        ATTEMPT: "1" * 10_000,
+    }
+    async with client.producer(DEAD) as producer:
+        await producer.send(b"forged", attributes=forged)
+    [_, found] = await letters_of(client)
+    assert (found.offset, found.attempt, found.history) == (None, None, ())
 
 
 async def test_replayed_letter_is_published_to_its_topic_and_handled(client):
