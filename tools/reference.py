@@ -25,10 +25,11 @@ from pydanube.servers.config import (
     ORIGINAL_VARIABLES,
     OTHER_VARIABLES,
     Setting,
+    listener_types,
     settings_of,
 )
 from pydanube.servers.errors import exit_code_of, http_status_of
-from pydanube.servers.mqtt_config import MqttRule
+from pydanube.servers.mqtt.rule_config import MqttRule
 from pydanube.storage.config import NamedStoreConfig
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ def _in_code(words: Iterable[str]) -> str:
 def metrics_page() -> str:
     """Every metric, in the order of declaration."""
     head = ("Metric", "Kind", "Unit", "Labels", "Meaning")
-    rows = _metric_rows(METRICS)
+    listeners = [metric for each in listener_types() for metric in each.METRICS]
+    rows = _metric_rows([*METRICS, *listeners])
     pipeline_rows = _metric_rows(PIPELINE_METRICS)
     return f"""\
 # Metrics

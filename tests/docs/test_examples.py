@@ -41,7 +41,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize(
-    "page", ["operate", "object-storage", "storage-plugins", "authorization", "backup"]
+    "page", ["operate", "object-storage", "plugins", "authorization", "backup"]
 )
 def test_settings_in_guides_are_settings(page, tmp_path):
     text = (ROOT / f"docs/guide/{page}.md").read_text()

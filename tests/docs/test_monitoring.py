@@ -17,6 +17,7 @@ import yaml
 from pydanube.model.connector_metrics import CONNECTOR_METRICS
 from pydanube.model.metrics import METRICS, MetricKind
 from pydanube.model.pipeline_metrics import PIPELINE_METRICS
+from pydanube.servers.mqtt.metrics import MQTT_METRICS
 from support.commands import danube
 from support.examples import run_commands
 from support.ports import free_port
@@ -45,7 +46,7 @@ QUERIES = [rule["expr"] for rule in RULES] + [
 ]
 LABELS = {
     f"{metric.name}{suffix}": {*metric.labels, "instance"}
-    for metric in METRICS + PIPELINE_METRICS + CONNECTOR_METRICS
+    for metric in METRICS + MQTT_METRICS + PIPELINE_METRICS + CONNECTOR_METRICS
     for suffix in (
         ("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",)
     )

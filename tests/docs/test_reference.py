@@ -12,6 +12,7 @@ import pytest
 from pydanube.metadata import keys, records
 from pydanube.metadata.key import Key, Prefix
 from pydanube.servers.config import settings_of
+from pydanube.servers.mqtt import records as mqtt_records
 from support.project import ROOT
 
 FORMAT = "".join(
@@ -21,10 +22,17 @@ FORMAT = "".join(
 
 RECORDS = [
     record
-    for record in vars(records).values()
+    for module in (records, mqtt_records)
+    for record in vars(module).values()
     if isinstance(record, type)
     and issubclass(record, msgspec.Struct)
-    and record.__module__ == records.__name__
+    and record.__module__ == module.__name__
+]
+PATHS = [
+    each.path
+    for module in (keys, mqtt_records)
+    for each in vars(module).values()
+    if isinstance(each, Key | Prefix)
 ]
 
 
@@ -42,10 +50,7 @@ def test_every_setting_says_what_it_means() -> None:
         assert meaning.endswith("."), f"{setting.path} needs a string under its field"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [each.path for each in vars(keys).values() if isinstance(each, Key | Prefix)],
-)
+@pytest.mark.parametrize("path", PATHS)
 def test_every_metadata_key_is_on_the_format_page(path: str) -> None:
     assert f"`{path}" in FORMAT
 

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pydanube.servers.config import BrokerConfig, ListenConfig
-from pydanube.servers.mqtt_config import MqttConfig, MqttRule
+from pydanube.servers.config import ListenConfig, config_type
+from pydanube.servers.mqtt.config import MqttConfig
+from pydanube.servers.mqtt.rule_config import MqttRule
 from pydanube.servers.run import serve
 from pydanube.wire.mqtt.decoding import PacketReader
 from pydanube.wire.mqtt.encoding import encode
@@ -45,7 +46,7 @@ def rule(topic_filter, topic, **more):
 @asynccontextmanager
 async def mqtt_broker(directory, *, listen=None, **mqtt):
     """Run a broker in this process with an MQTT listener."""
-    config = BrokerConfig(
+    config = config_type()(
         data_dir=directory / "data",
         listen=ListenConfig(
             **{"stream_port": 0, "grpc_port": 0, "admin_port": 0, "http_port": 0}
@@ -58,7 +59,7 @@ async def mqtt_broker(directory, *, listen=None, **mqtt):
 
 
 def port_of(broker) -> int:
-    return int(broker.mqtt_url.rpartition(":")[2])
+    return int(broker.listener_urls["mqtt"].rpartition(":")[2])
 
 
 class Closed(Exception):

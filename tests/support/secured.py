@@ -12,8 +12,8 @@ from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 import pydanube
-from pydanube.servers.config import BrokerConfig, ListenConfig, TlsConfig
-from pydanube.servers.mqtt_config import MqttConfig
+from pydanube.servers.config import ListenConfig, TlsConfig, config_type
+from pydanube.servers.mqtt.config import MqttConfig
 from pydanube.servers.run import serve
 from pydanube.servers.security_config import JwtConfig, SecurityConfig
 
@@ -78,7 +78,7 @@ RESOURCES = ("cluster", "/default", "/default/*", "subject:*")
 @asynccontextmanager
 async def secured(directory, *, tls=None, jwt=None, mqtt=None, **security):
     """Run a broker in this process that needs credentials, and knows ``PERMITTED``."""
-    config = BrokerConfig(
+    config = config_type()(
         data_dir=directory / "data",
         listen=ListenConfig(stream_port=0, grpc_port=0, admin_port=0, http_port=0),
         mqtt=MqttConfig(**(mqtt or {})),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import wraps
 from inspect import Parameter, cleandoc, signature
@@ -45,7 +45,12 @@ _ARGUMENT = re.compile(
 )
 
 
-def command(app: typer.Typer, *lines: str, name: str | None = None) -> Callable[[F], F]:
+def command(
+    app: typer.Typer,
+    *lines: str,
+    name: str | None = None,
+    more: Sequence[Parameter] = (),
+) -> Callable[[F], F]:
     """
     Add a function to *app* as a command, whose help has the examples *lines*.
 
@@ -53,7 +58,7 @@ def command(app: typer.Typer, *lines: str, name: str | None = None) -> Callable[
     ``count (-n COUNT): The number of messages.``: other names and the metavariable are
     in parentheses.  If the function returns a result, the command prints it as the
     option ``--format`` says.  If the function has the parameter ``connect``, the
-    command has the option ``--url``.
+    command has the option ``--url``.  The function takes *more* options by ``**name``.
     """
 
     def add(function: F) -> F:
@@ -65,7 +70,9 @@ def command(app: typer.Typer, *lines: str, name: str | None = None) -> Callable[
             _with_help(each, documented[each.name]) if each.name in documented else each
             for each in declared.parameters.values()
             if each.name not in {"connect", "output_format"}
+            and each.kind is not Parameter.VAR_KEYWORD
         ]
+        parameters += more
         uses_broker = "connect" in declared.parameters
         uses_format = "output_format" in declared.parameters
         has_result = declared.return_annotation is Result
@@ -73,10 +80,10 @@ def command(app: typer.Typer, *lines: str, name: str | None = None) -> Callable[
             # Not all commands use the client.
             from pydanube.client.client import DEFAULT_URL  # noqa: PLC0415
 
-            parameters.append(_option("url", Url, DEFAULT_URL))
+            parameters.append(option("url", Url, DEFAULT_URL))
         if has_result or uses_format:
             default = OutputFormat.TABLE
-            parameters.append(_option("output_format", FormatOption, default))
+            parameters.append(option("output_format", FormatOption, default))
 
         @wraps(function)
         def run(output_format: OutputFormat = OutputFormat.TABLE, **given: Any) -> None:
@@ -103,7 +110,8 @@ def command(app: typer.Typer, *lines: str, name: str | None = None) -> Callable[
     return add
 
 
-def _option(name: str, annotation: Any, default: object) -> Parameter:
+def option(name: str, annotation: Any, default: object) -> Parameter:
+    """Return an option that Typer reads from *annotation*."""
     return Parameter(
         name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default
     )

@@ -27,8 +27,6 @@ from pydanube.metadata.records import (
     HoldRecord,
     JournalRecord,
     JournalSessionRecord,
-    MqttRetainedRecord,
-    MqttSessionRecord,
     NamespaceRecord,
     PartitionedTopicRecord,
     QueryRecord,
@@ -118,12 +116,6 @@ BINDINGS = prefix_of("/security/bindings/", BindingRecord)
 
 QUOTAS = prefix_of("/security/quotas/", QuotaRecord)
 """``/security/quotas/{target, percent-encoded}``"""
-
-MQTT_SESSIONS = prefix_of("/mqtt/sessions/", MqttSessionRecord)
-"""``/mqtt/sessions/{SHA-256 of the client id, hexadecimal}``"""
-
-MQTT_RETAINED = prefix_of("/mqtt/retained/", MqttRetainedRecord)
-"""``/mqtt/retained/{SHA-256 of the topic of MQTT, hexadecimal}``"""
 
 # The keys of clusters; docs/format/cluster.md describes them.
 

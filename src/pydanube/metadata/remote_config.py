@@ -1,18 +1,28 @@
-"""The settings that metadata stores in servers of their own have in common."""
+"""
+The seam for metadata stores in services, such as etcd, which are plug-ins.
+
+A store is declared by one class, which has its settings and opens it.  The promises of
+a store are tests: ``tests/conformance/test_metadata.py``.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
 
 from pydanube.model.errors import InvalidConfig
 
+if TYPE_CHECKING:
+    from pydanube.metadata.store import SharedStore
+
 
 class RemoteStoreConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a metadata store in etcd or ZooKeeper."""
+    """Settings of a metadata store that several brokers can share."""
 
     KIND: ClassVar[str]
     """The value of metadata.kind, and the name of this group of settings."""
@@ -63,6 +73,15 @@ class RemoteStoreConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidConfig(
                 "user: expected the name of a user, got a password only"
             )
+
+    @abstractmethod
+    def open_store(self) -> AbstractAsyncContextManager[SharedStore]:
+        """
+        Open the store.
+
+        Raises:
+            MissingExtra: The packages for the service are not installed.
+        """
 
     @property
     def location(self) -> str:

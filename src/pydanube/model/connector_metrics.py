@@ -6,26 +6,13 @@ They are declared as those of the broker in ``metrics``.
 
 from __future__ import annotations
 
-from pydanube.model.metrics import Metric, MetricKind
+from pydanube.model.metrics import Declarations, Metric
 
 CONNECTOR_METRICS: list[Metric] = []
 """Every metric, in the order of declaration."""
 
-
-def _declare(kind: MetricKind, name: str, unit: str, text: str) -> Metric:
-    labels = ("connector", "kind", "topic")
-    metric = Metric(name=name, kind=kind, help=text, unit=unit, labels=labels)
-    CONNECTOR_METRICS.append(metric)
-    return metric
-
-
-def _counter(name: str, unit: str, text: str) -> Metric:
-    return _declare(MetricKind.COUNTER, name, unit, text)
-
-
-def _gauge(name: str, unit: str, text: str) -> Metric:
-    return _declare(MetricKind.GAUGE, name, unit, text)
-
+_declare = Declarations(CONNECTOR_METRICS, "connector", "kind", "topic")
+_counter, _gauge = _declare.counter, _declare.gauge
 
 RUNNING = _gauge(
     "danube_connector_running", "", "1 while the connector runs, otherwise 0."

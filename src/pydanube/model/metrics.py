@@ -54,33 +54,43 @@ Value = float | Histogram
 Sample = tuple[Metric, tuple[str, ...], Value]
 """A metric, the values of its labels, and its current value."""
 
+
+class Declarations:
+    """The functions that declare metrics and add them to *metrics*, with *labels*."""
+
+    def __init__(self, metrics: list[Metric], *labels: str) -> None:
+        self._metrics = metrics
+        self._labels = labels
+        self.counter = partial(self._declare, MetricKind.COUNTER)
+        self.gauge = partial(self._declare, MetricKind.GAUGE)
+        self.histogram = partial(self._declare, MetricKind.HISTOGRAM)
+
+    def _declare(
+        self,
+        kind: MetricKind,
+        name: str,
+        unit: str,
+        help_text: str,
+        *labels: str,
+        adds_up: bool = True,
+    ) -> Metric:
+        metric = Metric(
+            name=name,
+            kind=kind,
+            help=help_text,
+            unit=unit,
+            labels=(*self._labels, *labels),
+            adds_up=adds_up,
+        )
+        self._metrics.append(metric)
+        return metric
+
+
 METRICS: list[Metric] = []
-"""Every metric, in the order of declaration."""
+"""Every metric of the broker itself, in the order of declaration."""
 
-
-def _metric(
-    kind: MetricKind,
-    name: str,
-    unit: str,
-    help_text: str,
-    *labels: str,
-    adds_up: bool = True,
-) -> Metric:
-    metric = Metric(
-        name=name,
-        kind=kind,
-        help=help_text,
-        unit=unit,
-        labels=labels,
-        adds_up=adds_up,
-    )
-    METRICS.append(metric)
-    return metric
-
-
-_counter = partial(_metric, MetricKind.COUNTER)
-_gauge = partial(_metric, MetricKind.GAUGE)
-_histogram = partial(_metric, MetricKind.HISTOGRAM)
+_declare = Declarations(METRICS)
+_counter, _gauge, _histogram = _declare.counter, _declare.gauge, _declare.histogram
 
 # The broker.
 
@@ -528,72 +538,6 @@ SEALING_FAILURES = _counter(
     "danube_sealing_failures_total",
     "attempts",
     "Failed attempts to seal, which are retried.",
-)
-
-# The MQTT listener: these metrics exist if the broker has one.
-
-MQTT_SESSIONS = _gauge(
-    "danube_mqtt_sessions",
-    "sessions",
-    "Sessions of clients of MQTT, also of those that are not connected.",
-)
-MQTT_SUBSCRIPTIONS = _gauge(
-    "danube_mqtt_subscriptions", "subscriptions", "Subscriptions of these sessions."
-)
-MQTT_SESSIONS_BEHIND = _gauge(
-    "danube_mqtt_sessions_behind",
-    "sessions",
-    "Sessions of connected clients that read messages from the log of a topic, because "
-    "the client was away or is slow.",
-)
-MQTT_MESSAGES_IN = _counter(
-    "danube_mqtt_messages_in_total",
-    "messages",
-    "Messages that clients of MQTT published.",
-)
-MQTT_MESSAGES_OUT = _counter(
-    "danube_mqtt_messages_out_total",
-    "messages",
-    "Messages that were sent to clients of MQTT.",
-)
-MQTT_MESSAGES_DROPPED = _counter(
-    "danube_mqtt_messages_dropped_total",
-    "messages",
-    "Messages that clients of MQTT did not get: of QoS 0 or of a topic that is not "
-    "reliable, because too many waited, or larger than the client accepts.",
-)
-MQTT_MESSAGES_UNMAPPED = _counter(
-    "danube_mqtt_messages_unmapped_total",
-    "messages",
-    "Messages of the topics in mqtt.rules that have no topic of MQTT.",
-)
-MQTT_MESSAGES_LOST = _counter(
-    "danube_mqtt_messages_lost_total",
-    "messages",
-    "Messages that retention dropped before a session of MQTT had read them.",
-)
-MQTT_MESSAGES_INVALID = _counter(
-    "danube_mqtt_messages_invalid_total",
-    "messages",
-    "Messages of clients of MQTT that did not match the schema of their rule or topic, "
-    "by what their rule says: refuse, drop or dead_letter.",
-    "action",
-)
-MQTT_WILLS = _counter(
-    "danube_mqtt_wills_total", "messages", "Wills that were published."
-)
-MQTT_RETAINED = _gauge(
-    "danube_mqtt_retained_messages", "messages", "Retained messages."
-)
-MQTT_RETAINED_BYTES = _gauge(
-    "danube_mqtt_retained_bytes", "bytes", "The memory of the retained messages."
-)
-MQTT_REFUSALS = _counter(
-    "danube_mqtt_refusals_total",
-    "requests",
-    "Connections, messages and subscriptions of MQTT that were refused, and violations "
-    "of the protocol, by the name of the reason code.",
-    "reason",
 )
 
 # Clusters: these metrics exist if the broker is in one.

@@ -6,27 +6,13 @@ They are declared as those of the broker in ``metrics``.
 
 from __future__ import annotations
 
-from pydanube.model.metrics import Metric, MetricKind
+from pydanube.model.metrics import Declarations, Metric
 
 PIPELINE_METRICS: list[Metric] = []
 """Every metric, in the order of declaration."""
 
-
-def _declare(kind: MetricKind, name: str, unit: str, text: str, *labels: str) -> Metric:
-    metric = Metric(
-        name=name, kind=kind, help=text, unit=unit, labels=("pipeline", *labels)
-    )
-    PIPELINE_METRICS.append(metric)
-    return metric
-
-
-def _counter(name: str, unit: str, text: str, *labels: str) -> Metric:
-    return _declare(MetricKind.COUNTER, name, unit, text, *labels)
-
-
-def _gauge(name: str, unit: str, text: str, *labels: str) -> Metric:
-    return _declare(MetricKind.GAUGE, name, unit, text, *labels)
-
+_declare = Declarations(PIPELINE_METRICS, "pipeline")
+_counter, _gauge = _declare.counter, _declare.gauge
 
 # The run.
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.objects.plugins import OBJECTS, has_plugin
+from pydanube.model.plugins import OBJECTS, has_plugin
 
 FILE_SUFFIX = "_file"
 """An option of this ending names a file that contains the value."""

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from pydanube.model.errors import InvalidConfig
+from pydanube.model.plugins import OBJECTS, load_plugin
 from pydanube.objects.addresses import (
     StoreAddress,
     is_plugin_scheme,
@@ -27,7 +28,6 @@ from pydanube.objects.opendal_objects import (
     TIMEOUT_S,
     OpendalObjects,
 )
-from pydanube.objects.plugins import OBJECTS, load_plugin
 from pydanube.objects.store import Objects
 
 _NO_OPTIONS: Mapping[str, str] = {}

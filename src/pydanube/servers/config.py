@@ -12,24 +12,24 @@ original Danube set for other purposes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 
 from pydanube.cluster.placement import IMBALANCE_PERCENT_MAX, MOVES_MAX
-from pydanube.metadata.etcd.config import EtcdConfig
 from pydanube.metadata.remote_config import RemoteStoreConfig
-from pydanube.metadata.zookeeper.config import ZookeeperConfig
 from pydanube.model.errors import InvalidConfig, InvalidName
 from pydanube.model.metrics import SERIES_MAX
 from pydanube.model.names import parse_client_name
+from pydanube.model.plugins import LISTENERS, METADATA, load_plugin, plugin_names
 from pydanube.security.addresses import parse_proxies
-from pydanube.servers.mqtt_config import MqttConfig
+from pydanube.servers.listener_config import ListenerConfig
 from pydanube.servers.security_config import SecurityConfig
 from pydanube.storage.config import NamedStoreConfig, StagingConfig, StorageConfig
 
@@ -216,11 +216,6 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
         return "https" if self.is_enabled else "http"
 
     @property
-    def mqtt_scheme(self) -> str:
-        """The scheme of URLs of MQTT."""
-        return "mqtts" if self.is_enabled else "mqtt"
-
-    @property
     def stream_scheme(self) -> str:
         """The scheme of URLs of the native protocol."""
         return "danubes" if self.is_enabled else "danube"
@@ -229,17 +224,22 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
 class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the metadata store."""
 
-    kind: Literal["sqlite", "etcd", "zookeeper"] = "sqlite"
-    """Where the metadata is: in an SQLite file, in etcd, or in ZooKeeper."""
+    kind: str = "sqlite"
+    """Where the metadata is: in an SQLite file, in etcd, in ZooKeeper, or where the
+    plug-in of this name keeps it. A plug-in has a group of settings of its name."""
     path: str = ""
     """The SQLite file of the metadata store. Empty: metadata.sqlite in the data
     directory. With a journal that survives the loss of that directory, the file must be
     on another disk, which survives it too."""
-    etcd: EtcdConfig = EtcdConfig()
-    zookeeper: ZookeeperConfig = ZookeeperConfig()
 
     def __post_init__(self) -> None:
         if self.remote is None:
+            kinds = ["sqlite", *plugin_names(METADATA)]
+            if self.kind not in kinds:
+                raise InvalidConfig(
+                    f"kind: expected one of {', '.join(kinds)}, got {self.kind!r}; "
+                    "another kind needs the package that adds it"
+                )
             return
         if self.path:
             raise InvalidConfig(
@@ -255,7 +255,8 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def remote(self) -> RemoteStoreConfig | None:
         """The settings of the service that the metadata is in; None: in a file."""
-        return {"etcd": self.etcd, "zookeeper": self.zookeeper}.get(self.kind)
+        section = getattr(self, self.kind, None)
+        return section if isinstance(section, RemoteStoreConfig) else None
 
     @property
     def file(self) -> Path | None:
@@ -370,7 +371,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The directory for all data of the broker. It is created if it does not exist, and
     used by one broker at a time."""
     listen: ListenConfig = ListenConfig()
-    mqtt: MqttConfig = MqttConfig()
     tls: TlsConfig = TlsConfig()
     security: SecurityConfig = SecurityConfig()
     metadata: MetadataConfig = MetadataConfig()
@@ -397,15 +397,16 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidConfig(f"stores: {error}") from error
         if not self.cluster.enabled:
             return
-        if self.mqtt.port is not None:
-            raise InvalidConfig(
-                "mqtt.port: expected nothing, because cluster.enabled is true: a "
-                "broker with an MQTT listener serves all its topics itself, got "
-                f"{self.mqtt.port}"
-            )
+        for each in self.open_listeners:
+            if not each.SERVES_CLUSTERS:
+                raise InvalidConfig(
+                    f"{each.NAME}.port: expected nothing, because cluster.enabled is "
+                    f"true: a broker with a listener for {each.TITLE} serves all its "
+                    f"topics itself, got {each.port}"
+                )
         needs = {
-            "metadata.kind": (self.metadata.kind, ("etcd", "zookeeper")),
-            "storage.journal.kind": (self.storage.journal.kind, ("object",)),
+            "metadata.kind": (self.metadata.kind, plugin_names(METADATA)),
+            "storage.journal.kind": (self.storage.journal.kind, ["object"]),
         }
         for setting, (given, needed) in needs.items():
             if given not in needed:
@@ -418,6 +419,56 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 "cluster.advertised_url: expected the address for clients, because "
                 "listen.stream_port is 0, got nothing"
             )
+
+    @property
+    def open_listeners(self) -> Sequence[ListenerConfig]:
+        """The listeners of plug-ins that are open, which are those with a port."""
+        sections = (getattr(self, field) for field in self.__struct_fields__)
+        return [
+            each
+            for each in sections
+            if isinstance(each, ListenerConfig) and each.port is not None
+        ]
+
+
+@cache
+def config_type() -> type[BrokerConfig]:
+    """
+    Return the type of all settings, with the groups of the plug-ins.
+
+    Raises:
+        InvalidConfig: A plug-in cannot be loaded.
+    """
+    metadata = _with_plugins(MetadataConfig, METADATA)
+    section = ("metadata", metadata, metadata())
+    return _with_plugins(BrokerConfig, LISTENERS, section)
+
+
+def listener_types() -> list[type[ListenerConfig]]:
+    """Return the settings of the listeners that are installed."""
+    return [
+        field.type
+        for field in msgspec.structs.fields(config_type())
+        if isinstance(field.type, type) and issubclass(field.type, ListenerConfig)
+    ]
+
+
+def _with_plugins(base: type[G], group: str, *sections: Any) -> type[G]:
+    """Return *base* with *sections* and those of the plug-ins of *group*."""
+    added = [(name, load_plugin(group, name)) for name in plugin_names(group)]
+    fields = [*sections, *((name, kind, kind()) for name, kind in added)]
+    return cast(
+        "type[G]",
+        msgspec.defstruct(
+            base.__name__,
+            fields,
+            bases=(base,),
+            module=base.__module__,
+            namespace={"__doc__": base.__doc__},
+            frozen=True,
+            kw_only=True,
+        ),
+    )
 
 
 def load_config(
@@ -445,7 +496,7 @@ def load_config(
     for dotted, value in flags.items():
         if value is not None:
             _place(values, dotted, value)
-    return _build(values, BrokerConfig, "config")
+    return _build(values, config_type(), "config")
 
 
 def ignored_variables(environ: Mapping[str, str]) -> list[str]:
@@ -480,9 +531,10 @@ class Setting:
 
 
 def settings_of(
-    group: type[msgspec.Struct] = BrokerConfig, path: str = ""
+    group: type[msgspec.Struct] | None = None, path: str = ""
 ) -> Iterator[Setting]:
-    """Yield the settings of *group*, then those of its groups."""
+    """Yield the settings of *group*, or of a broker, then those of its groups."""
+    group = group or config_type()
     fields = msgspec.structs.fields(group)
     for field in fields:
         if not _is_group(field.type):

@@ -12,8 +12,8 @@ from pydanube.cluster.session_journals import OwnSessionJournal
 from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import InvalidConfig
+from pydanube.model.plugins import JOURNALS, has_plugin, load_plugin
 from pydanube.objects.opening import open_objects
-from pydanube.objects.plugins import JOURNALS, has_plugin, load_plugin
 from pydanube.objects.redis_objects import open_redis
 from pydanube.objects.store import Objects
 from pydanube.servers.directory import DataDirectory

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from pydanube.aio.tasks import task_scope
@@ -21,7 +21,6 @@ from pydanube.metadata.store import (
     MetadataStore,
     Put,
     Revision,
-    SharedStore,
     Stored,
     Unchanged,
 )
@@ -31,7 +30,6 @@ from pydanube.model.errors import (
     RevisionConflict,
     SessionLost,
 )
-from pydanube.model.extras import require
 from pydanube.objects.store import wall_clock_us
 from pydanube.servers.config import MetadataConfig
 from pydanube.servers.directory import DataDirectory
@@ -75,11 +73,11 @@ async def open_metadata(
             yield BrokerMetadata(store=file, file=file, session=None)
         return
     if is_clustered:
-        async with _open_remote(config) as store:
+        async with remote.open_store() as store:
             yield BrokerMetadata(store=store, file=None, session=None)
         return
     async with (
-        _open_remote(config) as store,
+        remote.open_store() as store,
         store.open_session(remote.session_ttl_s) as session,
     ):
         record = ActiveBrokerRecord(
@@ -100,19 +98,6 @@ async def open_metadata(
         store.guard(session, keys.ACTIVE_BROKER, claimed)
         await refuse_cluster(store, remote)
         yield BrokerMetadata(store=store, file=None, session=session)
-
-
-def _open_remote(config: MetadataConfig) -> AbstractAsyncContextManager[SharedStore]:
-    """Open the store in a service."""
-    require(config.kind, f"the setting metadata.kind: {config.kind}")
-    # Extras.
-    if config.kind == "zookeeper":
-        from pydanube.metadata.zookeeper.store import open_zookeeper  # noqa: PLC0415
-
-        return open_zookeeper(config.zookeeper)
-    from pydanube.metadata.etcd.store import open_etcd  # noqa: PLC0415
-
-    return open_etcd(config.etcd)
 
 
 async def refuse_cluster(store: MetadataStore, remote: RemoteStoreConfig) -> None:

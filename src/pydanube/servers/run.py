@@ -17,6 +17,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
+    AsyncExitStack,
     asynccontextmanager,
     contextmanager,
     nullcontext,
@@ -24,7 +25,6 @@ from contextlib import (
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydanube.aio.loops import new_loop
 from pydanube.broker.broker import Broker, open_broker
@@ -81,6 +81,7 @@ from pydanube.servers.journals import (
     journal_place,
     open_journal_objects,
 )
+from pydanube.servers.listeners import ListenerParts, OpenListener, serving_listener
 from pydanube.servers.logs import configure_logging
 from pydanube.servers.membership import (
     broker_id_of,
@@ -100,9 +101,6 @@ from pydanube.storage.storage_opening import open_storage
 from pydanube.storage.tiered_objects import TieredObjects, open_remote
 from pydanube.wire.native.frames import batch_bytes_max
 
-if TYPE_CHECKING:
-    from pydanube.servers.mqtt.server import MqttServer
-
 log = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
@@ -121,8 +119,8 @@ class RunningBroker:
     admin_url: str
     """The URL for its administration tools."""
     http_url: str
-    mqtt_url: str
-    """The URL for clients of MQTT; empty: the broker has no listener for them."""
+    listener_urls: Mapping[str, str]
+    """The URLs of the listeners of plug-ins that are open, by their name."""
     session: Session | None
     """The session by which the broker uses the metadata store, if others may do so,
     too; it must stop when that is lost."""
@@ -150,12 +148,11 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
     listens = config.listen
     counts = {
         name: ConnectionCounts(listener=name, connections_max=listens.connections_max)
-        for name in ("grpc", "admin", "http")
-    }
-    if config.mqtt.port is not None:
-        counts["mqtt"] = ConnectionCounts(
-            listener="mqtt", connections_max=listens.connections_max
+        for name in (
+            *("grpc", "admin", "http"),
+            *(each.NAME for each in config.open_listeners),
         )
+    }
     state = BrokerState(list(counts.values()), series_max=config.metrics.series_max)
     host = listens.host
     is_shared = config.storage.journal.kind != "local"
@@ -221,14 +218,14 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
             ),
             open_native_server(broker, config.listen, authenticator) as server,
             listen(server, host, config.listen.stream_port, tls) as stream_port,
-            _open_mqtt(
+            _open_listeners(
                 broker,
                 config,
                 metadata.store,
                 counts=counts,
                 tls=tls,
                 authenticator=authenticator,
-            ) as mqtt,
+            ) as listeners,
             _open_grpc(
                 broker,
                 config,
@@ -256,9 +253,8 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                     stream=stream_port,
                     grpc=grpc_port,
                     admin=admin_port,
-                    mqtt=None if mqtt is None else mqtt[1],
                 ),
-                mqtt=None if mqtt is None else mqtt[0],
+                listeners=listeners,
             )
             try:
                 yield RunningBroker(
@@ -267,9 +263,12 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                     grpc_url=f"{scheme}://{host_in_url(host)}:{grpc_port}",
                     admin_url=f"{scheme}://{host_in_url(host)}:{admin_port}",
                     http_url=f"{scheme}://{host_in_url(host)}:{http_port}",
-                    mqtt_url=""
-                    if mqtt is None
-                    else f"{config.tls.mqtt_scheme}://{host_in_url(host)}:{mqtt[1]}",
+                    listener_urls={
+                        each.config.NAME: each.url(
+                            host_in_url(host), is_encrypted=config.tls.is_enabled
+                        )
+                        for each in listeners
+                    },
                     session=metadata.session if session is None else session.lease,
                 )
             finally:
@@ -395,7 +394,7 @@ def _log_recovery(storage: Storage, taken_s: float) -> None:
 
 
 @asynccontextmanager
-async def _open_mqtt(
+async def _open_listeners(
     broker: Broker,
     config: BrokerConfig,
     store: MetadataStore,
@@ -403,29 +402,27 @@ async def _open_mqtt(
     counts: Mapping[str, ConnectionCounts],
     tls: ServerTls | None,
     authenticator: Authenticator,
-) -> AsyncIterator[tuple[MqttServer, int] | None]:
-    """Open the MQTT server and its listener, if there is one; yields the port."""
-    if config.mqtt.port is None:
-        yield None
-        return
-    # Imported only for a listener, so that other brokers start faster.
-    from pydanube.servers.mqtt.connection import listen_mqtt  # noqa: PLC0415
-    from pydanube.servers.mqtt.server import open_mqtt_server  # noqa: PLC0415
-
-    listens = config.listen
-    async with (
-        open_mqtt_server(
-            broker,
-            store,
-            config=config.mqtt,
-            listens=listens,
-            authenticator=authenticator,
-            counts=counts["mqtt"],
-            wall_clock_us=wall_clock_us,
-        ) as server,
-        listen_mqtt(server, listens.host, config.mqtt.port, tls) as port,
-    ):
-        yield server, port
+) -> AsyncIterator[Sequence[OpenListener]]:
+    """Open the listeners of plug-ins that have a port."""
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(
+                serving_listener(
+                    each,
+                    ListenerParts(
+                        broker=broker,
+                        store=store,
+                        host=config.listen.host,
+                        tls=tls,
+                        authenticator=authenticator,
+                        counts=counts[each.NAME],
+                        idle_timeout_s=config.listen.idle_timeout_s,
+                        wall_clock_us=wall_clock_us,
+                    ),
+                )
+            )
+            for each in config.open_listeners
+        ]
 
 
 @asynccontextmanager
@@ -548,13 +545,15 @@ def run(config: BrokerConfig, *, ignored_variables: Sequence[str] = ()) -> None:
 
 
 def _print_addresses(running: RunningBroker) -> None:
-    mqtt = f"  mqtt      {running.mqtt_url}\n" if running.mqtt_url else ""
+    listeners = "".join(
+        f"  {name:<8}  {url}\n" for name, url in running.listener_urls.items()
+    )
     sys.stdout.write(
         f"pydanube broker is ready\n"
         f"  stream    {running.stream_url}\n"
         f"  grpc      {running.grpc_url}\n"
         f"  admin     {running.admin_url}\n"
-        f"{mqtt}"
+        f"{listeners}"
         f"  http      {running.http_url}\n"
         f"  data      {running.directory.path.absolute()}\n"
         f"  console   danube console --url {running.stream_url}\n"
@@ -578,8 +577,8 @@ async def _run(config: BrokerConfig) -> None:
                     running.admin_url,
                     running.http_url,
                 )
-                if running.mqtt_url:
-                    log.info("serving clients of MQTT: %s", running.mqtt_url)
+                for name, url in running.listener_urls.items():
+                    log.info("serving clients of %s: %s", name, url)
                 async with (
                     memory_upkeep(),
                     watching_directory(running.directory),

@@ -14,6 +14,7 @@ from pydanube.servers.config import (
     ORIGINAL_VARIABLES,
     OTHER_VARIABLES,
     BrokerConfig,
+    config_type,
     ignored_variables,
     load_config,
     settings_of,
@@ -43,7 +44,7 @@ def refusal(*args: Any, **kwargs: Any) -> str:
 
 def test_all_settings_have_defaults() -> None:
     config = load()
-    assert config == BrokerConfig()
+    assert config == config_type()()
     assert config.data_dir == Path("danube-data")
     assert (config.listen.stream_port, config.listen.http_port) == (6651, 8080)
 
@@ -74,7 +75,7 @@ def test_flag_may_be_a_path() -> None:
 
 @pytest.mark.parametrize("file", ["", "# nothing\n", "listen:\n  # host: a\n"])
 def test_file_with_only_comments_means_defaults(file: str, tmp_path: Path) -> None:
-    assert load(file, tmp_path=tmp_path) == BrokerConfig()
+    assert load(file, tmp_path=tmp_path) == config_type()()
 
 
 def test_environment_may_name_the_file(tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_every_setting_can_be_set_in_the_environment() -> None:
         text = str(default).lower() if isinstance(default, bool) else str(default)
         if isinstance(default, tuple):
             text = msgspec.json.encode(default).decode()
-        assert load(environ={setting.variable: text}) == BrokerConfig()
+        assert load(environ={setting.variable: text}) == config_type()()
 
 
 def test_options_of_a_store_can_be_set_in_the_environment() -> None:
@@ -132,7 +133,7 @@ def test_trusted_proxies_are_addresses_and_networks() -> None:
 
 def test_variables_of_clients_are_accepted() -> None:
     environ = dict.fromkeys(OTHER_VARIABLES, "") | {"HOME": "/", "DANUBIUS": "river"}
-    assert load(environ=environ) == BrokerConfig()
+    assert load(environ=environ) == config_type()()
 
 
 @pytest.mark.parametrize(
@@ -295,13 +296,13 @@ KUBERNETES = {
 
 def test_variables_of_kubernetes_services_are_ignored_and_listed() -> None:
     environ = {"HOME": "/", "DANUBE_DATA_DIR": "here", **KUBERNETES}
-    assert load(environ=environ) == BrokerConfig(data_dir=Path("here"))
+    assert load(environ=environ) == config_type()(data_dir=Path("here"))
     assert ignored_variables(environ) == sorted(KUBERNETES)
 
 
 def test_variables_of_the_original_danube_are_ignored_and_listed() -> None:
     environ = dict.fromkeys(ORIGINAL_VARIABLES, "x")
-    assert load(environ=environ) == BrokerConfig()
+    assert load(environ=environ) == config_type()()
     assert ignored_variables(environ) == sorted(ORIGINAL_VARIABLES)
 
 

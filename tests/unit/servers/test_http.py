@@ -29,9 +29,12 @@ from pydanube.servers.http.app import Ports, make_app
 from pydanube.servers.http.server import open_http
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pydanube.broker.broker import Broker
     from pydanube.model.metrics import Metric, Sample, Value
     from pydanube.model.topic_patterns import TopicPattern
+    from pydanube.servers.listeners import OpenListener
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -44,6 +47,7 @@ class State:
     counted: list[Sample] = field(default_factory=list)
     problems_now: tuple[str, ...] = ()
     ports: Ports | None = None
+    listeners: Sequence[OpenListener] = ()
     series_max: int = SERIES_MAX
 
     def problems(self) -> tuple[str, ...]:

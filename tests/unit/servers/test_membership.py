@@ -11,14 +11,15 @@ from pydanube.servers.config import (
     BrokerConfig,
     ClusterConfig,
     ListenConfig,
-    MetadataConfig,
+    config_type,
 )
 from pydanube.servers.membership import open_membership, session_record_of
 from pydanube.storage.config import JournalConfig, RemoteConfig, StorageConfig
 from support.memory_store import MemoryStore
 
+METADATA = type(config_type()().metadata)
 CONFIG = BrokerConfig(
-    metadata=MetadataConfig(kind="etcd", etcd=EtcdConfig(endpoints="http://e:2379")),
+    metadata=METADATA(kind="etcd", etcd=EtcdConfig(endpoints="http://e:2379")),
     storage=StorageConfig(
         remote=RemoteConfig(url="s3://bucket"), journal=JournalConfig(kind="object")
     ),

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import os
+from inspect import Parameter
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from pydanube.cli.declaration import command
-from pydanube.servers.config import ignored_variables, load_config
+from pydanube.cli.declaration import command, option
+from pydanube.servers.config import ignored_variables, listener_types, load_config
 from pydanube.servers.run import run
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+def _listener_options() -> list[Parameter]:
+    """Return an option for the port of each listener that is installed."""
+    return [
+        option(
+            f"{each.NAME}_port",
+            Annotated[
+                int | None,
+                typer.Option(
+                    metavar="PORT",
+                    help=f"The port for clients of {each.TITLE}, usually "
+                    f"{each.USUAL_PORT}; 0 chooses a free port. Without it, there is "
+                    "no such listener.",
+                ),
+            ],
+            None,
+        )
+        for each in listener_types()
+    ]
 
 
 @command(
@@ -22,6 +44,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     "danube broker --config broker.yaml --log-format json",
     "danube broker --data-dir /tmp/try --stream-port 0 --grpc-port 0 "
     "--admin-port 0 --http-port 0",
+    more=_listener_options(),
 )
 def broker(
     *,
@@ -32,12 +55,12 @@ def broker(
     grpc_port: int | None = None,
     admin_port: int | None = None,
     http_port: int | None = None,
-    mqtt_port: int | None = None,
     advertised_url: str | None = None,
     connect_url: str | None = None,
     log_level: str | None = None,
     log_format: str | None = None,
     insecure: bool = False,
+    **listener_ports: int | None,
 ) -> None:
     """
     Start a broker.
@@ -62,8 +85,6 @@ def broker(
             Danube, by default 50051; 0 chooses a free port.
         http_port (PORT): The port for health checks, metrics and the JSON API, by
             default 8080; 0 chooses a free port.
-        mqtt_port (PORT): The port for clients of MQTT 3.1.1 and 5, usually 1883; 0
-            chooses a free port. Without it, there is no MQTT listener.
         advertised_url (URL): The address that clients of the original Danube are told
             is the broker's, as http://HOST:PORT; by default the address that it listens
             on.
@@ -82,13 +103,14 @@ def broker(
         "listen.grpc_port": grpc_port,
         "listen.admin_port": admin_port,
         "listen.http_port": http_port,
-        "mqtt.port": mqtt_port,
         "listen.advertised_url": advertised_url,
         "listen.connect_url": connect_url,
         "log.level": log_level,
         "log.format": log_format,
         "listen.insecure": insecure or None,
     }
+    for name, port in listener_ports.items():
+        flags[f"{name.removesuffix('_port')}.port"] = port
     run(
         load_config(config, os.environ, flags),
         ignored_variables=ignored_variables(os.environ),

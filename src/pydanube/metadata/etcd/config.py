@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from pydanube.metadata.remote_config import RemoteStoreConfig
 from pydanube.model.errors import InvalidConfig
+from pydanube.model.extras import require
 from pydanube.security.addresses import host_in_url
+
+if TYPE_CHECKING:
+    from pydanube.metadata.store import SharedStore
 
 DEFAULT_PORT = 2379
 
@@ -35,6 +40,14 @@ class EtcdConfig(RemoteStoreConfig, frozen=True, kw_only=True):
                 "endpoints: expected https:// for all endpoints, because ca_file or "
                 f"certificate_file is set, got {self.endpoints!r}"
             )
+
+    def open_store(self) -> AbstractAsyncContextManager[SharedStore]:
+        """Open the store."""
+        require(self.KIND, f"the setting metadata.kind: {self.KIND}")
+        # An extra.
+        from pydanube.metadata.etcd.store import open_etcd  # noqa: PLC0415
+
+        return open_etcd(self)
 
 
 class Endpoint(msgspec.Struct, frozen=True):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Annotated, ClassVar
 from urllib.parse import urlsplit
 
 from msgspec import Meta
 
 from pydanube.metadata.remote_config import RemoteStoreConfig
 from pydanube.model.errors import InvalidConfig
+from pydanube.model.extras import require
 from pydanube.security.addresses import host_in_url
+
+if TYPE_CHECKING:
+    from pydanube.metadata.store import SharedStore
 
 DEFAULT_PORT = 2181
 
@@ -46,6 +51,14 @@ class ZookeeperConfig(RemoteStoreConfig, frozen=True, kw_only=True):
             raise InvalidConfig(
                 f"user: expected a name without a colon, got {self.user!r}"
             )
+
+    def open_store(self) -> AbstractAsyncContextManager[SharedStore]:
+        """Open the store."""
+        require(self.KIND, f"the setting metadata.kind: {self.KIND}")
+        # An extra.
+        from pydanube.metadata.zookeeper.store import open_zookeeper  # noqa: PLC0415
+
+        return open_zookeeper(self)
 
 
 def parse_endpoints(text: str) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -50,12 +49,10 @@ from pydanube.servers.http.schemas import SCHEMAS
 from pydanube.servers.http.security import SECURITY
 from pydanube.servers.http.subscriptions import SUBSCRIPTIONS
 from pydanube.servers.http.topics import TOPICS
+from pydanube.servers.listeners import OpenListener
 from pydanube.servers.native.server import NativeServer
 from pydanube.servers.samples import TopicSeries, samples_of
 from pydanube.servers.security_config import SecurityConfig
-
-if TYPE_CHECKING:
-    from pydanube.servers.mqtt.server import MqttServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +62,6 @@ class Ports:
     stream: int
     grpc: int
     admin: int
-    mqtt: int | None = None
-    """None: the broker has no MQTT listener."""
 
 
 class BrokerState:
@@ -85,7 +80,8 @@ class BrokerState:
         """The other ports; None while the broker is starting."""
         self._reason: BrokerError | None = Unavailable("the broker is starting")
         self._serving: tuple[Broker, NativeServer, Sequence[Service]] | None = None
-        self._mqtt: MqttServer | None = None
+        self.listeners: Sequence[OpenListener] = ()
+        """The open listeners of plug-ins."""
 
     def on_serving(
         self,
@@ -94,10 +90,10 @@ class BrokerState:
         services: Sequence[Service],
         *,
         ports: Ports | None = None,
-        mqtt: MqttServer | None = None,
+        listeners: Sequence[OpenListener] = (),
     ) -> None:
         """Record that the broker serves clients."""
-        self._mqtt = mqtt
+        self.listeners = listeners
         self._serving = broker, server, services
         self.ports = ports
         self._reason = None
@@ -156,12 +152,7 @@ class BrokerState:
         samples = samples_of(
             *self._serving, self._connections, series, is_ready=is_ready
         )
-        if self._mqtt is None:
-            return samples
-        # Imported only for a listener, as in ``run``.
-        from pydanube.servers.mqtt.samples import of_mqtt  # noqa: PLC0415
-
-        return chain(samples, of_mqtt(self._mqtt))
+        return chain(samples, *(each.state.samples() for each in self.listeners))
 
 
 INDEX = f"""\
@@ -224,9 +215,7 @@ def make_app(
 
     async def index(request: Request) -> Response:
         host = request.url.hostname or "localhost"
-        return PlainTextResponse(
-            INDEX + _addresses(request.url.scheme, host, state.ports)
-        )
+        return PlainTextResponse(INDEX + _addresses(request.url.scheme, host, state))
 
     async def openapi(_: Request) -> Response:
         return json_response(openapi_document(ENDPOINTS))
@@ -281,20 +270,21 @@ def _refusal_of_metrics(state: BrokerState, request: Request) -> BrokerError | N
     return None
 
 
-def _addresses(scheme: str, host: str, ports: Ports | None) -> str:
+def _addresses(scheme: str, host: str, state: BrokerState) -> str:
     """Return the end of the index page: the other addresses of the broker."""
-    if ports is None:
+    if (ports := state.ports) is None:
         return "The broker is starting.\n"
     host = host_in_url(host)
     stream_scheme = "danubes" if scheme == "https" else "danube"
-    mqtt = ""
-    if ports.mqtt is not None:
-        mqtt_scheme = "mqtts" if scheme == "https" else "mqtt"
-        mqtt = f"{mqtt_scheme}://{host}:{ports.mqtt}  MQTT 3.1.1 and 5.\n"
+    is_encrypted = scheme == "https"
+    listeners = "".join(
+        f"{each.url(host, is_encrypted=is_encrypted)}  {each.config.TITLE}.\n"
+        for each in state.listeners
+    )
     return (
         "Clients connect to other ports:\n\n"
         f"{stream_scheme}://{host}:{ports.stream}  The native protocol.\n"
         f"{scheme}://{host}:{ports.grpc}  The gRPC API of the original Danube.\n"
         f"{scheme}://{host}:{ports.admin}  The gRPC API of its administration tools.\n"
-        f"{mqtt}"
+        f"{listeners}"
     )

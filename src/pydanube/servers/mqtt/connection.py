@@ -100,7 +100,7 @@ class MqttConnection(MqttLink):
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
         if connection is not None:
-            enable_keepalive(connection, self.server.listens.idle_timeout_s)
+            enable_keepalive(connection, self.server.parts.idle_timeout_s)
         self._timer = self._loop.call_later(
             HANDSHAKE_TIMEOUT_S, self._on_handshake_timeout
         )
@@ -120,7 +120,7 @@ class MqttConnection(MqttLink):
         """Close the connection if its client is silent or its credentials are void."""
         if self.client is None:
             return
-        authenticator = self.server.authenticator
+        authenticator = self.server.parts.authenticator
         if not authenticator.is_valid(self.identity):
             self.close(
                 Reason.NOT_AUTHORIZED, str(authenticator.why_invalid(self.identity))
@@ -130,7 +130,7 @@ class MqttConnection(MqttLink):
             self._has_received = False
             self._last_received = now
         elif self.keep_alive_s and now - self._last_received > self.keep_alive_s:
-            self.server.connection_counts.silent_total += 1
+            self.server.parts.counts.silent_total += 1
             self.close(
                 Reason.KEEP_ALIVE_TIMEOUT,
                 f"nothing came for {self.keep_alive_s:g} s, which is one and a half "
@@ -157,7 +157,7 @@ class MqttConnection(MqttLink):
         self.client, self.subscriber = client, subscriber
         self._reader.packet_bytes_max = self.server.config.packet_bytes_max
         self._send(answer)
-        session, now_us = client.session, self.server.wall_clock_us()
+        session, now_us = client.session, self.server.parts.wall_clock_us()
         for each in session.resume():
             if each.is_released:
                 self.write(encode_ack(PacketType.PUBREL, each.packet_id, self.version))
@@ -179,7 +179,7 @@ class MqttConnection(MqttLink):
             return
         parts: list[bytes] = []
         byte_count = 0
-        session, now_us = client.session, self.server.wall_clock_us()
+        session, now_us = client.session, self.server.parts.wall_clock_us()
         for delivery in session.take_due(now_us):
             encoded = self._encode(delivery, now_us)
             if encoded is None:
@@ -225,7 +225,7 @@ class MqttConnection(MqttLink):
     # Received packets.
 
     def _on_violation(self, error: PacketError) -> None:
-        self.server.connection_counts.abusive_total += 1
+        self.server.parts.counts.abusive_total += 1
         self.server.counts.refused[error.reason.name.lower()] += 1
         if self.client is None:
             if error.reason is Reason.UNSUPPORTED_PROTOCOL_VERSION:
@@ -300,7 +300,7 @@ class MqttConnection(MqttLink):
             # No credential of this broker.
             credential = "?"
         try:
-            self.identity = self.server.authenticator.authenticate(
+            self.identity = self.server.parts.authenticator.authenticate(
                 credential,
                 self.address,
                 certificate_of(self._transport),
@@ -460,7 +460,7 @@ class MqttConnection(MqttLink):
     def _on_handshake_timeout(self) -> None:
         self._timer = None
         if self.client is None and not self._is_lost:
-            self.server.connection_counts.silent_total += 1
+            self.server.parts.counts.silent_total += 1
             self._transport.abort()
 
     def _stop_timer(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydanube.model.names import TopicName
 from pydanube.servers.mqtt.messages import TOPIC, Row
-from pydanube.servers.mqtt_config import MqttRule
+from pydanube.servers.mqtt.rule_config import MqttRule
 from pydanube.wire.mqtt.packets import PacketError, Reason
 from pydanube.wire.mqtt.topics import TopicFilter, check_topic
 

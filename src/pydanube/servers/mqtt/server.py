@@ -11,15 +11,12 @@ from typing import Any
 
 from pydanube.aio.futures import Done, completion
 from pydanube.aio.tasks import TaskScope, task_scope
-from pydanube.broker.broker import Broker
-from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import BrokerError, Refused
 from pydanube.security.principals import Principal
-from pydanube.servers.authentication import Authenticator
 from pydanube.servers.authorization import follow_access
-from pydanube.servers.config import ListenConfig
-from pydanube.servers.connections import ConnectionCounts
+from pydanube.servers.listeners import ListenerParts
 from pydanube.servers.mqtt.clients import Client, Connection
+from pydanube.servers.mqtt.config import MqttConfig
 from pydanube.servers.mqtt.counts import MqttCounts
 from pydanube.servers.mqtt.feeds import Feeds, read_missed, restore_in_flight
 from pydanube.servers.mqtt.publisher import Publisher
@@ -35,7 +32,6 @@ from pydanube.servers.mqtt.state import (
 )
 from pydanube.servers.mqtt.subscribers import Subscriber, Subscribers
 from pydanube.servers.mqtt.subscribing import Subscribing
-from pydanube.servers.mqtt_config import MqttConfig
 from pydanube.wire.mqtt.packets import (
     V5,
     Connack,
@@ -68,23 +64,12 @@ class MqttServer:
     """All clients of MQTT."""
 
     def __init__(
-        self,
-        broker: Broker,
-        store: MetadataStore,
-        tasks: TaskScope,
-        *,
-        config: MqttConfig,
-        listens: ListenConfig,
-        authenticator: Authenticator,
-        connection_counts: ConnectionCounts,
-        wall_clock_us: Callable[[], int],
+        self, config: MqttConfig, parts: ListenerParts, tasks: TaskScope
     ) -> None:
-        self.broker = broker
         self.config = config
-        self.listens = listens
-        self.authenticator = authenticator
-        self.connection_counts = connection_counts
-        self.wall_clock_us = wall_clock_us
+        self.parts = parts
+        broker = self.broker = parts.broker
+        authenticator, wall_clock_us = parts.authenticator, parts.wall_clock_us
         self.counts = MqttCounts()
         self.loop = asyncio.get_running_loop()
         self.connections: dict[Connection, None] = {}
@@ -96,7 +81,6 @@ class MqttServer:
             bytes_max=config.retained_bytes_max,
         )
         self._owners = SessionOwners(broker, rules, authenticator)
-        self._store = store
         self.tasks = tasks
         self._handshaking: dict[Connection, None] = {}
         subscribers = Subscribers()
@@ -115,7 +99,7 @@ class MqttServer:
                 for rule, each in zip(rules.rules, config.rules, strict=True)
             },
         )
-        self._writer = StateWriter(store)
+        self._writer = StateWriter(parts.store)
         self.publisher = Publisher(
             broker,
             tasks,
@@ -146,10 +130,10 @@ class MqttServer:
         """Open the topics, and read sessions and retained messages."""
         await self._feeds.open()
         await self.publisher.open()
-        for message in await load_retained(self._store):
+        for message in await load_retained(self.parts.store):
             self.retained.put(message)
-        now_us, now = self.wall_clock_us(), self.loop.time()
-        for saved in await load_sessions(self._store, self._limits):
+        now_us, now = self.parts.wall_clock_us(), self.loop.time()
+        for saved in await load_sessions(self.parts.store, self._limits):
             session = saved.session
             left_s = float(session.expiry_s)
             if saved.seen_at_us is not None:
@@ -199,13 +183,13 @@ class MqttServer:
             oldest = next(iter(self._handshaking))
             del self._handshaking[oldest]
             oldest.abort()
-        return self.connection_counts.admit() and not self._is_stopping
+        return self.parts.counts.admit() and not self._is_stopping
 
     def on_lost(self, connection: Connection) -> None:
         """Remove a connection that was lost."""
         self.connections.pop(connection, None)
         self._handshaking.pop(connection, None)
-        self.connection_counts.lose()
+        self.parts.counts.lose()
 
     def check_will(self, connection: Connection, packet: Connect) -> None:
         """
@@ -510,7 +494,7 @@ class MqttServer:
         self._writer.save(
             client.session,
             positions,
-            self.wall_clock_us(),
+            self.parts.wall_clock_us(),
             done,
             is_connected=client.connection is not None,
         )
@@ -551,7 +535,7 @@ class MqttServer:
         if any(feed.is_closed for feed in self._feeds):
             self.tasks.run(self._feeds.reopen())
         if saves_positions:
-            for topic in self.retained.expired(self.wall_clock_us()):
+            for topic in self.retained.expired(self.parts.wall_clock_us()):
                 self.retained.remove(topic)
                 self._writer.release(topic)
 
@@ -573,31 +557,15 @@ class MqttServer:
 
 @asynccontextmanager
 async def open_mqtt_server(
-    broker: Broker,
-    store: MetadataStore,
-    *,
-    config: MqttConfig,
-    listens: ListenConfig,
-    authenticator: Authenticator,
-    counts: ConnectionCounts,
-    wall_clock_us: Callable[[], int],
+    config: MqttConfig, parts: ListenerParts
 ) -> AsyncIterator[MqttServer]:
     """
-    Open the MQTT server over *broker*, without a listener.
+    Open the MQTT server over a broker, without a listener.
 
-    *store* has the sessions and the retained messages.
+    The metadata has the sessions and the retained messages.
     """
     async with task_scope() as tasks:
-        server = MqttServer(
-            broker,
-            store,
-            tasks,
-            config=config,
-            listens=listens,
-            authenticator=authenticator,
-            connection_counts=counts,
-            wall_clock_us=wall_clock_us,
-        )
+        server = MqttServer(config, parts, tasks)
         await server.open()
         try:
             yield server

@@ -14,13 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from pydanube.aio.futures import Done
-from pydanube.metadata import keys
 from pydanube.metadata.key import Key
-from pydanube.metadata.records import (
-    MqttRetainedRecord,
-    MqttSessionRecord,
-    MqttSubscriptionRecord,
-)
 from pydanube.metadata.store import (
     OPERATIONS_MAX,
     Delete,
@@ -31,6 +25,13 @@ from pydanube.metadata.store import (
 from pydanube.model.errors import BrokerError, TransactionTooLarge
 from pydanube.security.principals import Principal
 from pydanube.servers.mqtt.messages import Message, attributes_of, properties_of
+from pydanube.servers.mqtt.records import (
+    RETAINED,
+    SESSIONS,
+    MqttRetainedRecord,
+    MqttSessionRecord,
+    MqttSubscriptionRecord,
+)
 from pydanube.servers.mqtt.session import Session, SessionLimits, Subscription
 from pydanube.wire.mqtt.packets import PacketError, SubscriptionOptions
 from pydanube.wire.mqtt.topics import TopicFilter
@@ -176,7 +177,7 @@ async def load_sessions(
             record.positions,
             None if record.is_connected else record.seen_at,
         )
-        for record in await _scan(store, keys.MQTT_SESSIONS)
+        for record in await _scan(store, SESSIONS)
     ]
 
 
@@ -192,7 +193,7 @@ async def load_retained(store: MetadataStore) -> list[Message]:
             expires_at_us=record.expires_at,
             publisher=record.publisher,
         )
-        for record in await _scan(store, keys.MQTT_RETAINED)
+        for record in await _scan(store, RETAINED)
     ]
 
 
@@ -235,11 +236,11 @@ def _session_of(record: MqttSessionRecord, limits: SessionLimits) -> Session:
 
 
 def _session_key(client_id: str) -> Key[MqttSessionRecord]:
-    return keys.MQTT_SESSIONS.key(_digest(client_id))
+    return SESSIONS.key(_digest(client_id))
 
 
 def _retained_key(topic: str) -> Key[MqttRetainedRecord]:
-    return keys.MQTT_RETAINED.key(_digest(topic))
+    return RETAINED.key(_digest(topic))
 
 
 def _digest(text: str) -> str:

@@ -9,9 +9,10 @@ import pytest
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.names import TopicName
+from pydanube.servers.mqtt.config import MqttConfig
 from pydanube.servers.mqtt.messages import TOPIC, Row
+from pydanube.servers.mqtt.rule_config import MqttRule
 from pydanube.servers.mqtt.rules import TOPIC_BYTES_MAX, Rules
-from pydanube.servers.mqtt_config import MqttConfig, MqttRule
 from pydanube.wire.mqtt.packets import PacketError
 from pydanube.wire.mqtt.topics import TopicFilter
 

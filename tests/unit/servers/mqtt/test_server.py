@@ -14,9 +14,10 @@ from pydanube.model.policy import Retention
 from pydanube.servers.authentication import Authenticator
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.connections import ConnectionCounts
+from pydanube.servers.listeners import ListenerParts
+from pydanube.servers.mqtt.config import MqttConfig
 from pydanube.servers.mqtt.connection import listen_mqtt
 from pydanube.servers.mqtt.server import open_mqtt_server
-from pydanube.servers.mqtt_config import MqttConfig
 from pydanube.servers.security_config import SecurityConfig
 from pydanube.wire.mqtt.packets import V5, Property, Publish, Will
 from support.brokers import BrokerWorld
@@ -35,18 +36,24 @@ async def served(world, **mqtt):
     async with (
         world.broker() as broker,
         open_mqtt_server(
-            broker,
-            world.store,
-            config=MqttConfig(port=0, **mqtt),
-            listens=ListenConfig(),
-            authenticator=Authenticator(SecurityConfig()),
-            counts=ConnectionCounts(listener="mqtt"),
-            wall_clock_us=lambda: world.now_us,
+            MqttConfig(port=0, **mqtt),
+            ListenerParts(
+                broker=broker,
+                store=world.store,
+                host="127.0.0.1",
+                tls=None,
+                authenticator=Authenticator(SecurityConfig()),
+                counts=ConnectionCounts(listener="mqtt"),
+                idle_timeout_s=ListenConfig().idle_timeout_s,
+                wall_clock_us=lambda: world.now_us,
+            ),
         ) as server,
         listen_mqtt(server, "127.0.0.1", 0) as port,
     ):
         yield SimpleNamespace(
-            broker=broker, server=server, mqtt_url=f"mqtt://127.0.0.1:{port}"
+            broker=broker,
+            server=server,
+            listener_urls={"mqtt": f"mqtt://127.0.0.1:{port}"},
         )
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
 
-import msgspec
 from msgspec import Meta
 
-from pydanube.model.errors import InvalidConfig, InvalidName
-from pydanube.model.names import SYSTEM_NAMESPACE, TopicName, parse_subject
-from pydanube.wire.batches import INT32_MAX
-from pydanube.wire.mqtt.packets import PACKET_BYTES_MAX, PacketError
-from pydanube.wire.mqtt.topics import TopicFilter
+from pydanube.model.errors import InvalidConfig
+from pydanube.model.metrics import Metric
+from pydanube.servers.listener_config import ListenerConfig
+from pydanube.servers.mqtt.metrics import MQTT_METRICS
+from pydanube.servers.mqtt.rule_config import MqttRule
+from pydanube.wire.mqtt.packets import PACKET_BYTES_MAX
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -20,59 +21,15 @@ PACKET_BYTES_MIN = KIB
 RULES_MAX = 1000
 
 
-class MqttRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The topic of the broker that has the messages of some topics of MQTT."""
-
-    filter: str
-    """The topics of MQTT, such as ``sensors/+/temperature``."""
-    topic: str
-    """The topic of the broker, such as ``/iot/temperature``."""
-    reliable: bool = True
-    """Whether the topic is reliable, if the listener creates it."""
-    key: Literal["topic", "client_id", "none"] = "topic"
-    """The key of the messages: the topic of MQTT, the id of the client, or none."""
-    schema: str = ""
-    """The subject of the schema that payloads must match; empty: any payload."""
-    schema_version: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
-    """The version of the subject; 0: the latest one."""
-    on_invalid: Literal["refuse", "drop", "dead_letter"] = "refuse"
-    """The treatment of messages that do not match the schema of the rule or the topic.
-
-    A refused message ends the connection of a client of version 3.1.1."""
-    dead_letter_topic: str = ""
-    """The topic of the broker that has the messages if they are dead letters."""
-
-    def __post_init__(self) -> None:
-        try:
-            parsed = TopicFilter.parse(self.filter)
-            TopicName.parse(self.topic)
-            if self.schema:
-                parse_subject(self.schema)
-            dead_letters = TopicName.parse(self.dead_letter_topic or self.topic)
-        except (PacketError, InvalidName) as error:
-            raise ValueError(str(error)) from None
-        if parsed.group or self.filter.startswith("$"):
-            raise ValueError(
-                f"{self.filter!r} begins with $, which stands for topics of the broker"
-            )
-        if self.schema_version and not self.schema:
-            raise ValueError("schema_version needs the field schema")
-        if (self.on_invalid == "dead_letter") != bool(self.dead_letter_topic):
-            raise ValueError(
-                "on_invalid: dead_letter needs the field dead_letter_topic, which only "
-                "it has"
-            )
-        if self.dead_letter_topic and (
-            dead_letters.namespace == SYSTEM_NAMESPACE
-            or self.dead_letter_topic == self.topic
-        ):
-            raise ValueError(
-                f"{self.dead_letter_topic} cannot have the dead letters of {self.topic}"
-            )
-
-
-class MqttConfig(msgspec.Struct, frozen=True, kw_only=True):
+class MqttConfig(ListenerConfig, frozen=True, kw_only=True):
     """The listener for MQTT 3.1.1 and 5, and the topics that its clients use."""
+
+    NAME: ClassVar[str] = "mqtt"
+    TITLE: ClassVar[str] = "MQTT 3.1.1 and 5"
+    OPEN: ClassVar[str] = "pydanube.servers.mqtt.listener:open_mqtt"
+    SCHEMES: ClassVar[tuple[str, str]] = ("mqtt", "mqtts")
+    USUAL_PORT: ClassVar[int] = 1883
+    METRICS: ClassVar[Sequence[Metric]] = MQTT_METRICS
 
     port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
     """The port for clients of MQTT, usually 1883, or 8883 with TLS; 0 chooses a free

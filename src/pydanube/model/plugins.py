@@ -1,4 +1,4 @@
-"""Object stores and journals of other packages, found by their entry points."""
+"""Plug-ins: parts of other packages, which are found by their entry points."""
 
 from __future__ import annotations
 
@@ -7,18 +7,35 @@ from typing import Any
 
 from pydanube.model.errors import InvalidConfig
 
-OBJECTS = "pydanube.objects"
+OBJECTS = "danube.objects"
 """
 The group of object stores; an entry point has the scheme of their URLs as its name.
 
 It refers to a function with the parameters of ``open_objects`` and its result.
 """
-JOURNALS = "pydanube.journals"
+JOURNALS = "danube.journals"
 """
 The group of journals; an entry point has the kind of the journal as its name.
 
 It refers to a function from a ``JournalOpening`` to a context manager of a ``Journal``.
 """
+LISTENERS = "danube.listeners"
+"""
+The group of listeners; an entry point has the name of their settings as its name.
+
+It refers to a class derived from ``ListenerConfig``.
+"""
+METADATA = "danube.metadata"
+"""
+The group of metadata stores; an entry point has their ``metadata.kind`` as its name.
+
+It refers to a class derived from ``RemoteStoreConfig``.
+"""
+
+
+def plugin_names(group: str) -> list[str]:
+    """Return the names that the installed packages declare in *group*, in order."""
+    return sorted({each.name for each in entry_points(group=group)})
 
 
 def has_plugin(group: str, name: str) -> bool:

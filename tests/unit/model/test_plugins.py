@@ -1,21 +1,25 @@
-"""Object stores and journals of other packages."""
+"""Listeners, metadata stores, object stores and journals of other packages."""
 
+import asyncio
 import re
 import shutil
 import sys
 
+import httpx
 import pytest
 
 from pydanube.model.errors import InvalidConfig
+from pydanube.model.plugins import JOURNALS, OBJECTS, has_plugin, load_plugin
 from pydanube.objects.opening import open_objects, open_url
-from pydanube.objects.plugins import JOURNALS, OBJECTS, has_plugin, load_plugin
+from pydanube.servers.config import config_type, load_config
+from pydanube.servers.run import serve
 from support.directories import first_error, publish, serving
 from support.project import ROOT
 
 # The examples of the guide.
-STORE, JOURNAL = re.findall(
+STORE, JOURNAL, CENSUS = re.findall(
     r"^```python\n(.*?)^```",
-    (ROOT / "docs/guide/storage-plugins.md").read_text(),
+    (ROOT / "docs/guide/plugins.md").read_text(),
     re.MULTILINE | re.DOTALL,
 )
 
@@ -33,7 +37,7 @@ def packages(tmp_path, monkeypatch):
         information = site / f"{name}-1.0.dist-info"
         information.mkdir()
         (information / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n")
-        lines = [f"[pydanube.{group}]\n{point}\n" for group, point in points.items()]
+        lines = [f"[danube.{group}]\n{point}\n" for group, point in points.items()]
         (information / "entry_points.txt").write_text("".join(lines))
         made.append(name)
 
@@ -78,8 +82,92 @@ def test_package_that_cannot_be_loaded_is_named(packages, target):
 
 
 def test_missing_package_is_an_error():
-    with pytest.raises(InvalidConfig, match=r"'shelf' in the group pydanube\.journals"):
+    with pytest.raises(InvalidConfig, match=r"'shelf' in the group danube\.journals"):
         load_plugin(JOURNALS, "shelf")
+
+
+@pytest.fixture
+def census(packages):
+    """Install the listener of the guide."""
+    packages("census", CENSUS, listeners="census = census:CensusConfig")
+    config_type.cache_clear()
+    yield
+    config_type.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("census")
+async def test_listener_of_another_package_serves_at_its_port(tmp_path):
+    ports = dict.fromkeys(
+        (f"listen.{name}_port" for name in ("stream", "grpc", "admin", "http")), 0
+    )
+    environ = {"DANUBE_CENSUS__GREETING": "we have"}
+    given = {"data_dir": tmp_path / "data", "census.port": 0, **ports}
+    async with serve(load_config(None, environ, given)) as running:
+        (url,) = running.listener_urls.values()
+        assert url.startswith("census://127.0.0.1:")
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", int(url.rpartition(":")[2])
+        )
+        assert await reader.read() == b"we have 0\n"
+        writer.close()
+        async with httpx.AsyncClient(base_url=running.http_url) as http:
+            assert f"{url}  the census of topics." in (await http.get("/")).text
+            metrics = (await http.get("/metrics")).text
+    assert 'danube_listener_connections{listener="census"} 0.0' in metrics
+
+
+@pytest.mark.usefixtures("census")
+def test_listener_of_another_package_is_refused_in_a_cluster():
+    given = {
+        "metadata.kind": "etcd",
+        "metadata.etcd.endpoints": "http://e:2379",
+        "storage.journal.kind": "object",
+        "storage.remote.url": "s3://bucket",
+        "cluster.enabled": True,
+        "census.port": 1890,
+    }
+    with pytest.raises(InvalidConfig, match=r"census\.port: expected nothing"):
+        load_config(None, {}, given)
+
+
+def test_settings_of_a_listener_that_is_not_installed_are_refused():
+    with pytest.raises(InvalidConfig, match="unknown setting 'census'"):
+        load_config(None, {}, {"census.port": 0})
+
+
+STORE_IN_MEMORY = """
+from contextlib import asynccontextmanager
+from typing import ClassVar
+from pydanube.metadata.remote_config import RemoteStoreConfig
+from support.memory_store import MemoryStore
+
+class Shelf(MemoryStore):
+    def guard(self, session, key, revision):
+        pass
+
+class ShelfConfig(RemoteStoreConfig, frozen=True, kw_only=True):
+    KIND: ClassVar[str] = "shelf"
+    SERVICE: ClassVar[str] = "Shelf"
+    EXAMPLE: ClassVar[str] = "a:1"
+
+    @asynccontextmanager
+    async def open_store(self):
+        yield Shelf()
+"""
+
+
+@pytest.mark.slow
+async def test_metadata_is_where_the_plug_in_of_its_kind_says(packages, tmp_path):
+    packages("shelf", STORE_IN_MEMORY, metadata="shelf = shelf:ShelfConfig")
+    config_type.cache_clear()
+    settings = {"metadata__kind": "shelf", "metadata__shelf__endpoints": "a:1"}
+    try:
+        async with serving(tmp_path / "data", **settings) as client:
+            assert await publish(client, "/default/t", b"0") == [0]
+    finally:
+        config_type.cache_clear()
+    assert not (tmp_path / "data" / "metadata.sqlite").exists()
 
 
 @pytest.mark.slow
