@@ -57,7 +57,7 @@ def properties_of(packet, version):
     if version < V5:
         return st.just({})
     allowed = {
-        name: _VALUES[kind]
+        name: TOPICS if name is Property.RESPONSE_TOPIC else _VALUES[kind]
         for name, kind, packets in properties._TABLE.values()
         if packet in packets
     }

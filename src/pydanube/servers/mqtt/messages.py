@@ -25,7 +25,7 @@ from pydanube.wire.mqtt.packets import (
     Property,
     Publish,
 )
-from pydanube.wire.mqtt.properties import TEXT_BYTES_MAX, is_text
+from pydanube.wire.mqtt.properties import TEXT_BYTES_MAX, is_text, is_topic
 
 TOPIC = "mqtt.topic"
 """The attribute with the topic, if it is not the key."""
@@ -219,7 +219,8 @@ def properties_of(attributes: Mapping[str, str]) -> Properties:
     """
     found: dict[Property, Any] = {}
     for name, attribute in _OF_PROPERTY.items():
-        if attribute in attributes and is_text(attributes[attribute]):
+        is_valid = is_topic if name is Property.RESPONSE_TOPIC else is_text
+        if attribute in attributes and is_valid(attributes[attribute]):
             found[name] = attributes[attribute]
     if CORRELATION_DATA in attributes:
         with suppress(Base64Error, ValueError):

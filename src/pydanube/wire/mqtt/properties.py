@@ -190,6 +190,11 @@ def is_text(text: str) -> bool:
     return "\0" not in text and len(text.encode()) <= TEXT_BYTES_MAX
 
 
+def is_topic(text: str) -> bool:
+    """Return whether *text* is the name of a topic: not empty, and no filter."""
+    return bool(text) and not {"+", "#"} & set(text) and is_text(text)
+
+
 def write_text(text: str) -> bytes:
     """Return *text* with its length in front."""
     return write_binary(text.encode())
@@ -224,12 +229,7 @@ def read_properties(
             raise malformed(f"a packet of the type {packet} has the property {number}")
         name, kind, _ = row
         value, at = _read_value(data, at, after, kind)
-        if name in _MAY_BE_0_OR_1 and value > 1:
-            raise PacketError(
-                Reason.PROTOCOL_ERROR, f"{name.name} is {value}, not 0 or 1"
-            )
-        if name in _NOT_ZERO and not value:
-            raise PacketError(Reason.PROTOCOL_ERROR, f"{name.name} is 0")
+        _check_value(name, value)
         if kind is _Kind.PAIR or (
             name is Property.SUBSCRIPTION_IDENTIFIER and packet == PacketType.PUBLISH
         ):
@@ -244,6 +244,19 @@ def read_properties(
         if name in found:
             found[name] = tuple(found[name])
     return found, at
+
+
+def _check_value(name: Property, value: Any) -> None:
+    """Raise PacketError if a packet may not have *value* in the property *name*."""
+    if name in _MAY_BE_0_OR_1 and value > 1:
+        raise PacketError(Reason.PROTOCOL_ERROR, f"{name.name} is {value}, not 0 or 1")
+    if name in _NOT_ZERO and not value:
+        raise PacketError(Reason.PROTOCOL_ERROR, f"{name.name} is 0")
+    if name is Property.RESPONSE_TOPIC and not is_topic(value):
+        raise PacketError(
+            Reason.TOPIC_NAME_INVALID,
+            f"the response topic {value[:80]!r} is not the name of a topic",
+        )
 
 
 def _read_value(  # noqa: PLR0911  # One per kind.

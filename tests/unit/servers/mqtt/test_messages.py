@@ -49,6 +49,11 @@ def test_attributes_of_other_clients_may_be_invalid():
     assert properties_of({"mqtt.correlation_data": "not base64!", "x": "y"}) == {}
 
 
+@pytest.mark.parametrize("topic", ["", "#", "a/+/b", "a/#"])
+def test_response_topics_that_mqtt_does_not_have_are_left_out(topic):
+    assert properties_of({"mqtt.response_topic": topic}) == {}
+
+
 @pytest.mark.parametrize("text", ["x" * 65_536, "é" * 40_000, "a\0b"])
 def test_attributes_that_mqtt_does_not_have_are_left_out(text):
     attributes = {

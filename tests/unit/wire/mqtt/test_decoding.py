@@ -28,6 +28,8 @@ def packet(first, body):
         (packet(0x30, b"\0\0\0"), V5, PROTOCOL_ERROR),
         (packet(0x30, b"\0\0"), V311, MALFORMED),
         (packet(0x30, b"\0\3a/#\0"), V5, Reason.TOPIC_NAME_INVALID),
+        (packet(0x30, b"\0\1a\4\x08\0\1#"), V5, Reason.TOPIC_NAME_INVALID),
+        (packet(0x30, b"\0\1a\3\x08\0\0"), V5, Reason.TOPIC_NAME_INVALID),
         (packet(0x30, b"\0\1a\x02\x01\x02"), V5, PROTOCOL_ERROR),
         (packet(0x30, b"\0\1a\x03\x23\0\0"), V5, PROTOCOL_ERROR),
         (packet(0x30, b"\0\1a\x03\x21\0\1"), V5, MALFORMED),
