@@ -462,12 +462,60 @@ async def test_a_late_reader_of_a_watch_gets_the_newest_values(
     assert (seen[ONE.path].value, seen[TWO.path]) == (19, None)
 
 
-async def test_a_watched_value_of_another_type_is_corrupt(store: MetadataStore) -> None:
+async def test_watch_leaves_out_a_value_of_another_type_and_goes_on(
+    store: MetadataStore,
+) -> None:
     async with store.watch(THINGS) as watch:
         await anext(watch)
         await store.put(key_of(ONE.path, str), "one")
-        with pytest.raises(Corrupt, match="invalid int"):
-            await anext(watch)
+        changes = await anext(watch)
+        assert (changes.values, changes.damaged) == ({}, {ONE.path})
+        assert ONE.path in store.damaged
+        await store.put(ONE, 1)
+        changes = await anext(watch)
+        assert (changes.values[ONE.path].value, changes.damaged) == (1, set())
+    assert not len(store.damaged)
+
+
+async def test_deleted_value_is_not_damaged_any_more(store: MetadataStore) -> None:
+    await store.put(key_of(ONE.path, str), "one")
+    with pytest.raises(Corrupt, match=ONE.path):
+        await store.get(ONE)
+    assert ONE.path in store.damaged
+    await store.delete(ONE)
+    assert await store.get(ONE) is None
+    assert ONE.path not in store.damaged
+
+
+async def test_scan_of_valid_values_fills_its_pages(store: MetadataStore) -> None:
+    for number in range(6):
+        await store.put(THINGS.key(number), number)
+    for number in (0, 1, 3):
+        await store.put(key_of(THINGS.key(number).path, str), "damaged")
+    for limit in (1, 2, 3, 4, 10, None):
+        found = await store.scan_valid(THINGS, limit=limit)
+        assert [each.value for _, each in found] == [2, 4, 5][:limit]
+    after = THINGS.key(2).path
+    found = await store.scan_valid(THINGS, after=after, limit=2)
+    assert [each.value for _, each in found] == [4, 5]
+    assert len(await store.paths(THINGS)) == 6
+    with pytest.raises(Corrupt):
+        await store.scan(THINGS)
+
+
+async def test_key_that_is_no_name_of_a_value_is_damaged(store: MetadataStore) -> None:
+    numbered = prefix_of("/numbered/", int, int)
+    async with store.watch(numbered) as watch:
+        await anext(watch)
+        await store.put(numbered.key("x"), 1)
+        await store.put(numbered.key("2"), 2)
+        seen: dict[str, object] = {}
+        while not seen:
+            changes = await anext(watch)
+            assert not changes.damaged
+            seen |= changes.values
+    assert [*seen] == [numbered.key("2").path]
+    assert numbered.key("x").path in store.damaged
 
 
 async def test_several_watches_are_independent(store: MetadataStore) -> None:

@@ -39,11 +39,10 @@ class MeddledStore(MemoryStore):
             await self.concurrent_actions.pop(0)()
         return await super().transaction(comparisons, operations)
 
-    async def scan(self, prefix, **page):
-        """See MetadataStore."""
-        if any(prefix.path.startswith(each) for each in self.failing):
+    async def _scan(self, prefix, after, limit):
+        if any(prefix.startswith(each) for each in self.failing):
             raise MetadataUnavailable(f"{prefix}: on purpose")
-        return await super().scan(prefix, **page)
+        return await super()._scan(prefix, after, limit)
 
 
 class BrokerWorld:

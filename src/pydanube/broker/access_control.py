@@ -12,12 +12,11 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydanube.aio.tasks import task_scope
 from pydanube.cluster.mirror import follow
 from pydanube.metadata import keys
-from pydanube.metadata.key import Prefix
 from pydanube.metadata.records import BindingRecord, RoleRecord
 from pydanube.metadata.store import (
     ABSENT,
@@ -30,7 +29,6 @@ from pydanube.metadata.store import (
 from pydanube.model.errors import (
     BindingNotFound,
     BrokerError,
-    Corrupt,
     InvalidRequest,
     PermissionDenied,
     QuotaExceeded,
@@ -311,9 +309,15 @@ class AccessControl:
 
     async def run(self) -> None:
         """Follow the store until cancelled."""
+
+        def wake(_: object) -> None:
+            self._wake.set()
+
         async with task_scope() as tasks:
-            for prefix in (keys.ROLES, keys.BINDINGS):
-                tasks.run(self._follow(prefix), f"follow {prefix.path}")
+            roles = follow(self._store, keys.ROLES, wake)
+            tasks.run(roles, "follow the roles")
+            bindings = follow(self._store, keys.BINDINGS, wake)
+            tasks.run(bindings, "follow the bindings")
             while True:
                 await self._wake.wait()
                 self._wake.clear()
@@ -324,27 +328,19 @@ class AccessControl:
                     await asyncio.sleep(RETRY_S)
                     self._wake.set()
 
-    async def _follow(self, prefix: Prefix[Any]) -> None:
-        def wake(_: object) -> None:
-            self._wake.set()
-
-        while True:
-            try:
-                await follow(self._store, prefix, wake)
-            except Corrupt as error:
-                # The broker decides by the policy that it knows.
-                log.warning("the access policy is damaged: %s", error)
-                await asyncio.sleep(RETRY_S)
-
     async def load(self) -> None:
-        """Read the policy from the store, as its changes also do."""
+        """
+        Read the policy from the store, as its changes also do.
+
+        A damaged role or binding gives nothing.
+        """
         async with self._lock:
             roles, bindings = {}, {}
-            for path, role in await self._store.scan(keys.ROLES):
+            for path, role in await self._store.scan_valid(keys.ROLES):
                 name = keys.ROLES.name_of(path)
                 if (found := _checked(_role_of(name, role.value))) is not None:
                     roles[name] = found
-            for path, record in await self._store.scan(keys.BINDINGS):
+            for path, record in await self._store.scan_valid(keys.BINDINGS):
                 name = keys.BINDINGS.name_of(path)
                 if (binding := _checked(_binding_of(name, record.value))) is not None:
                     bindings[name] = binding

@@ -86,8 +86,9 @@ class ApiKeys:
         return expires_at_s is None or now_s < expires_at_s
 
     def on_changes(self, changes: Changes[ApiKeyRecord]) -> None:
-        """Take over changes of the metadata."""
-        for path, stored in changes.values.items():
+        """Take over changes of the metadata; a damaged key is not valid."""
+        damaged = dict.fromkeys(changes.damaged)
+        for path, stored in {**changes.values, **damaged}.items():
             name = keys.API_KEYS.name_of(path)
             for key_id in self._ids.pop(name, ()):
                 self._by_id.pop(key_id, None)
@@ -130,7 +131,7 @@ class ApiKeys:
         for group in groups:
             parse_principal_name("a group", group)
         self._check_expiry(expires_at)
-        if len(await self._store.scan(keys.API_KEYS)) >= NAMES_MAX:
+        if len(await self._store.paths(keys.API_KEYS)) >= NAMES_MAX:
             raise QuotaExceeded(
                 f"there are {NAMES_MAX} API keys, as many as possible: revoke some"
             )
@@ -152,7 +153,7 @@ class ApiKeys:
         now = self._wall_clock_us()
         return [
             _describe(keys.API_KEYS.name_of(path), stored.value, each)
-            for path, stored in await self._store.scan(keys.API_KEYS)
+            for path, stored in await self._store.scan_valid(keys.API_KEYS)
             for each in _valid(stored.value, now)
         ]
 

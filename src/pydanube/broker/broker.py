@@ -60,6 +60,7 @@ from pydanube.cluster.shard_moves import (
     request_rebalance,
 )
 from pydanube.metadata import keys
+from pydanube.metadata.damaged_records import DamagedRecords
 from pydanube.metadata.records import BrokerRecord, NamespaceRecord
 from pydanube.metadata.store import (
     ABSENT,
@@ -365,6 +366,17 @@ class Broker:
         """Return the loads of the active brokers; none outside of a cluster."""
         return [] if self.shards is None else await measure_balance(self._store)
 
+    @property
+    def damaged_records(self) -> DamagedRecords:
+        """The records of the metadata store that this broker could not decode."""
+        return self._store.damaged
+
+    @property
+    def problems(self) -> list[str]:
+        """Descriptions of present problems, for administrators."""
+        waits = [] if self.shards is None else self.shards.problems
+        return [*self.storage.problems, *waits, *self.damaged_records.problems]
+
     def _clustered(self) -> Shards:
         """Return the shards of this broker, or raise if it is not in a cluster."""
         if self.shards is None:
@@ -548,16 +560,23 @@ async def _open_recovered(
     """
     known = {
         stored.value.topic_id: TopicName.parse("/" + keys.TOPICS.name_of(path))
-        for path, stored in await store.scan(keys.TOPICS)
+        for path, stored in await store.scan_valid(keys.TOPICS)
     }
     deleted = {
         TopicId(int(keys.DELETED_TOPICS.name_of(path))): stored.value.name
-        for path, stored in await store.scan(keys.DELETED_TOPICS)
+        for path, stored in await store.scan_valid(keys.DELETED_TOPICS)
     }
     unsealed: list[TopicName] = []
     for topic_id, text in storage.recovered:
         name = known.get(topic_id)
         if name is None:
+            records = (
+                keys.topic(TopicName.parse(text)),
+                keys.DELETED_TOPICS.key(topic_id),
+            )
+            if any(key.path in store.damaged for key in records):
+                # Its contents stay until its record is repaired.
+                continue
             if topic_id not in deleted:
                 raise InconsistentDirectory(
                     f"the journal has the topic {text} (number {topic_id}), and the "

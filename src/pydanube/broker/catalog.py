@@ -269,7 +269,7 @@ class Catalog:
         """
         prefix = keys.TOPICS if namespace is None else keys.TOPICS.within(namespace)
         behind = "" if after is None else keys.topic(after).path
-        found = await self._store.scan(prefix, after=behind, limit=limit)
+        found = await self._store.scan_valid(prefix, after=behind, limit=limit)
         return [(_name_of(keys.TOPICS, path), stored.value) for path, stored in found]
 
     async def names(self, namespace: NamespaceName | None = None) -> list[TopicName]:
@@ -286,7 +286,7 @@ class Catalog:
         )
         return {
             _name_of(every, path): stored.value
-            for path, stored in await self._store.scan(prefix)
+            for path, stored in await self._store.scan_valid(prefix)
         }
 
     async def partitions_of(self, name: TopicName) -> list[TopicName]:
@@ -479,7 +479,8 @@ class Catalog:
                 self._store.watch(keys.DELETED_TOPICS) as watch,
             ):
                 # The first changes have all values.
-                waiting &= (await anext(watch)).values.keys()
+                first = await anext(watch)
+                waiting &= first.values.keys() | first.damaged
                 while waiting:
                     changes = (await anext(watch)).values
                     waiting -= {path for path, now in changes.items() if now is None}

@@ -26,7 +26,7 @@ class ConsumerRegistry:
         """Return all stored consumers."""
         return {
             int(keys.CONSUMERS.name_of(path)): stored.value
-            for path, stored in await self._store.scan(keys.CONSUMERS)
+            for path, stored in await self._store.scan_valid(keys.CONSUMERS)
         }
 
     async def change(

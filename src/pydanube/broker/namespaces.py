@@ -119,11 +119,11 @@ class Namespaces:
             keys.TOPICS.within(name),
         ]
         for prefix in prefixes:
-            topics = await self._store.scan(prefix)
-            if topics:
+            paths = await self._store.paths(prefix)
+            if paths:
                 raise NamespaceInUse(
                     f"The namespace {name} has topics, such as "
-                    f"/{name}/{prefix.name_of(topics[0][0])}; delete them first"
+                    f"/{name}/{prefix.name_of(paths[0])}; delete them first"
                 )
         await self._store.transaction(
             [
@@ -135,12 +135,12 @@ class Namespaces:
 
     async def names(self) -> list[NamespaceName]:
         """Return all namespaces, sorted by name."""
-        stored = await self._store.scan(keys.NAMESPACES)
-        return [NamespaceName(keys.NAMESPACES.name_of(path)) for path, _ in stored]
+        paths = await self._store.paths(keys.NAMESPACES)
+        return [NamespaceName(keys.NAMESPACES.name_of(path)) for path in paths]
 
     async def retentions(self) -> dict[NamespaceName, Retention]:
         """Return the retention of each namespace."""
-        stored = await self._store.scan(keys.NAMESPACES)
+        stored = await self._store.scan_valid(keys.NAMESPACES)
         return {
             NamespaceName(keys.NAMESPACES.name_of(path)): each.value.retention
             for path, each in stored

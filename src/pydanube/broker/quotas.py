@@ -24,7 +24,7 @@ from pydanube.dispatch.quota_meter import QuotaCounts, QuotaMeter
 from pydanube.metadata import keys
 from pydanube.metadata.records import QuotaRecord
 from pydanube.metadata.store import MetadataStore
-from pydanube.model.errors import BrokerError, Corrupt, NotFound, QuotaExceeded
+from pydanube.model.errors import BrokerError, NotFound, QuotaExceeded
 from pydanube.model.names import NamespaceName, TopicName
 from pydanube.security.policy import ANONYMOUS_MEMBER
 from pydanube.security.principals import Principal
@@ -220,8 +220,13 @@ class Quotas:
 
     async def run(self) -> None:
         """Follow the store, and measure regularly, until cancelled."""
+
+        def wake(_: object) -> None:
+            self._wake.set()
+
         async with task_scope() as tasks:
-            tasks.run(self._follow(), "follow the quotas")
+            following = follow(self._store, keys.QUOTAS, wake)
+            tasks.run(following, "follow the quotas")
             tasks.run(self._measure_regularly(), "measure quotas")
             while True:
                 await self._wake.wait()
@@ -233,23 +238,11 @@ class Quotas:
                     await asyncio.sleep(RETRY_S)
                     self._wake.set()
 
-    async def _follow(self) -> None:
-        def wake(_: object) -> None:
-            self._wake.set()
-
-        while True:
-            try:
-                await follow(self._store, keys.QUOTAS, wake)
-            except Corrupt as error:
-                # The broker limits by the quotas that it knows.
-                log.warning("the quotas are damaged: %s", error)
-                await asyncio.sleep(RETRY_S)
-
     async def load(self) -> None:
         """Read the quotas from the store, as their changes also do."""
         async with self._lock:
             found: dict[QuotaTarget, Quota] = {}
-            for _, stored in await self._store.scan(keys.QUOTAS):
+            for _, stored in await self._store.scan_valid(keys.QUOTAS):
                 record = stored.value
                 quota = Quota(**{name: getattr(record, name) for name in _FIELDS})
                 try:
@@ -337,7 +330,7 @@ class Quotas:
     async def _pages(self, prefix: Any) -> AsyncIterator[tuple[str, Any]]:
         """Yield the values below *prefix*, without holding others up for long."""
         after = ""
-        while page := await self._store.scan(prefix, after=after, limit=PAGE):
+        while page := await self._store.scan_valid(prefix, after=after, limit=PAGE):
             for path, stored in page:
                 yield prefix.name_of(path), stored.value
             after = page[-1][0]

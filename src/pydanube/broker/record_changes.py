@@ -82,7 +82,9 @@ class RecordChanges:
         self._changed.update(dict.fromkeys(self._topics.opened))
 
     def _on_topics(self, changes: Changes[TopicRecord]) -> None:
-        for path, stored in changes.values.items():
+        # A damaged record is read again, and fails its topic.
+        damaged = dict.fromkeys(changes.damaged)
+        for path, stored in {**changes.values, **damaged}.items():
             name = TopicName.parse("/" + keys.TOPICS.name_of(path))
             key = keys.topic(name)
             if name not in self._topics.opened and name not in self._topics.locks:

@@ -75,7 +75,7 @@ class ShardServing:
     async def served_ids(self) -> set[TopicId]:
         """Return the ids of all topics in the shards that this broker serves."""
         ids = set()
-        for path, _ in await self._store.scan(keys.SHARD_TOPICS):
+        for path in await self._store.paths(keys.SHARD_TOPICS):
             shard, _, topic_id = keys.SHARD_TOPICS.name_of(path).partition("/")
             if self._shards.serves(int(shard)):
                 ids.add(TopicId(int(topic_id)))
@@ -83,7 +83,7 @@ class ShardServing:
 
     async def _remove_deleted(self, shard: int) -> None:
         """Remove what an earlier owner has left of deleted topics."""
-        for path, stored in await self._store.scan(keys.DELETED_TOPICS):
+        for path, stored in await self._store.scan_valid(keys.DELETED_TOPICS):
             if stored.value.shard == shard:
                 await self.remove_deleted(
                     TopicId(int(keys.DELETED_TOPICS.name_of(path)))

@@ -87,8 +87,11 @@ class Queries:
 
     async def load(self) -> None:
         """Load all queries; must be called first."""
-        for path, stored in await self._store.scan(keys.QUERIES):
+        for path, stored in await self._store.scan_valid(keys.QUERIES):
             self._records[keys.QUERIES.name_of(path)] = stored
+        paths = await self._store.paths(keys.QUERIES)
+        # The others are damaged, and are read again when they are used.
+        self._uncertain = {*map(keys.QUERIES.name_of, paths)} - self._records.keys()
 
     def of(self, query: str) -> QueryRecord:
         """Return the record of *query*; an empty one if it has not committed yet."""

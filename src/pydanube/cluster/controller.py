@@ -117,9 +117,6 @@ class Controller:
         Take part in elections, and direct the cluster after winning one.
 
         Returns when the session is over.
-
-        Raises:
-            Corrupt: A record in the metadata store is invalid.
         """
         unwatch = self._session.watch_members(self._wake.set)
         try:
@@ -225,6 +222,8 @@ class Controller:
             shards={
                 int(name): ShardView(stored.value, stored.revision)
                 for name, stored in self._shards.values.items()
+                # It cannot be changed: its revision is not known.
+                if name not in self._shards.damaged
             },
             modes=_values_of(self._modes),
             loads=_values_of(self._loads),
@@ -296,8 +295,8 @@ async def create_shards(store: MetadataStore, count: int) -> None:
     """
 
     async def create_missing() -> None:
-        stored = await store.scan(keys.SHARDS)
-        present = {int(keys.SHARDS.name_of(path)) for path, _ in stored}
+        paths = await store.paths(keys.SHARDS)
+        present = {int(keys.SHARDS.name_of(path)) for path in paths}
         missing = [shard for shard in range(count) if shard not in present]
         for at in range(0, len(missing), CHANGES_MAX):
             part = [keys.SHARDS.key(shard) for shard in missing[at : at + CHANGES_MAX]]

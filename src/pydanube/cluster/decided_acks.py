@@ -22,7 +22,7 @@ async def with_decided_acks(
 ) -> dict[TopicId, TopicState]:
     """Return *topics* with the cursors after all decided transactions."""
     found = dict(topics)
-    for _, query in await store.scan(keys.QUERIES):
+    for _, query in await store.scan_valid(keys.QUERIES):
         decision = query.value.decision
         if decision is None:
             continue

@@ -29,11 +29,11 @@ async def follow(
     Follow the values below *prefix*, and call *on_changes* with each change.
 
     The first changes of a watch are all values; *on_begin* is called before them.  If
-    the store does not answer, another watch begins later.
+    the store does not answer, another watch begins later.  Values that cannot be
+    decoded end nothing: ``Changes.damaged`` has their paths.
 
     Raises:
         Closed: The store was closed.
-        Corrupt: A value is not of the prefix's type.
     """
     failures = 0
     while True:
@@ -55,14 +55,18 @@ class Mirror(Generic[T]):
     """
     The values below one prefix, by the rest of their paths.
 
-    It may be late: transactions compare what they depend on.
+    It may be late: transactions compare what they depend on.  It keeps the last value
+    of what cannot be decoded any more, so that what is served is served on.
     """
 
     def __init__(self, prefix: Prefix[T]) -> None:
         self.values: dict[str, Stored[T]] = {}
         self.revision: Revision | None = None
         """It has all changes up to this revision; None: it was not read yet."""
+        self.damaged: set[str] = set()
+        """The names whose present values cannot be decoded."""
         self._prefix = prefix
+        self._is_first = True
 
     async def follow(self, store: MetadataStore, on_change: Callable[[], None]) -> None:
         """
@@ -72,14 +76,16 @@ class Mirror(Generic[T]):
 
         Raises:
             Closed: The store was closed.
-            Corrupt: A value is not of the prefix's type.
         """
+
+        def begin() -> None:
+            self._is_first = True
 
         def take(changes: Changes[T]) -> None:
             self._take(changes)
             on_change()
 
-        await follow(store, self._prefix, take, self.values.clear)
+        await follow(store, self._prefix, take, begin)
 
     def has(self, revision: Revision) -> bool:
         """Return whether it has a change of *revision*."""
@@ -87,8 +93,16 @@ class Mirror(Generic[T]):
 
     def _take(self, changes: Changes[T]) -> None:
         self.revision = changes.revision
+        damaged = {self._prefix.name_of(path) for path in changes.damaged}
+        if self._is_first:
+            self._is_first = False
+            self.damaged.clear()
+            kept = damaged & self.values.keys()
+            self.values = {name: self.values[name] for name in kept}
+        self.damaged |= damaged
         for path, stored in changes.values.items():
             name = self._prefix.name_of(path)
+            self.damaged.discard(name)
             if stored is None:
                 self.values.pop(name, None)
             else:

@@ -70,7 +70,7 @@ async def count_topics(store: MetadataStore, session_id: str) -> int:
 
 
 async def _values(store: MetadataStore, prefix: Prefix[T]) -> dict[str, T]:
-    found = await store.scan(prefix)
+    found = await store.scan_valid(prefix)
     return {prefix.name_of(path): stored.value for path, stored in found}
 
 

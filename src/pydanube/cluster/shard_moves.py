@@ -160,7 +160,7 @@ async def request_rebalance(store: MetadataStore, wall_clock_us: int) -> None:
 async def topics_by_shard(store: MetadataStore) -> dict[int, list[str]]:
     """Return the names of all topics, by shard."""
     topics: dict[int, list[str]] = {}
-    for path, stored in await store.scan(keys.SHARD_TOPICS):
+    for path, stored in await store.scan_valid(keys.SHARD_TOPICS):
         shard = int(keys.SHARD_TOPICS.name_of(path).partition("/")[0])
         topics.setdefault(shard, []).append(stored.value)
     return topics
@@ -168,7 +168,7 @@ async def topics_by_shard(store: MetadataStore) -> dict[int, list[str]]:
 
 async def read_view(store: MetadataStore) -> ClusterView:
     """Return what the controller decides on, read part after part."""
-    shards = await store.scan(keys.SHARDS)
+    shards = await store.scan_valid(keys.SHARDS)
     return ClusterView(
         sessions=await _values(store, keys.SESSIONS),
         shards={
@@ -182,7 +182,7 @@ async def read_view(store: MetadataStore) -> ClusterView:
 
 
 async def _values(store: MetadataStore, prefix: Prefix[T]) -> Mapping[str, T]:
-    found = await store.scan(prefix)
+    found = await store.scan_valid(prefix)
     return {prefix.name_of(path): stored.value for path, stored in found}
 
 

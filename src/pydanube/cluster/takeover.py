@@ -215,9 +215,6 @@ class Takeovers:
         Take over, serve and leave shards as their records say.
 
         Returns when the session is over; then no shard is served.
-
-        Raises:
-            Corrupt: A record in the metadata store is invalid.
         """
         async with task_scope() as tasks:
             unwatch = self._session.watch_members(self._on_members)

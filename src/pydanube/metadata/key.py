@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from pydanube.model.errors import Corrupt
+from pydanube.model.errors import Corrupt, InvalidName
 
 T = TypeVar("T")
 
@@ -41,6 +41,8 @@ class Prefix(Generic[T]):
     path: str
     encode: Callable[[T], bytes]
     decode: Callable[[bytes], T]
+    parse_name: Callable[[str], object] = str
+    """It raises ValueError or InvalidName for what is no name of a value."""
 
     def __post_init__(self) -> None:
         assert self.path.endswith("/"), self.path
@@ -56,6 +58,14 @@ class Prefix(Generic[T]):
         """Return the prefix of all paths below *part*."""
         return Prefix(f"{self.path}{part}/", self.encode, self.decode)
 
+    def has_name(self, path: str) -> bool:
+        """Return whether *path* can be that of a value."""
+        try:
+            self.parse_name(self.name_of(path))
+        except (InvalidName, ValueError):
+            return False
+        return True
+
     def name_of(self, path: str) -> str:
         """Return the part of *path* after the prefix."""
         assert path.startswith(self.path), path
@@ -67,9 +77,11 @@ def key_of(path: str, kind: type[T]) -> Key[T]:
     return Key(path, *_json_of(kind))
 
 
-def prefix_of(path: str, kind: type[T]) -> Prefix[T]:
+def prefix_of(
+    path: str, kind: type[T], parse_name: Callable[[str], object] = str
+) -> Prefix[T]:
     """Return the prefix *path*, whose values are all of type *kind*."""
-    return Prefix(path, *_json_of(kind))
+    return Prefix(path, *_json_of(kind), parse_name)
 
 
 def _json_of(kind: type[T]) -> tuple[Callable[[T], bytes], Callable[[bytes], T]]:
@@ -80,8 +92,6 @@ def _json_of(kind: type[T]) -> tuple[Callable[[T], bytes], Callable[[bytes], T]]
         try:
             return decoder.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Corrupt(
-                f"the metadata store contains an invalid {kind.__name__}: {error}"
-            ) from error
+            raise Corrupt(f"it is an invalid {kind.__name__}: {error}") from error
 
     return encoder.encode, decode

@@ -42,6 +42,11 @@ from pydanube.model.ids import TopicId
 from pydanube.model.names import TopicName, parse_subject
 from pydanube.model.segments import SegmentEntry
 
+
+def _parse_topic(name: str) -> TopicName:
+    return TopicName.parse("/" + name)
+
+
 BROKER = key_of("/broker", BrokerRecord)
 """The identity of the broker that owns the store."""
 
@@ -64,13 +69,15 @@ LAST_TOPIC_ID = key_of("/counters/topic-id", int)
 NAMESPACES = prefix_of("/namespaces/", NamespaceRecord)
 """``/namespaces/{namespace}``"""
 
-TOPICS = prefix_of("/topics/", TopicRecord)
+TOPICS = prefix_of("/topics/", TopicRecord, _parse_topic)
 """``/topics/{namespace}/{topic}``"""
 
-PARTITIONED_TOPICS = prefix_of("/partitioned-topics/", PartitionedTopicRecord)
+PARTITIONED_TOPICS = prefix_of(
+    "/partitioned-topics/", PartitionedTopicRecord, _parse_topic
+)
 """``/partitioned-topics/{namespace}/{base name}``"""
 
-DELETED_TOPICS = prefix_of("/deleted-topics/", DeletedTopicRecord)
+DELETED_TOPICS = prefix_of("/deleted-topics/", DeletedTopicRecord, int)
 """``/deleted-topics/{topic id}``"""
 
 EPOCHS = prefix_of("/epochs/", int)
@@ -79,7 +86,7 @@ EPOCHS = prefix_of("/epochs/", int)
 SUBSCRIPTIONS = prefix_of("/subscriptions/", SubscriptionRecord)
 """``/subscriptions/{topic id}/{subscription}``"""
 
-CONSUMERS = prefix_of("/consumers/", ConsumerRecord)
+CONSUMERS = prefix_of("/consumers/", ConsumerRecord, int)
 """``/consumers/{number}``"""
 
 SETTINGS = prefix_of("/settings/", SettingsRecord)
@@ -137,7 +144,7 @@ REBALANCE = CONTROLLERS.key("rebalance")
 LEAVING = prefix_of("/leaving/", str)
 """``/leaving/{session}``: the broker that is about to stop, with its lease"""
 
-SHARDS = prefix_of("/shards/", ShardRecord)
+SHARDS = prefix_of("/shards/", ShardRecord, int)
 """``/shards/{shard}``"""
 
 SHARD_EPOCHS = prefix_of("/shard-epochs/", int)

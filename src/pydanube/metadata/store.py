@@ -15,12 +15,14 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, NewType, TypeVar
 
 from pydanube.aio.tasks import gather
+from pydanube.metadata.damaged_records import DamagedRecords
 from pydanube.metadata.key import Key, Prefix
 from pydanube.metadata.sessions import Session
-from pydanube.model.errors import RevisionConflict
+from pydanube.model.errors import Corrupt, RevisionConflict
 
 T = TypeVar("T")
 
@@ -95,6 +97,8 @@ class Changes(Generic[T]):
     revision: Revision
     values: Mapping[str, Stored[T] | None]
     """The newest value of each changed path; None: the path was deleted."""
+    damaged: frozenset[str] = frozenset()
+    """The changed paths whose newest values cannot be decoded."""
 
 
 RawChanges = Changes[bytes]
@@ -108,7 +112,8 @@ class MetadataStore(ABC):
     Small values under typed keys.
 
     All methods raise ``MetadataUnavailable`` if the store does not answer.  Those that
-    read values raise ``Corrupt`` if a value is not of the key's type.
+    read values raise ``Corrupt`` if a value is not of the key's type, except those that
+    are said to leave such values out.  ``damaged`` has all that were found.
 
     Durability: A change is on disk when its method returns, if the store has a disk.
 
@@ -125,6 +130,11 @@ class MetadataStore(ABC):
     """Called in the event loop with the revision and the changed paths of each later
     change that this object has made."""
 
+    @cached_property
+    def damaged(self) -> DamagedRecords:
+        """The values that could not be decoded when they were read last."""
+        return DamagedRecords()
+
     @abstractmethod
     async def revision(self) -> Revision:
         """Return the current revision."""
@@ -133,8 +143,9 @@ class MetadataStore(ABC):
         """Return the value of *key*, or None if it is absent."""
         stored = await self._get(key.path)
         if stored is None:
+            self.damaged.forget(key.path)
             return None
-        return Stored(key.decode(stored.value), stored.revision)
+        return self._decode(key, key.path, stored)
 
     async def get_each(self, keys: Sequence[Key[T]]) -> list[Stored[T] | None]:
         """
@@ -159,7 +170,31 @@ class MetadataStore(ABC):
         Only paths after *after*, and at most *limit*, are returned: readers of many
         values read them in pages, each after the last path of the page before.
         """
-        return _decoded(prefix, await self._scan(prefix.path, after, limit))
+        return self._decode_all(prefix, await self._scan(prefix.path, after, limit))
+
+    async def scan_valid(
+        self, prefix: Prefix[T], *, after: str = "", limit: int | None = None
+    ) -> list[tuple[str, Stored[T]]]:
+        """
+        Return what ``scan`` does, and leave out values that cannot be decoded.
+
+        Not for those who delete, or create, what is not in the result.
+        """
+        valid: list[tuple[str, Stored[T]]] = []
+        while True:
+            left = None if limit is None else limit - len(valid)
+            found = await self._scan(prefix.path, after, left)
+            for path, stored in found:
+                if (value := self._decode_valid(prefix, path, stored)) is not None:
+                    valid.append((path, value))
+            # Readers of pages take a short one for the last one.
+            if left is None or len(found) < left or len(valid) == limit:
+                return valid
+            after = found[-1][0]
+
+    async def paths(self, prefix: Prefix[Any]) -> list[str]:
+        """Return the paths below *prefix*, whatever their values are."""
+        return [path for path, _ in await self._scan(prefix.path, "", None)]
 
     async def scan_each(
         self, prefixes: Sequence[Prefix[T]]
@@ -170,7 +205,7 @@ class MetadataStore(ABC):
         The results may be of different revisions.
         """
         found = await self._scan_each([each.path for each in prefixes])
-        return [_decoded(*each) for each in zip(prefixes, found, strict=True)]
+        return [self._decode_all(*each) for each in zip(prefixes, found, strict=True)]
 
     async def put(
         self, key: Key[T], value: T, *, expected: Revision | None = None
@@ -235,6 +270,8 @@ class MetadataStore(ABC):
         transaction changed.  A reader that is late, or was cut off from the store, may
         miss values that were replaced, but never the newest value or a deletion.
 
+        Values that cannot be decoded are left out; ``Changes.damaged`` has their paths.
+
         A store that does not answer delays the changes; only the first ones raise
         ``MetadataUnavailable``.  Changes that other processes make to an SQLite file
         are not reported.
@@ -245,18 +282,58 @@ class MetadataStore(ABC):
 
         async def decoded() -> AsyncIterator[Changes[T]]:
             async for changes in raw:
-                yield Changes(
-                    changes.revision,
-                    {
-                        path: None
-                        if stored is None
-                        else Stored(prefix.decode(stored.value), stored.revision)
-                        for path, stored in changes.values.items()
-                    },
-                )
+                yield self._decode_changes(prefix, changes)
 
         async with self._watch(prefix.path) as raw:
             yield decoded()
+
+    def _decode_changes(self, prefix: Prefix[T], changes: RawChanges) -> Changes[T]:
+        values: dict[str, Stored[T] | None] = {}
+        damaged = set()
+        for path, stored in changes.values.items():
+            if stored is None:
+                self.damaged.forget(path)
+            if not prefix.has_name(path):
+                # It says nothing about anything; a value is noted.
+                if stored is not None:
+                    self._decode_valid(prefix, path, stored)
+            elif stored is None:
+                values[path] = None
+            elif (value := self._decode_valid(prefix, path, stored)) is not None:
+                values[path] = value
+            else:
+                damaged.add(path)
+        return Changes(changes.revision, values, frozenset(damaged))
+
+    def _decode_valid(
+        self, prefix: Prefix[T], path: str, stored: Stored[bytes]
+    ) -> Stored[T] | None:
+        """Return the decoded value; None, and note it, if it is damaged."""
+        if not prefix.has_name(path):
+            error = Corrupt(f"the metadata store has the invalid key {path!r}")
+            self.damaged.note(path, error)
+            return None
+        try:
+            return self._decode(prefix, path, stored)
+        except Corrupt:
+            return None
+
+    def _decode_all(
+        self, prefix: Prefix[T], found: Sequence[tuple[str, Stored[bytes]]]
+    ) -> list[tuple[str, Stored[T]]]:
+        return [(path, self._decode(prefix, path, stored)) for path, stored in found]
+
+    def _decode(
+        self, key: Key[T] | Prefix[T], path: str, stored: Stored[bytes]
+    ) -> Stored[T]:
+        try:
+            value = key.decode(stored.value)
+        except Corrupt as error:
+            named = Corrupt(f"the record {path} of the metadata store: {error}")
+            self.damaged.note(path, named)
+            raise named from error
+        self.damaged.forget(path)
+        return Stored(value, stored.revision)
 
     @abstractmethod
     async def _get(self, path: str) -> Stored[bytes] | None: ...
@@ -298,15 +375,6 @@ class SharedStore(MetadataStore):
         If it has not, or if the session is lost, changes raise SessionLost: a broker
         that was replaced can change nothing.
         """
-
-
-def _decoded(
-    prefix: Prefix[T], found: Sequence[tuple[str, Stored[bytes]]]
-) -> list[tuple[str, Stored[T]]]:
-    return [
-        (path, Stored(prefix.decode(stored.value), stored.revision))
-        for path, stored in found
-    ]
 
 
 def encode_changes(operations: Sequence[Operation]) -> dict[str, bytes | None]:

@@ -217,6 +217,12 @@ TOPIC_FAILURES = _counter(
     "Unexpected errors while a topic was opened or closed, or while a change of its "
     "record was applied.  The log has them.",
 )
+DAMAGED_RECORDS = _gauge(
+    "danube_metadata_damaged_records",
+    "records",
+    "Records of the metadata store that this broker could not decode when it read them "
+    "last.",
+)
 SUBSCRIPTIONS = _gauge(
     "danube_subscriptions", "subscriptions", "Subscriptions of these topics."
 )

@@ -182,8 +182,8 @@ class SchemaRegistry:
 
     async def subjects(self) -> list[str]:
         """Return the names of all subjects, in order."""
-        stored = await self._store.scan(keys.SUBJECTS)
-        return [keys.SUBJECTS.name_of(path) for path, _ in stored]
+        paths = await self._store.paths(keys.SUBJECTS)
+        return [keys.SUBJECTS.name_of(path) for path in paths]
 
     async def describe(self, subject: str) -> SubjectDescription:
         """

@@ -79,6 +79,7 @@ def samples_of(
         yield metrics.LISTENER_CONNECTIONS_BROKEN, listener, counts.abusive_total
     yield metrics.TOPICS, (), len(broker.topics.opened)
     yield metrics.TOPIC_FAILURES, (), broker.topics.failures.count
+    yield metrics.DAMAGED_RECORDS, (), len(broker.damaged_records)
     yield from _totals(broker, server)
     yield from _of_topics(broker, series)
     yield from _of_storage(broker)

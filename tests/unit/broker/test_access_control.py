@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from pydanube.broker import access_control
 from pydanube.broker.access_control import open_access_control
 from pydanube.metadata import keys
+from pydanube.metadata.key import key_of
 from pydanube.metadata.records import BindingRecord, RoleRecord
 from pydanube.metadata.sqlite import open_sqlite
 from pydanube.model.errors import (
@@ -197,3 +199,16 @@ async def test_only_those_who_may_grant_ask_about_others(store):
         with pytest.raises(PermissionDenied):
             access.check_access(BOB, "group:any", produce, ORDERS)
         assert not access.check_access(ROOT, "user:eve", produce, ORDERS).allowed
+
+
+async def test_damaged_role_gives_nothing_and_others_still_change(store):
+    async with opened(store) as access:
+        await access.set_role(ROOT, ROLE)
+        await access.add_binding(ROOT, Binding("user:bob", ("r",), ("/shop/*",)))
+        key = keys.ROLES.key("r")
+        await store.put(key_of(key.path, str), "damaged")
+        await changed(access, lambda policy: "r" not in policy.roles)
+        assert not access.policy.decide(BOB, Permission.PRODUCE, ORDERS).allowed
+        await access.set_role(ROOT, replace(ROLE, name="s"))
+        await changed(access, lambda policy: "s" in policy.roles)
+        assert key.path in store.damaged

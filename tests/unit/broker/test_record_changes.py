@@ -8,11 +8,12 @@ from msgspec.structs import replace
 from pydanube.cluster.shard_moves import move_shard
 from pydanube.cluster.shard_topics import shard_of
 from pydanube.metadata import keys
-from pydanube.model.errors import TopicNotFound
+from pydanube.metadata.key import Prefix, key_of
+from pydanube.model.errors import Corrupt, TopicNotFound
 from pydanube.model.names import TopicName
 from pydanube.model.policy import NamespacePolicy
 from support.broker_clusters import SHARDS, BrokerCluster
-from support.brokers import A_TOPIC, RELIABLE
+from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
 from support.held_store import HeldStore
 from support.readers import attach, publish, stored, subscribe
 from support.storages import until
@@ -189,3 +190,101 @@ async def test_topic_that_cannot_be_closed_keeps_no_other_from_leaving(cluster):
     assert beside.gone is not None
     assert a.topics.failures.count == 1
     assert await payloads(await b.topics.get(A_TOPIC)) == [b"x"]
+
+
+def damaged(path):
+    return key_of(path, str), "damaged"
+
+
+PREFIXES = [each for each in vars(keys).values() if isinstance(each, Prefix)]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES, ids=lambda each: each.path.strip("/"))
+async def test_damaged_record_ends_no_broker(cluster, prefix):
+    a, b = broker(cluster, "a"), broker(cluster, "b")
+    await opened(cluster)
+    for name in ("x", "4711", "x/y", "4711/x"):
+        await cluster.store.put(*damaged(prefix.key(name).path))
+    # The brokers have seen it when they have applied a later change.
+    key = keys.topic(A_TOPIC)
+    record = (await cluster.store.get(key)).value
+    await cluster.store.put(key, replace(record, limits=LIMITS))
+    await until(lambda: a.topics.opened[A_TOPIC].limits == LIMITS)
+    await moved(cluster, "b")
+    assert await payloads(await b.topics.get(BESIDE)) == [b"x"]
+    assert {A_TOPIC, BESIDE} <= set(await a.catalog.names())
+
+
+async def test_damaged_record_closes_its_topic_until_it_is_repaired(cluster):
+    a = broker(cluster, "a")
+    await opened(cluster)
+    key = keys.topic(A_TOPIC)
+    record = (await cluster.store.get(key)).value
+    await cluster.store.put(*damaged(key.path))
+    await until(lambda: A_TOPIC not in a.topics.opened)
+    with pytest.raises(Corrupt, match=key.path):
+        await a.topics.get(A_TOPIC)
+    (problem,) = a.problems
+    assert key.path in problem
+    assert len(a.damaged_records) == 1
+    assert await payloads(await a.topics.get(BESIDE)) == [b"x"]
+    await cluster.store.put(key, record)
+    assert await payloads(await a.topics.get(A_TOPIC)) == [b"x"]
+    assert a.problems == []
+    assert a.topics.failures.count == 0
+
+
+async def test_damaged_record_of_a_namespace_leaves_its_topics_open(cluster):
+    a = broker(cluster, "a")
+    topic, _ = await opened(cluster)
+    key = keys.NAMESPACES.key(A_TOPIC.namespace)
+    await cluster.store.put(*damaged(key.path))
+    await until(lambda: len(a.damaged_records) == 1)
+    await publish(topic, b"y")
+    assert await payloads(await a.topics.get(A_TOPIC)) == [b"x", b"y"]
+
+
+async def test_damaged_record_of_a_shard_leaves_the_shard_where_it_is(cluster):
+    a = broker(cluster, "a")
+    await opened(cluster)
+    key = keys.SHARDS.key(SHARD)
+    record = (await cluster.store.get(key)).value
+    await cluster.store.put(*damaged(key.path))
+    await until(lambda: len(a.damaged_records) == 1)
+    # Others still move.
+    other = next(each for each in range(SHARDS) if each != SHARD)
+    for name in "ba":
+        await move_shard(cluster.store, other, name)
+        await until(lambda: other in cluster.served(name))  # noqa: B023
+    assert await payloads(await a.topics.get(A_TOPIC)) == [b"x"]
+    await cluster.store.put(key, record)
+    await moved(cluster, "b")
+    assert not a.problems
+
+
+async def test_broker_starts_beside_a_damaged_record_and_keeps_the_messages():
+    world = BrokerWorld()
+    async with world.broker() as a:
+        for each in (A_TOPIC, BESIDE):
+            await publish(await a.topics.create(each, RELIABLE), b"x")
+    key = keys.topic(A_TOPIC)
+    record = (await world.store.get(key)).value
+    await world.store.put(*damaged(key.path))
+    async with world.broker() as a:
+        assert await payloads(await a.topics.get(BESIDE)) == [b"x"]
+        with pytest.raises(Corrupt):
+            await a.topics.get(A_TOPIC)
+    await world.store.put(key, record)
+    async with world.broker() as a:
+        assert await payloads(await a.topics.get(A_TOPIC)) == [b"x"]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES, ids=lambda each: each.path.strip("/"))
+async def test_broker_starts_beside_any_damaged_record(prefix):
+    world = BrokerWorld()
+    async with world.broker() as a:
+        await publish(await a.topics.create(A_TOPIC, RELIABLE), b"x")
+    for name in ("x", "4711", "x/y", "4711/x"):
+        await world.store.put(*damaged(prefix.key(name).path))
+    async with world.broker() as a:
+        assert await payloads(await a.topics.get(A_TOPIC)) == [b"x"]

@@ -261,7 +261,7 @@ def test_damaged_segment_record_is_corrupt(damage):
     )
     value = key.encode(record)
     assert key.decode(value) == record
-    with pytest.raises(Corrupt, match="the metadata store contains an invalid"):
+    with pytest.raises(Corrupt, match="it is an invalid SegmentEntry"):
         key.decode(value.replace(*damage))
 
 

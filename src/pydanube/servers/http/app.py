@@ -124,9 +124,7 @@ class BrokerState:
         """Return the problems of a broker that serves topics."""
         if not self._serving:
             return ()
-        broker = self._serving[0]
-        waits = () if broker.shards is None else broker.shards.problems
-        return [*broker.storage.problems, *waits]
+        return self._serving[0].problems
 
     def broker(self) -> Broker:
         """

@@ -201,7 +201,7 @@ async def _scan(store: MetadataStore, prefix: Any) -> list[Any]:
     found: list[Any] = []
     after = ""
     while True:
-        page = await store.scan(prefix, after=after, limit=PAGE)
+        page = await store.scan_valid(prefix, after=after, limit=PAGE)
         found += [stored.value for _, stored in page]
         if len(page) < PAGE:
             return found

@@ -456,7 +456,9 @@ async def _list_findings(broker: Broker, m: pb.ListFindings) -> pb.Findings:
 async def _describe_storage(
     broker: Broker, _: pb.DescribeStorage
 ) -> pb.StorageDescription:
-    return to_wire(pb.StorageDescription, broker.storage.describe())
+    return to_wire(
+        pb.StorageDescription, broker.storage.describe(), problems=broker.problems
+    )
 
 
 @REQUESTS.handler(pb.UploadSegments)
