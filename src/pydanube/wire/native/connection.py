@@ -294,10 +294,12 @@ class StreamConnection:
                 raise ProtocolViolation(f"channel {frame.channel} is in use")
             self._channels[frame.channel] = _OPENING[frame.kind]
         elif frame.kind.on_channel and state is not _CHANNEL_OF[frame.kind]:
-            # A client may close a channel before it is open.
-            if state is not ChannelState.CLOSED_BY_BROKER and (
-                state is None or state is not _CLOSING.get(frame.kind)
-            ):
+            # A client may close a channel before it knows whether it was opened.
+            is_closing = frame.kind in _CLOSING and state in (
+                None,
+                _CLOSING[frame.kind],
+            )
+            if not is_closing and state is not ChannelState.CLOSED_BY_BROKER:
                 raise ProtocolViolation(
                     f"{frame.kind.name} on channel {frame.channel}, which is "
                     f"{state.value if state else 'not open'}"

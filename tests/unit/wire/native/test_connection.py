@@ -138,6 +138,18 @@ def test_a_channel_may_be_closed_while_it_is_being_opened():
     opened(client, broker, Kind.OPEN_CONSUMER)
 
 
+def test_a_channel_may_be_closed_before_it_is_known_that_it_was_not_opened():
+    client, broker = connected()
+    _, opening = client.request(Kind.OPEN_PRODUCER, pb.OpenProducer(), 1)
+    _, closing = client.request(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)
+    [asked] = feed(broker, opening)
+    refusal = broker.answer(asked, Kind.ERROR, pb.Error(code="producer_busy"))
+    [closed] = feed(broker, closing)
+    feed(client, refusal + broker.answer(closed, Kind.OK, pb.Ok()))
+
+    opened(client, broker, Kind.OPEN_CONSUMER)
+
+
 def test_opening_is_closed_only_by_its_own_kind():
     client, broker = connected()
     _, opening = client.request(Kind.OPEN_PRODUCER, pb.OpenProducer(), 1)
