@@ -5,8 +5,10 @@ An open producer has a registration under its name.  A name has one registration
 new producer with the same name takes it over.  If one registration is *exclusive*,
 there are no others, and another producer that asks for exclusive access is refused,
 queued, or fences the others.  After the connection of an exclusive producer was lost,
-and after the topic was opened again, queued producers are not admitted for a while, so
-that the producer can return.  All decisions are made here, synchronously; a queued
+other producers are not admitted for a while, so that it can return.  After the topic
+was opened again, the broker does not know who had exclusive access: queued producers
+are not admitted for a while, and those that came meanwhile are fenced when the
+exclusive producer returns.  All decisions are made here, synchronously; a queued
 producer is notified by a callback.
 """
 
@@ -30,7 +32,7 @@ from pydanube.model.schemas import ProducerSchema
 
 RETURN_S = 10.0
 """
-How long producers that wait for exclusive access leave it to the one that had it.
+How long other producers leave exclusive access to the one that had it.
 
 It counts from the loss of its connection, or from the opening of the topic by a broker
 that has started or has taken the topic over.
@@ -129,6 +131,8 @@ class ProducerRegistrations:
         same = self._registered.get(request.name)
         others = len(self._registered) - (same is not None)
         fenced: list[ProducerRegistration] = []
+        if request.access in (ProducerAccess.SHARED, ProducerAccess.EXCLUSIVE):
+            self._check_not_awaited(request.name)
         match request.access:
             case ProducerAccess.SHARED:
                 is_returning = self.awaited is not None and request.is_returning
@@ -137,6 +141,9 @@ class ProducerRegistrations:
                     what = f"Producer limit per topic reached for {self._topic}"
                     check_quota(what, others, producers_max)
             case ProducerAccess.EXCLUSIVE:
+                if self.awaited is not None and request.is_returning:
+                    fenced = self._fence_newcomers(request.name)
+                    others -= len(fenced)
                 if others:
                     other = next(n for n in self._registered if n != request.name)
                     raise ProducerBusy(f"{self._topic} has another producer: {other}")
@@ -305,8 +312,30 @@ class ProducerRegistrations:
                 f"access to {self._topic}"
             )
 
+    def _check_not_awaited(self, name: str) -> None:
+        """Raise if a producer that had exclusive access may still return."""
+        if self.awaited is not None and self.awaited.name not in ("", name):
+            raise ProducerBusy(
+                f"the producer {self.awaited.name} has exclusive access to "
+                f"{self._topic}; it lost its connection, and keeps the access for "
+                f"{RETURN_S:.0f} s: try again later, or use exclusive_wait or "
+                "exclusive_fence"
+            )
+
     def _fence_others(self, name: str) -> list[ProducerRegistration]:
         others = [each for each in self._registered.values() if each.name != name]
+        return self._fence(others, name)
+
+    def _fence_newcomers(self, name: str) -> list[ProducerRegistration]:
+        """Fence the producers that came before *name* returned, if all are new."""
+        others = [each for each in self._registered.values() if each.name != name]
+        if any(each.is_returning for each in others):
+            return []
+        return self._fence(others, name)
+
+    def _fence(
+        self, others: list[ProducerRegistration], name: str
+    ) -> list[ProducerRegistration]:
         for registration in others:
             self._remove(registration, _fenced_by(name, self._topic))
         return others
@@ -330,7 +359,9 @@ class ProducerRegistrations:
         is_shared = request.access is ProducerAccess.SHARED
         self.exclusive = None if is_shared else registration
         if self.awaited is not None and (
-            not is_shared or self.awaited.name == request.name
+            self.awaited.name == request.name
+            or request.access is ProducerAccess.EXCLUSIVE_FENCE
+            or (not is_shared and request.is_returning)
         ):
             self.awaited = None
         return registration

@@ -81,9 +81,13 @@ def open_session(
     If *resume* is the id and epoch of the session *before*, that session continues
     after a broken connection.  Otherwise the epoch rises, which fences the earlier
     session.  In both cases the sequence numbers continue, so that none repeats.
+
+    Raises:
+        ProducerFenced: A newer session was opened after *resume*.
     """
     if before is None:
         return ProducerSession(name, new_id, Epoch(1), registration=registration)
+    check_not_fenced(name, before, resume)
     is_continued = resume == (before.producer_id, before.epoch)
     return ProducerSession(
         name,
@@ -93,3 +97,15 @@ def open_session(
         before.runs.copy(),
         registration,
     )
+
+
+def check_not_fenced(
+    name: str, before: ProducerState, resume: tuple[int, int]
+) -> None:
+    """Raise ProducerFenced if *before* is a newer session than *resume*."""
+    producer_id, epoch = resume
+    if producer_id and (producer_id != before.producer_id or epoch < before.epoch):
+        raise ProducerFenced(
+            f"another producer named {name} was opened while the connection of this "
+            "one was lost"
+        )

@@ -11,7 +11,11 @@ from functools import partial
 from pydanube.aio.futures import complete_future, completion
 from pydanube.broker.catalog import Catalog
 from pydanube.broker.producer_registrations import OnFenced, ProducerRegistration
-from pydanube.broker.producer_session import ProducerSession, open_session
+from pydanube.broker.producer_session import (
+    ProducerSession,
+    check_not_fenced,
+    open_session,
+)
 from pydanube.broker.recovered_producers import stop_awaiting_later
 from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.broker.topic_schemas import TopicSchemas
@@ -107,7 +111,7 @@ class Producers:
             on_fenced=on_fenced,
             schema=schema,
             is_joining=False,
-            is_returning=resume != (0, 0),
+            resume=resume,
         )
         try:
             return topic, await self._open(topic, registration, resume)
@@ -149,7 +153,7 @@ class Producers:
         on_fenced: OnFenced | None = None,
         schema: SchemaReference | None = None,
         is_joining: bool = True,
-        is_returning: bool = False,
+        resume: tuple[int, int] = (0, 0),
     ) -> tuple[Topic, ProducerRegistration]:
         """
         Register a producer of messages without sequence numbers.
@@ -163,7 +167,7 @@ class Producers:
             access=access,
             on_fenced=on_fenced,
             is_joining=is_joining,
-            is_returning=is_returning,
+            is_returning=resume != (0, 0),
         )
         self._topics.check_not_draining()
         if schema is not None:
@@ -173,6 +177,9 @@ class Producers:
             await self._schemas.bind_first(topic, schema)
         if isinstance(topic, ReliableTopic):
             await topic.open_window()
+        # Before it takes the registration of a newer session.
+        if (before := self._find_state(topic, producer)) is not None:
+            check_not_fenced(producer, before, resume)
         return topic, await self._register(topic, request)
 
     async def _find_topic(
@@ -238,10 +245,8 @@ class Producers:
         self, topic: Topic, registration: ProducerRegistration, resume: tuple[int, int]
     ) -> ProducerSession:
         producer = registration.name
-        before: ProducerState | None = topic.sessions.pop(producer, None)
-        if before is None:
-            state = self._storage.find_state(topic.topic_id)
-            before = None if state is None else state.producers.get(producer)
+        before = self._find_state(topic, producer)
+        topic.sessions.pop(producer, None)
         if before is None:
             topic.last_producer_id += 1
         session = open_session(
@@ -265,6 +270,13 @@ class Producers:
             await completion(partial(self._storage.save, opened))
         self._forget_idle(topic)
         return session
+
+    def _find_state(self, topic: Topic, producer: str) -> ProducerState | None:
+        """Return the state of a producer, if it was opened before."""
+        if (session := topic.sessions.get(producer)) is not None:
+            return session
+        state = self._storage.find_state(topic.topic_id)
+        return None if state is None else state.producers.get(producer)
 
     def _forget_idle(self, topic: Topic) -> None:
         """Forget the longest idle producers if there are too many."""

@@ -324,6 +324,44 @@ def test_an_exclusive_producer_that_lost_its_connection_may_return_first(topic):
     assert topic.notified == []
 
 
+@pytest.mark.parametrize("access", [SHARED, EXCLUSIVE])
+def test_others_are_refused_while_an_exclusive_producer_may_return(topic, access):
+    holder = topic.register("holder", EXCLUSIVE)
+    awaited = topic.registrations.leave(holder, may_return=True)
+    with pytest.raises(ProducerBusy, match="keeps the access for 10 s"):
+        topic.register("other", access)
+    topic.registrations.stop_awaiting(awaited)
+    assert topic.register("other", access) is not None
+
+
+def test_exclusive_fence_takes_the_access_of_a_producer_that_may_return(topic):
+    holder = topic.register("holder", EXCLUSIVE)
+    topic.registrations.leave(holder, may_return=True)
+    assert topic.register("other", FENCE) is not None
+    with pytest.raises(ProducerBusy):
+        topic.register("holder", EXCLUSIVE, is_returning=True)
+
+
+@pytest.mark.parametrize("access", [SHARED, EXCLUSIVE])
+def test_an_exclusive_producer_of_before_fences_those_that_came_to_an_opened_topic(
+    topic, access
+):
+    topic.registrations.await_return()
+    topic.register("new", access)
+    assert topic.register("earlier", EXCLUSIVE, is_returning=True) is not None
+    assert list(topic.registrations) == ["earlier"]
+    assert topic.notified == [("new", "fenced", ProducerFenced)]
+    with pytest.raises(ProducerBusy):
+        topic.register("newer", access)
+
+
+def test_an_exclusive_producer_does_not_fence_others_of_before(topic):
+    topic.registrations.await_return()
+    topic.register("earlier", is_returning=True)
+    with pytest.raises(ProducerBusy):
+        topic.register("other", EXCLUSIVE, is_returning=True)
+
+
 def test_a_standby_is_admitted_when_the_producer_does_not_return_in_time(topic):
     holder = topic.register("holder", EXCLUSIVE)
     topic.queue("standby")

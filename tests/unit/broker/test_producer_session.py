@@ -20,8 +20,8 @@ def header(base_sequence, count, *, producer_id=7, epoch=1):
     )
 
 
-def session(next_sequence=0, runs=()):
-    return ProducerSession("web-1", 7, 1, next_sequence, deque(runs, RUNS_MAX))
+def session(next_sequence=0, runs=(), epoch=1):
+    return ProducerSession("web-1", 7, epoch, next_sequence, deque(runs, RUNS_MAX))
 
 
 def test_batch_that_continues_the_sequence_is_stored():
@@ -93,3 +93,11 @@ def test_other_session_fences_it_and_continues_its_sequence():
 
     assert (opened.producer_id, opened.epoch, opened.next_sequence) == (7, 2, 10)
     assert opened.runs == deque([(0, 0, 10)])
+
+
+@pytest.mark.parametrize("resume", [(7, 1), (6, 2)])
+def test_older_session_does_not_return_after_a_newer_one(resume):
+    before = session(epoch=2)
+
+    with pytest.raises(ProducerFenced):
+        open_session("web-1", before, resume=resume, new_id=9)
