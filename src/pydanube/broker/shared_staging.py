@@ -344,16 +344,21 @@ class SharedStaging(PartStaging):
                 await self._remove(query, version, names)
 
     async def describe(self, query: str) -> StagingDescription:
-        """Describe the progress of a query, and the parts that are written here."""
+        """
+        Describe the progress of a query, and its staged parts.
+
+        Those are what is finished at any broker, and what is being written here.
+        """
         record = (await self.commits.read(query)).value
-        parts = self.parts.of_query(query)
+        sizes = await self._objects.sizes(query_prefix(query))
+        sizes += [part.byte_count for part in self.parts.of_query(query)]
         decision = record.decision
         return StagingDescription(
             query=query,
             committed_version=record.version if decision is None else decision.version,
             is_finished=decision is None,
-            part_count=len(parts),
-            byte_count=sum(part.byte_count for part in parts),
+            part_count=len(sizes),
+            byte_count=sum(sizes),
         )
 
     @property

@@ -72,10 +72,11 @@ class StagingDescription:
     """
     The number of parts that are staged or being staged.
 
-    In a cluster only those that are being staged at the broker that answers.
+    In a cluster, those that are finished, and those that are being staged at the broker
+    that answers.
     """
     byte_count: int
-    """The bytes that they take on the broker's disk."""
+    """The bytes that they take, on the broker's disk or in the cluster's store."""
 
 
 def is_repeat(query: str, version: int, committed: int | None) -> bool:

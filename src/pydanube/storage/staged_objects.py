@@ -37,6 +37,8 @@ TRANSFERS_MAX = 4
 """The number of parts that are stored or verified at the same time."""
 DELETIONS_MAX = 16
 """The number of objects that are deleted at a time."""
+STATS_MAX = 16
+"""The number of objects whose size is requested at a time."""
 _HEADER_BYTES_MAX = 4096
 
 
@@ -167,6 +169,16 @@ class StagedObjects:
         if not self._objects.supports_listing:
             return []
         return await self._objects.names(prefix)
+
+    async def sizes(self, prefix: str) -> list[int]:
+        """Return the bytes of each part whose name begins with *prefix*."""
+        names, sizes = await self.names(prefix), []
+        for begin in range(0, len(names), STATS_MAX):
+            some = names[begin : begin + STATS_MAX]
+            found = await gather(self._objects.stat(name) for name in some)
+            # Others were removed meanwhile.
+            sizes += [each.byte_count for each in found if each is not None]
+        return sizes
 
     async def header(self, name: str) -> FileHeader | None:
         """Return the header of a part; None if it is missing or damaged."""

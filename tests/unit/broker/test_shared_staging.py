@@ -118,6 +118,19 @@ async def test_next_owner_carries_out_a_decided_commit(cluster):
             assert await contents(cluster, each) == [b"x"]
 
 
+async def test_every_broker_describes_the_finished_parts_of_all(cluster):
+    async with two_brokers(cluster) as brokers:
+        topics = topics_of(cluster)
+        await create(cluster, *topics.values())
+        parts = [await stage(cluster, 1, each, [b"x"]) for each in topics.values()]
+        for broker in brokers:
+            facts = await broker.staging.describe(A_QUERY)
+            assert facts.part_count == len(parts)
+            assert facts.byte_count == sum(part.byte_count for part in parts)
+        await brokers[0].staging.drop_version(A_QUERY, 1)
+        assert (await brokers[1].staging.describe(A_QUERY)).part_count == 0
+
+
 async def test_next_owner_appends_only_what_is_missing(cluster):
     async with two_brokers(cluster) as (a, _), asyncio.TaskGroup() as tasks:
         topic = topics_of(cluster)["b"]
