@@ -184,6 +184,7 @@ async def open_member(
     ttl_s: float = 60.0,
     wall_clock_us: Callable[[], int] = lambda: A_NOW_US,
     new_session_id: Callable[[], str] | None = None,
+    clock: Callable[[], float] | None = None,
     peers: Any = None,
     **options: Any,
 ) -> AsyncIterator[Member]:
@@ -199,7 +200,7 @@ async def open_member(
         versions={PREPARED_MOVES: 1},
     )
     local = MemoryObjects()
-    clock = asyncio.get_running_loop().time
+    clock = clock or asyncio.get_running_loop().time
     ids = {} if new_session_id is None else {"new_id": new_session_id}
 
     @asynccontextmanager

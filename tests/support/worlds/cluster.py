@@ -115,14 +115,14 @@ class ClusterBroker(WorldBroker):
 
         return dial
 
-    async def on_step(self, _: NativeServer, __: Step) -> None:
+    async def on_step(self, _: NativeServer, step: Step) -> None:
         if not self.is_open or not self._chance.is_due():
             return
         if not self._is_idle:
             self._chance.postpone()
             return
         events: list[Callable[[], Rest | None]] = [self._move, self._move]
-        if await self.may_break():
+        if await self.may_break(step):
             events += [self._lose, self._cut]
         rest = self._chance.choose(events)()
         if rest is None:
@@ -158,8 +158,7 @@ class ClusterBroker(WorldBroker):
             return None
         broker_id = self._chance.choose(running)
         self._chance.note(f"the session of {broker_id} ends")
-        for connection in list(self._reachable.pop(broker_id).connections):
-            connection.abort()
+        self.break_connections(self._reachable.pop(broker_id))
         self.cluster.lose(broker_id)
         self._ends[broker_id].set()
         return partial(self._has_started, broker_id)
@@ -172,8 +171,7 @@ class ClusterBroker(WorldBroker):
         """Cut the connections of a broker."""
         broker_id = self._chance.choose(sorted(self._reachable))
         self._chance.note(f"the connections of {broker_id} break")
-        for connection in list(self._reachable[broker_id].connections):
-            connection.abort()
+        self.break_connections(self._reachable[broker_id])
 
     async def _changed(self) -> None:
         self._has_changed.clear()

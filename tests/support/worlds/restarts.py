@@ -109,12 +109,12 @@ class RestartingBroker(WorldBroker):
                 await self._end.wait()
                 self._server = None
 
-    async def on_step(self, server: NativeServer, _: Step) -> None:
+    async def on_step(self, server: NativeServer, step: Step) -> None:
         if not self.is_open or not self._is_running.is_set():
             return
         if not self._chance.is_due():
             return
-        if not await self.may_break() or not self._is_running.is_set():
+        if not await self.may_break(step) or not self._is_running.is_set():
             self._chance.postpone()
             return
         self._is_running.clear()
@@ -122,8 +122,7 @@ class RestartingBroker(WorldBroker):
         self._chance.note("the broker crashes" if is_crash else "the broker restarts")
         if is_crash:
             self._disk = self._disk.copy()
-            for connection in list(server.connections):
-                connection.abort()
+        self.break_connections(server, is_stop=not is_crash)
         self._end.set()
         await self._is_running.wait()
 

@@ -9,6 +9,7 @@ client has sent, which must be refused, and at the end it must have what it had 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -120,6 +121,7 @@ class SecuredBroker(WorldBroker):
         self._secured = server
         self._neighbour = neighbour
         self._granted: set[Need] = set()
+        self._granting = asyncio.Lock()
         self.seen: list[str] = []
         """What the neighbour was not refused."""
 
@@ -153,13 +155,15 @@ class SecuredBroker(WorldBroker):
         return named
 
     async def _grant(self, need: Need) -> None:
-        if need in self._granted:
-            return
-        self._granted.add(need)
-        binding = Binding(
-            f"user:{CLIENT.name}", (need.permission.value,), (str(need.resource),)
-        )
-        await self.broker.access.add_binding(ROOT, binding)
+        # Connections have their steps at the same time.
+        async with self._granting:
+            if need in self._granted:
+                return
+            binding = Binding(
+                f"user:{CLIENT.name}", (need.permission.value,), (str(need.resource),)
+            )
+            await self.broker.access.add_binding(ROOT, binding)
+            self._granted.add(need)
 
     async def _replay(self, kind: Kind, message: Message) -> None:
         """Let the neighbour send a request of the client."""

@@ -17,8 +17,10 @@ from pydanube.aio.tasks import TaskScope
 from pydanube.servers.native.connection import NativeConnection
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.servers.native.server import NativeServer
+from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import FrameReader, RawFrame, header
-from pydanube.wire.native.kinds import OPERATIONS, Kind, is_repeatable
+from pydanube.wire.native.kinds import OPERATIONS, Kind, Side, is_repeatable
+from pydanube.wire.pb import stream_pb2 as pb
 
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 """Longer than any test allows its clients; the broker checks the length of frames."""
@@ -26,6 +28,9 @@ FRAME_BYTES_MAX = 128 * 1024 * 1024
 TURNS = 3
 """In so many turns of the event loop, what a client has sent arrives."""
 
+_GOODBYE = StreamConnection(Side.BROKER).send(
+    Kind.GOODBYE, pb.Goodbye(reason="the broker is stopping")
+)
 _NO_STEPS = frozenset({Kind.HELLO, Kind.PING, Kind.GOODBYE})
 
 
@@ -34,16 +39,30 @@ class Steps:
 
     def __init__(self) -> None:
         self._once: set[tuple[SteppedConnection, int]] = set()
+        self._connections: dict[SteppedConnection, None] = {}
 
-    async def may_break(self) -> bool:
+    async def may_break(self, step: Step) -> bool:
         """
-        Return whether connections may break now, and no client can notice it.
+        Return whether connections may break before *step*, and no client can notice it.
 
         Clients do not repeat every request: they report that its answer was lost.
         """
+        if step.is_of_thread and not step.frame.correlation:
+            # The thread goes on, and may send such a request at this moment.
+            return False
         for _ in range(TURNS):
             await asyncio.sleep(0)
         return not self._once
+
+    def break_connections(self, server: NativeServer, *, is_stop: bool = False) -> None:
+        """Break the connections to *server*, which may say that the broker stops."""
+        for each in list(self._connections):
+            if each.server is server:
+                each.break_off(is_stop=is_stop)
+
+    def on_connected(self, connection: SteppedConnection) -> None:
+        """Remember a connection."""
+        self._connections[connection] = None
 
     async def on_step(self, server: NativeServer, step: Step) -> None:
         """Do what happens before *step* reaches *server*."""
@@ -59,15 +78,18 @@ class Steps:
         self._once.discard((connection, frame.correlation))
 
     def on_lost(self, connection: SteppedConnection) -> None:
-        """Forget the requests of a connection."""
+        """Forget a connection and its requests."""
+        self._connections.pop(connection, None)
         self._once = {each for each in self._once if each[0] is not connection}
 
 
 class Step:
     """A frame of a client."""
 
-    def __init__(self, frame: RawFrame) -> None:
+    def __init__(self, frame: RawFrame, *, is_of_thread: bool = False) -> None:
         self.frame = frame
+        self.is_of_thread = is_of_thread
+        """Whether the client runs in another thread than the brokers."""
         self.kind = frame.kind
         self.message: Message | None = None
         """The request, if the frame is one."""
@@ -85,7 +107,7 @@ class SteppedConnection(asyncio.BufferedProtocol):
     """The broker's side of a client's connection, whose frames are steps."""
 
     def __init__(self, server: NativeServer, tasks: TaskScope, steps: Steps) -> None:
-        self._server = server
+        self.server = server
         self._tasks = tasks
         self._steps = steps
         self._reader = FrameReader(FRAME_BYTES_MAX)
@@ -96,8 +118,21 @@ class SteppedConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: Any) -> None:
         self._client = transport
         answers = _Answers(transport, lambda frame: self._steps.on_answer(self, frame))
-        self._broker, _ = PipeEnd.connect(answers, NativeConnection(self._server))
+        self._broker, _ = PipeEnd.connect(answers, NativeConnection(self.server))
+        self._steps.on_connected(self)
         self._tasks.run(self._pass_on())
+
+    def break_off(self, *, is_stop: bool) -> None:
+        """
+        Break the connection, and let a client of this thread know it at once.
+
+        A client that does not know it could send a request that it does not repeat.
+        """
+        if isinstance(self._client, PipeEnd):
+            self._client.end_at_once(_GOODBYE if is_stop else b"")
+        else:
+            self._client.abort()
+        self._broker.abort()
 
     def get_buffer(self, _: int) -> memoryview:
         return self._reader.get_buffer()
@@ -105,7 +140,8 @@ class SteppedConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._reader.add(nbytes)
         while (frame := self._reader.next_frame()) is not None:
-            step = Step(frame)
+            is_of_thread = not isinstance(self._client, PipeEnd)
+            step = Step(frame, is_of_thread=is_of_thread)
             self._steps.on_sent(self, step)
             self._received.put_nowait(step)
 
@@ -118,7 +154,7 @@ class SteppedConnection(asyncio.BufferedProtocol):
         """Pass the frames on, one after the other; then disconnect."""
         while (step := await self._received.get()) is not None:
             if step.kind not in _NO_STEPS:
-                await self._steps.on_step(self._server, step)
+                await self._steps.on_step(self.server, step)
             self._broker.write(_bytes_of(step.frame))
         self._broker.close()
 

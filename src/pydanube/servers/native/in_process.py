@@ -83,6 +83,15 @@ class PipeEnd(asyncio.Transport):
     def abort(self) -> None:
         self.close()
 
+    def end_at_once(self, last: bytes = b"") -> None:
+        """Send *last*, and close; the other end knows both when this returns."""
+        other = self._other
+        self.write(last)
+        other._is_paused = False  # noqa: SLF001
+        other._has_ended = True  # noqa: SLF001
+        other._hand_over()  # noqa: SLF001
+        self.close()
+
     def _take(self, data: bytes) -> None:
         if not self._is_closing:
             self._incoming.append(data)
