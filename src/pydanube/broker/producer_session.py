@@ -99,9 +99,7 @@ def open_session(
     )
 
 
-def check_not_fenced(
-    name: str, before: ProducerState, resume: tuple[int, int]
-) -> None:
+def check_not_fenced(name: str, before: ProducerState, resume: tuple[int, int]) -> None:
     """Raise ProducerFenced if *before* is a newer session than *resume*."""
     producer_id, epoch = resume
     if producer_id and (producer_id != before.producer_id or epoch < before.epoch):

@@ -14,7 +14,7 @@ from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.broker.access_control import IsSuperuser
 from pydanube.client.redirects import Redirect, redirecting
 from pydanube.cluster.shard_moves import move_shard
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import InvalidRequest, JournalFailed
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.native.server import NativeServer, open_native_server
 from pydanube.storage.config import StorageConfig
@@ -70,18 +70,26 @@ class ClusterBroker(WorldBroker):
 
     async def run(self, broker_id: str) -> None:
         """Run a broker, which starts again when its session has ended."""
-        while True:
+        while self.is_open:
             end = self._ends[broker_id] = asyncio.Event()
-            async with (
-                self.cluster.broker(broker_id, **self._storage) as member,
-                open_native_server(member.broker, self._listen) as server,
-            ):
-                self._reachable[broker_id] = server
-                self._has_changed.set()
-                try:
-                    await end.wait()
-                finally:
-                    self._reachable.pop(broker_id, None)
+            try:
+                await self._run_until(end, broker_id)
+            except* JournalFailed:
+                # Another broker may fence it while the test ends.
+                if not end.is_set():
+                    raise
+
+    async def _run_until(self, end: asyncio.Event, broker_id: str) -> None:
+        async with (
+            self.cluster.broker(broker_id, **self._storage) as member,
+            open_native_server(member.broker, self._listen) as server,
+        ):
+            self._reachable[broker_id] = server
+            self._has_changed.set()
+            try:
+                await end.wait()
+            finally:
+                self._reachable.pop(broker_id, None)
 
     @contextmanager
     def redirected(self) -> Any:
