@@ -130,6 +130,7 @@ class History:
                 journal_id=JOURNAL_ID,
                 writer=SESSION.writer,
                 kind=GroupKind.SNAPSHOT if has_snapshot else GroupKind.ENTRIES,
+                committed_end=number,
             )
             assert await objects.put_if_absent(SESSION.object_name(number), data)
         return objects

@@ -169,7 +169,7 @@ class LinkTap:
             for sequence, offset in zip(m.base_sequence, m.base_offset, strict=True):
                 count = self._published.get((frame.channel, sequence), 1)
                 self._on_stored(topic, offset + count)
-        elif frame.kind in (Kind.ERROR, Kind.MOVED) and not frame.correlation:
+        elif frame.kind is Kind.ERROR and not frame.correlation:
             self._watch.on_closed(channel)
 
     def _decoded(self, frame: RawFrame, arrow: str) -> tuple[Any, BatchFrame | None]:

@@ -13,7 +13,6 @@ from pydanube.broker.internal_batches import InternalBatch
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.broker.shards import Shards
 from pydanube.cluster.controller import create_shards
-from pydanube.cluster.moves import PREPARED_MOVES
 from pydanube.cluster.overview import STREAM
 from pydanube.cluster.session import ClusterSession, open_cluster_session
 from pydanube.cluster.session_journals import OwnSessionJournal
@@ -197,7 +196,6 @@ async def open_member(
         broker_id=broker_id,
         addresses={STREAM: f"danube://{broker_id}:6651"},
         started_at=started_at,
-        versions={PREPARED_MOVES: 1},
     )
     local = MemoryObjects()
     clock = clock or asyncio.get_running_loop().time

@@ -191,7 +191,7 @@ class Member:
         record = SessionRecord(
             broker_id=self.broker_id, addresses={}, started_at=int(loop.time() * 1e6)
         )
-        journal = SessionJournalRecord(kind="object", prefix="", first=1)
+        journal = SessionJournalRecord(kind="object", broker_id="b", prefix="", first=1)
         await self.link.put(keys.SESSION_JOURNALS.key(self.session_id), journal)
         async with (
             open_cluster_session(

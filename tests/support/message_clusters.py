@@ -14,7 +14,6 @@ from pydanube.cluster.controller import Controller
 from pydanube.cluster.directions import Director
 from pydanube.cluster.journal_host import JournalHost
 from pydanube.cluster.journal_removal import JournalRemoval
-from pydanube.cluster.moves import PREPARED_MOVES
 from pydanube.cluster.session import open_cluster_session
 from pydanube.cluster.session_journals import OwnSessionJournal
 from pydanube.cluster.takeover import Takeovers
@@ -293,8 +292,6 @@ class MessageBroker:
             broker_id=self.broker_id,
             addresses={},
             started_at=int(loop.time() * 1e6),
-            # Some are of an earlier version.
-            versions={PREPARED_MOVES: 1} if rng.random() < 0.8 else {},
         )
         session_id = rng.randbytes(16).hex()
         async with (

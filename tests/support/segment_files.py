@@ -13,7 +13,6 @@ from pydanube.storage.segments import encode_segment
 from pydanube.tables.maintenance.object_files import ObjectRoot, checksum_of
 from pydanube.tables.maintenance.segment_jobs import RewriteJob
 from pydanube.wire.files.segment_format import (
-    FIRST_SCHEMA,
     Run,
     SegmentIdentity,
     object_name,
@@ -91,6 +90,7 @@ def write_topic(root, groups, **options):
         sealed_offset=base,
         end_offset=base,
         epoch=1,
+        objects_url=root.as_uri(),
     )
 
 
@@ -163,23 +163,12 @@ def rewriting(found):
     return RewriteJob(
         identity=IDENTITY,
         segments=segments,
-        root=ObjectRoot.of(segments[0]),
+        root=root_of(segments[0]),
         name=rewritten_name(prefix, base, end, 1, Run(1, 1)),
         rule=None,
     )
 
 
-def older(root, segment):
-    """The same segment in the format without delivery times."""
-    path = root / segment.object_name
-    file = pq.ParquetFile(path)
-    table, said = file.read().select(FIRST_SCHEMA.names), file.metadata.metadata
-    file.close()
-    known = {
-        name: text
-        for name, text in said.items()
-        if name not in (b"danube.count", b"danube.oldest_tombstone", b"ARROW:schema")
-    }
-    pq.write_table(table.cast(FIRST_SCHEMA.with_metadata(known)), path)
-    found = segment_of(root, segment.object_name, segment.base, segment.end, 10)
-    return replace(found, checksum=None)
+def root_of(segment):
+    """The root of the object store that has *segment*."""
+    return ObjectRoot(segment.url.removesuffix(f"/{segment.object_name}"))

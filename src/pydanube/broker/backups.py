@@ -289,7 +289,7 @@ async def _prepare(path: Path, journal_number: int) -> tuple[str, list[SegmentEn
             Delete(keys.journal_session(int(keys.JOURNAL_SESSIONS.name_of(path_))))
             for path_, _ in await store.scan(keys.JOURNAL_SESSIONS)
         ]
-        record = JournalRecord(file_number=journal_number, position=0)
+        record = JournalRecord(file_number=journal_number, position=0, kind="local")
         await store.transaction([], [Put(keys.JOURNAL, record), *sessions])
     return cluster.value.cluster_id, segments
 

@@ -113,11 +113,9 @@ class Catalog:
         Raises:
             AlreadyExists: The name is taken, its base name is a topic without
                 partitions, or the other partitions have another policy.
-            InvalidName: The name is too long.
             InvalidRequest: A setting of the policy is out of range.
             QuotaExceeded: Its namespace has as many topics as allowed.
         """
-        name.check_new()
         policy.check()
         is_plain = schema is None and name.split_partition() is None
         if is_plain and not self._recording.has_quota(name.namespace):

@@ -41,7 +41,6 @@ from pydanube.model.names import (
     SYSTEM_NAMESPACE,
     NamespaceName,
     TopicName,
-    check_new_namespace,
 )
 from pydanube.model.policy import NamespacePolicy, Retention
 from pydanube.model.settings_text import settings_text
@@ -85,7 +84,6 @@ class Namespaces:
                 keeps its limits.
             InvalidRequest: A limit is out of range.
         """
-        check_new_namespace(name)
         check_policy(policy)
         record = NamespaceRecord(created_at=self._wall_clock_us(), policy=policy)
         try:

@@ -35,7 +35,7 @@ def check_count(base: TopicName, partitions: int) -> None:
         raise InvalidRequest(
             f"{base} can have 1 to {PARTITIONS_MAX} partitions, not {partitions}"
         )
-    base.partition(partitions - 1).check_new()
+    TopicName.parse(str(base.partition(partitions - 1)))
 
 
 def with_partition(

@@ -70,7 +70,6 @@ def _check_failure_policy(policy: FailurePolicy, topic: TopicName) -> None:
         _check_range(name, getattr(policy, name), 0, DURATION_S_MAX)
     if policy.dead_letter_topic is not None:
         target = TopicName.parse(policy.dead_letter_topic)
-        target.check_new()
         if target == topic:
             raise InvalidRequest(f"{topic} cannot be its own dead-letter topic")
     elif policy.poison is PoisonPolicy.DEAD_LETTER:

@@ -47,14 +47,13 @@ from pydanube.model.descriptions import RetentionDrops
 from pydanube.model.errors import (
     AlreadyExists,
     Draining,
-    InvalidName,
     InvalidRequest,
     NotOwner,
     SubscriptionInUse,
     TopicNotFound,
 )
 from pydanube.model.ids import Epoch, TopicId
-from pydanube.model.names import TopicName, check_new_namespace
+from pydanube.model.names import TopicName
 from pydanube.model.policy import KEEP_ALL, Retention, TopicPolicy
 from pydanube.model.schemas import TopicSchema
 from pydanube.model.settings_text import settings_text
@@ -563,7 +562,6 @@ class Topics:
             # The log is open already if a later step failed the last time.
             topic_log = self._storage.logs.get(topic_id)
             if topic_log is None:
-                _warn_of_long_name(name)
                 await self._namespaces.find(name.namespace)
                 epoch = claimed or await self._claim(topic_id)
                 topic_log = await self._storage.open_log(
@@ -645,19 +643,6 @@ def require_reliable(topic: Topic) -> ReliableTopic:
             f"{topic.name} is not reliable: none of its messages are stored"
         )
     return topic
-
-
-def _warn_of_long_name(name: TopicName) -> None:
-    """Log a warning if the name, created by an older broker, is too long."""
-    try:
-        check_new_namespace(name.namespace)
-        name.check_new()
-    except InvalidName as error:
-        log.warning(
-            "%s; the topic can be read, and its messages cannot be sealed in a "
-            "directory: copy them to a topic with a shorter name, and delete it",
-            error,
-        )
 
 
 @contextmanager

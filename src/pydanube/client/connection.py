@@ -356,8 +356,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._complete_request(correlation, frame.kind, message)
         elif frame.kind is Kind.ERROR and channel:
             self._close_channel(channel, error_from_wire(message))
-        elif frame.kind is Kind.MOVED:
-            self._close_channel(channel, ConnectionLost(f"moved: {message.reason}"))
         elif frame.kind is Kind.ERROR:
             reason = error_from_wire(message)
             if isinstance(reason, Unauthenticated):

@@ -19,7 +19,6 @@ from pydanube.cluster.moves import (
     heading_for,
     is_drained,
     place,
-    prepares_moves,
 )
 from pydanube.cluster.ownership import ChangeShard, ShardView
 from pydanube.cluster.placement import (
@@ -116,10 +115,7 @@ class Director:
         self._is_balancing = planned.is_balancing
         shards = []
         for move in planned.moves:
-            change = direct(
-                *(view.shards[move.shard], move.target, view.sessions),
-                prepares=prepares_moves(view.sessions[move.target]),
-            )
+            change = direct(view.shards[move.shard], move.target, view.sessions)
             if change is not None:
                 shards.append(DirectShard(move.shard, move.source, move.target, change))
         return Directions(tuple(shards), _drained(view), planned.is_balancing)

@@ -191,8 +191,7 @@ class JournalHost:
             )
         session = journal_of(source, stored.value)
         if found.reading is None or not found.reading.can_continue(session):
-            if stored.value.broker_id:
-                await self._check_begin(session)
+            await self._check_begin(session)
             found.reading = SourceReading(
                 self._objects,
                 journal_id=self._journal_id,

@@ -13,15 +13,12 @@ from collections.abc import Collection, Iterable
 from pydanube.cluster.ownership import ChangeShard, ShardView, change_shard
 from pydanube.cluster.placement import PlacedShard
 from pydanube.metadata.cluster_records import (
-    SessionRecord,
     ShardLoad,
     ShardRecord,
     ShardState,
 )
 
 NO_LOAD = ShardLoad()
-PREPARED_MOVES = "prepared-moves"
-"""The name of the version of prepared moves in a SessionRecord."""
 
 
 def place(
@@ -62,12 +59,10 @@ def heading_for(record: ShardRecord, present: Collection[str]) -> str | None:
 
 
 def direct(
-    view: ShardView, target: str, present: Collection[str], *, prepares: bool = True
+    view: ShardView, target: str, present: Collection[str]
 ) -> ChangeShard | None:
     """
     Return the change that makes *target* the next owner; None if nothing is to do.
-
-    *prepares* tells whether *target* prepares moves; see prepares_moves().
 
     An owner that is taking the shard over is not interrupted.  One that serves it goes
     on until the target is prepared, which then writes closing.
@@ -81,18 +76,7 @@ def direct(
     if record.target == target:
         # It is preparing, or a claim follows, or the owner is leaving already.
         return None
-    if is_owned and not prepares:
-        return change_shard(view, state=ShardState.CLOSING, target=target)
     return change_shard(view, target=target)
-
-
-def prepares_moves(session: SessionRecord) -> bool:
-    """
-    Return whether a session reads the journal of an owner before it leaves.
-
-    Brokers of earlier versions do not; for them the controller writes closing.
-    """
-    return session.versions.get(PREPARED_MOVES, 0) >= 1
 
 
 def cancel(view: ShardView) -> ChangeShard | None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from pydanube.cluster.directions import ClusterView, Director, candidates
-from pydanube.cluster.moves import direct, heading_for, prepares_moves
+from pydanube.cluster.moves import direct, heading_for
 from pydanube.cluster.ownership import ShardView
 from pydanube.cluster.placement import PlacementLimits, weights
 from pydanube.metadata import keys
@@ -63,8 +63,7 @@ async def _try_to_move(
     move = _describe(view, shard, source, target, [each.value for _, each in topics])
     if source == target:
         return move
-    prepares = prepares_moves(view.sessions[target])
-    change = direct(each, target, view.sessions, prepares=prepares)
+    change = direct(each, target, view.sessions)
     if change is None:
         raise InvalidRequest(
             f"shard {shard} is being taken over by {move.source}; try again when "

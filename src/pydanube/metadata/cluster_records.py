@@ -1,7 +1,7 @@
 """
 The values of the metadata store that a cluster of brokers needs.
 
-New fields need a default, because records of older brokers lack them.
+docs/format/compatibility.md says how records may change.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The advertised address of each listener, by its name."""
     started_at: int
     zone: str = ""
-    versions: dict[str, int] = {}
-    """The highest version of each format that the broker reads and writes."""
     peer_key: str = ""
     """
     The key that other brokers show when they ask this one to store their messages.
@@ -50,8 +48,8 @@ class SessionJournalRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The first group that is still needed; it has a snapshot."""
     is_frozen: bool = False
     """Whether another session recovers from it, so that nothing may be removed."""
-    broker_id: str = ""
-    """The broker of the session; older brokers do not write it."""
+    broker_id: str
+    """The broker of the session."""
     is_given_up: bool = False
     """Whether shards do without it if it is damaged, by request of an operator."""
 

@@ -1,8 +1,8 @@
 """
 The values of the metadata store.
 
-Times are microseconds since 1970, UTC.  New fields need a default, because records of
-older brokers lack them.
+Times are microseconds since 1970, UTC.  docs/format/compatibility.md
+says how records may change.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The number of the file; of an object journal, of the session."""
     position: int
     """The position in the file, in bytes; of an object journal, the next group."""
-    kind: str = "local"
+    kind: str
     """The kind of the journal, as in the setting ``storage.journal.kind``."""
 
 

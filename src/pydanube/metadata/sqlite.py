@@ -67,17 +67,15 @@ _SCHEMA = (
     """,
     "CREATE TABLE store (revision INTEGER NOT NULL)",
     "INSERT INTO store VALUES (0)",
+    """
+    CREATE TABLE session_paths (
+        path TEXT PRIMARY KEY, session_id TEXT NOT NULL
+    ) WITHOUT ROWID
+    """,
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {FORMAT_VERSION}",
 )
 
-
-# Created for the first key of a session: most files never have one.
-_SESSION_PATHS = """
-    CREATE TABLE session_paths (
-        path TEXT PRIMARY KEY, session_id TEXT NOT NULL
-    ) WITHOUT ROWID
-"""
 
 _Applied = tuple[Revision, dict[str, Stored[bytes] | None]]
 """The revision after a change, and the changed paths with their values."""
@@ -247,7 +245,6 @@ class _StoreFile:
         self._path = path or ":memory:"
         self._make_room = make_room
         self._opened: sqlite3.Connection | None = None
-        self._has_sessions = False
 
     def open(self) -> None:
         if isinstance(self._path, Path):
@@ -319,8 +316,6 @@ class _StoreFile:
 
     def end_sessions(self, session_id: str | None = None) -> _Applied:
         """Delete the paths that belong to this session; without an id, to any."""
-        if not self._has_sessions:
-            return self.revision(), {}
         with self._transaction():
             rows = self._connection.execute(
                 "SELECT path FROM session_paths WHERE session_id = ?1 OR ?1 IS NULL",
@@ -353,12 +348,8 @@ class _StoreFile:
     def _attach(self, path: str, session: Session | None) -> None:
         execute = self._connection.execute
         if session is None:
-            if self._has_sessions:
-                execute("DELETE FROM session_paths WHERE path = ?", (path,))
+            execute("DELETE FROM session_paths WHERE path = ?", (path,))
         else:
-            if not self._has_sessions:
-                execute(_SESSION_PATHS)
-                self._has_sessions = True
             execute(
                 "INSERT OR REPLACE INTO session_paths VALUES (?, ?)",
                 (path, session.session_id),
@@ -384,18 +375,12 @@ class _StoreFile:
             with self._transaction():
                 for statement in _SCHEMA:
                     execute(statement)
-        self._has_sessions = bool(
-            execute(
-                "SELECT count(*) FROM sqlite_schema WHERE name = 'session_paths'"
-            ).fetchone()[0]
-        )
         self.end_sessions()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         # IMMEDIATE: compared values cannot change before the write.
         self._connection.execute("BEGIN IMMEDIATE")
-        had_sessions = self._has_sessions
         try:
             yield
             self._connection.execute("COMMIT")
@@ -403,8 +388,6 @@ class _StoreFile:
             # A failed COMMIT may have rolled back by itself.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            # The table may have been created in this transaction.
-            self._has_sessions = had_sessions
             raise
 
     def _write(self, path: str, value: bytes | None, revision: Revision) -> bool:

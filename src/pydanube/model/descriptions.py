@@ -371,7 +371,7 @@ class SegmentsVerified:
     byte_count: int = 0
     """The number of bytes of copies that were read."""
     without_checksum: int = 0
-    """Segments of old versions, of which only the length could be verified."""
+    """Recovered segments, of which only the length could be verified."""
     copied_count: int = 0
     """The number of segments that were copied to another store."""
     damaged: tuple[DamagedSegment, ...] = ()

@@ -20,12 +20,6 @@ The longest name, in bytes of UTF-8.
 Namespaces and topics are directories of the object store, and file systems allow no
 longer names.
 """
-STORED_CHARACTERS_MAX = 255
-"""
-The longest name of an existing topic or namespace, in characters.
-
-Brokers before 0.2 limited characters instead of bytes.
-"""
 
 NamespaceName = NewType("NamespaceName", str)
 SubscriptionName = NewType("SubscriptionName", str)
@@ -62,15 +56,16 @@ class TopicName:
 
         Raises:
             InvalidName: *text* is not ``/namespace/topic`` with letters, digits, ``_``
-                and ``-``, and in the topic also single dots between them, or a part is
-                longer than any that exists.
+                and ``-``, and in the topic also single dots between them, or a part has
+                more than ``NAME_BYTES_MAX`` bytes.
         """
         parts = text.split("/")
-        if (
-            len(parts) != 3
-            or parts[0]
-            or not _matches(_WORD, parts[1])
-            or not _matches(_DOTTED, parts[2])
+        is_absolute = len(parts) == 3 and not parts[0]
+        if is_absolute:
+            _check_bytes("namespace", parts[1])
+            _check_bytes("topic", parts[2])
+        if not (
+            is_absolute and _WORD.fullmatch(parts[1]) and _DOTTED.fullmatch(parts[2])
         ):
             raise InvalidName(
                 f"The topic: {text} has an invalid format, should be: "
@@ -79,17 +74,8 @@ class TopicName:
             )
         return cls(NamespaceName(parts[1]), parts[2])
 
-    def check_new(self) -> None:
-        """
-        Raise InvalidName if no topic of this name may be created.
-
-        Raises:
-            InvalidName: The topic's name has more than ``NAME_BYTES_MAX`` bytes.
-        """
-        _check_bytes("topic", self.topic)
-
     def partition(self, number: int) -> TopicName:
-        """Return partition *number* of this base name, from 0."""
+        """Return partition *number* of this base name, from 0; it may be too long."""
         return TopicName(self.namespace, f"{self.topic}{PARTITION_MARK}{number}")
 
     def split_partition(self) -> tuple[TopicName, int] | None:
@@ -111,23 +97,15 @@ def parse_namespace(text: str) -> NamespaceName:
     Return the namespace that *text* names.
 
     Raises:
-        InvalidName: *text* has other characters than letters, digits, ``_``, ``-``.
+        InvalidName: *text* has other characters than letters, digits, ``_``, ``-``,
+            or more than ``NAME_BYTES_MAX`` bytes.
     """
-    if not _matches(_WORD, text):
+    _check_bytes("namespace", text)
+    if not _WORD.fullmatch(text):
         raise InvalidName(
             f"The namespace {text!r} may hold only letters, digits, '_' and '-'"
         )
     return NamespaceName(text)
-
-
-def check_new_namespace(name: NamespaceName) -> None:
-    """
-    Raise InvalidName if no namespace of this name may be created.
-
-    Raises:
-        InvalidName: The name has more than ``NAME_BYTES_MAX`` bytes.
-    """
-    _check_bytes("namespace", name)
 
 
 def parse_subscription(text: str) -> SubscriptionName:
@@ -173,7 +151,3 @@ def _check_bytes(kind: str, name: str) -> None:
 def _shown(text: str) -> str:
     """Return *text* in quotes, shortened for an error message."""
     return repr(text) if len(text) <= _SHOWN_MAX else repr(text[:_SHOWN_MAX]) + "…"
-
-
-def _matches(grammar: re.Pattern[str], text: str) -> bool:
-    return len(text) <= STORED_CHARACTERS_MAX and grammar.fullmatch(text) is not None

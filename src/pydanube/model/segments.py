@@ -26,7 +26,7 @@ class SegmentEntry:
     """The latest publish time."""
     sealed_at: int
     checksum: int | None = None
-    """CRC-32C of the object; None for segments of old versions."""
+    """CRC-32C of the object; None if 'danube recover' found the segment."""
     part_checksums: bytes | None = None
     """CRC-32C of its footer and of each column chunk; see ``segment_checksums``."""
     is_uploaded: bool = field(default=False, compare=False)

@@ -17,7 +17,7 @@ from pydanube.wire.files.segment_checksums import (
     SegmentDamaged,
     SegmentIndex,
 )
-from pydanube.wire.files.segment_format import FIRST_SCHEMA, SCHEMA
+from pydanube.wire.files.segment_format import SCHEMA
 
 
 class NoAccess(ObjectsUnavailable):
@@ -135,8 +135,7 @@ def open_existing_segment(topic: str, segment: Segment) -> Iterator[SegmentFile]
         try:
             with reading_segment(topic, segment):
                 file = stack.enter_context(open_segment(segment))
-                schema = file.parquet.schema_arrow
-                if not (schema.equals(SCHEMA) or schema.equals(FIRST_SCHEMA)):
+                if not file.parquet.schema_arrow.equals(SCHEMA):
                     raise SegmentDamaged("it has unknown columns")
         except FileNotFoundError as error:
             raise _corrupt(topic, segment, "it is missing") from error

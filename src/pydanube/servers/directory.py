@@ -92,8 +92,7 @@ def hold_directory(path: Path, metadata: Path | None = None) -> Iterator[DataDir
 
     The lock is the operating system's, on the directory itself: removing or
     replacing a file in it does not release the lock, and a broker that was killed
-    leaves no lock.  ``LOCK`` contains the process id of the owner.  It is also locked,
-    because version 0.1 locks only this file.
+    leaves no lock.  ``LOCK`` contains the process id of the owner.
 
     The directory and everything in it are accessible only to their owner.  Locking
     removes permissions of other users.
@@ -115,13 +114,13 @@ def hold_directory(path: Path, metadata: Path | None = None) -> Iterator[DataDir
         raise _unusable(path, error) from error
     try:
         _lock(descriptor, path)
-        with _lock_file(descriptor, path):
-            found = os.fstat(descriptor)
-            directory = DataDirectory(path, (found.st_dev, found.st_ino), metadata)
-            # The directory may have been replaced before it was locked.
-            directory.check_in_place()
-            _tighten(path)
-            yield directory
+        _write_owner(descriptor, path)
+        found = os.fstat(descriptor)
+        directory = DataDirectory(path, (found.st_dev, found.st_ino), metadata)
+        # The directory may have been replaced before it was locked.
+        directory.check_in_place()
+        _tighten(path)
+        yield directory
     finally:
         os.close(descriptor)
 
@@ -180,9 +179,8 @@ async def watching_directory(directory: DataDirectory) -> AsyncIterator[None]:
         yield
 
 
-@contextmanager
-def _lock_file(directory: int, path: Path) -> Iterator[None]:
-    """Lock ``LOCK`` in the open *directory* and write the process id into it."""
+def _write_owner(directory: int, path: Path) -> None:
+    """Write the process id into ``LOCK`` in the open *directory*."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open("LOCK", flags, 0o600, dir_fd=directory)
@@ -193,10 +191,8 @@ def _lock_file(directory: int, path: Path) -> Iterator[None]:
             raise InvalidConfig(
                 f"{path / 'LOCK'} is not a regular file; remove it and start again"
             )
-        _lock(descriptor, path)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield
     finally:
         os.close(descriptor)
 

@@ -36,7 +36,7 @@ from pydanube.aio.tasks import task_scope
 from pydanube.metadata import keys
 from pydanube.metadata.records import ClusterRecord, JournalRecord
 from pydanube.metadata.store import ABSENT, MetadataStore, Revision
-from pydanube.model.errors import BrokerError, InconsistentDirectory, InvalidConfig
+from pydanube.model.errors import BrokerError, InconsistentDirectory
 from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.servers.directory import DataDirectory
 from pydanube.storage.recovery import SUFFIX, JournalPosition, Recovery, end_of
@@ -62,7 +62,7 @@ class Identity:
     The cluster id and the facts about the other parts in the metadata store.
 
     ``identify()`` creates it and checks the object store.  ``check_journal()`` checks
-    the journal, and ``record()`` writes the cluster id to parts that lack it.
+    the journal, and ``record()`` writes the cluster id to an object store without it.
     """
 
     directory: DataDirectory
@@ -73,16 +73,12 @@ class Identity:
     journal: str
     """Where the journal is: its directory, or the URL of the object store."""
     revision: Revision
-    cluster_id: str | None
-    """None until the journal is read, if version 0.1 wrote the directory."""
+    cluster_id: str
     journal_end: JournalPosition | None
     has_marker: bool
-    epochs: dict[int, int] | None
-    """The epochs of topics, if version 0.1 wrote the directory."""
 
     def journal_id(self) -> bytes:
         """Return the id for a new journal."""
-        assert self.cluster_id is not None
         return bytes.fromhex(self.cluster_id)
 
     def check_journal(self, recovery: Recovery) -> None:
@@ -94,14 +90,11 @@ class Identity:
                 metadata store, or the metadata store is older than the journal.
         """
         if recovery.journal_id is None:
-            if self.journal_end is not None or self.cluster_id is None:
+            if self.journal_end is not None:
                 raise self._lost_journal("there is no journal file")
             return
         found = recovery.journal_id.hex()
-        if self.cluster_id is None:
-            self._check_epochs(recovery)
-            self.cluster_id = found
-        elif self.cluster_id != found:
+        if self.cluster_id != found:
             raise InconsistentDirectory(
                 f"{self.journal} belongs to cluster {found}, the metadata "
                 f"store {self.directory.metadata_place} to cluster {self.cluster_id}; "
@@ -165,7 +158,6 @@ class Identity:
     async def _claim(
         self, remote: Objects, url: str, *, has_data: bool, what: str, setting: str
     ) -> None:
-        assert self.cluster_id is not None
         found = await remote.read(MARKER_NAME)
         if found is None and has_data:
             raise InconsistentDirectory(
@@ -193,29 +185,10 @@ class Identity:
                 "store (metadata.path)"
             )
 
-    async def record(self, store: MetadataStore, objects: Objects) -> None:
-        """Write the cluster id to the object store and metadata store if missing."""
-        assert self.cluster_id is not None
+    async def record(self, objects: Objects) -> None:
+        """Write the cluster id to the object store if it is missing."""
         if not self.has_marker:
             await write_marker(objects, self.cluster_id)
-        if self.epochs is not None:
-            await _record_cluster(store, self.cluster_id)
-            log.info(
-                "adopted %s, written by version 0.1, as cluster %s",
-                self.directory.path,
-                self.cluster_id,
-            )
-
-    def _check_epochs(self, recovery: Recovery) -> None:
-        """Compare the topic epochs of a journal of version 0.1 without revisions."""
-        assert self.epochs is not None
-        for topic_id, topic in recovery.state.topics.items():
-            if topic.epoch > self.epochs.get(topic_id, 0):
-                raise self._old_metadata(
-                    f"the journal knows topic {topic_id} ({topic.name}) with epoch "
-                    f"{topic.epoch}, the metadata store with epoch "
-                    f"{self.epochs.get(topic_id, 0)}"
-                )
 
     def _lost_journal(self, reason: str) -> InconsistentDirectory:
         if self.kind != "local":
@@ -295,32 +268,16 @@ async def identify(
     cluster = await store.get(keys.CLUSTER)
     end = await store.get(keys.JOURNAL)
     marker = await asyncio.to_thread(read_marker, directory, objects.open)
-    epochs: dict[int, int] | None = None
     if cluster is not None:
-        cluster_id: str | None = cluster.value.cluster_id
-    elif await store.get(keys.BROKER) is None:
+        cluster_id = cluster.value.cluster_id
+    else:
         others = await asyncio.to_thread(_other_parts, directory)
         if others:
             raise lost_metadata(
-                directory, f"has no records, but there are {' and '.join(others)}"
+                directory, f"has no cluster id, but there are {' and '.join(others)}"
             )
         cluster_id = uuid.uuid4().hex
         await _record_cluster(store, cluster_id)
-    else:
-        if marker is not None:
-            raise lost_metadata(
-                directory, f"knows no cluster id, the object store knows {marker}"
-            )
-        if kind != "local":
-            raise InvalidConfig(
-                f"version 0.1 wrote {directory.path}; start the broker once with "
-                "storage.journal.kind: local"
-            )
-        cluster_id = None
-        epochs = {
-            int(keys.EPOCHS.name_of(path)): stored.value
-            for path, stored in await store.scan(keys.EPOCHS)
-        }
     recorded_kind = None if end is None else end.value.kind
     if marker is None and recorded_kind not in {None, "local"}:
         log.warning(
@@ -336,7 +293,7 @@ async def identify(
             "segments are lost with 'danube recover --data-dir "
             f"{directory.path} --accept-loss'"
         )
-    if None not in (marker, cluster_id) and marker != cluster_id:
+    if marker is not None and marker != cluster_id:
         raise InconsistentDirectory(
             f"the object store {directory.objects} belongs to cluster {marker}, the "
             f"metadata store {directory.metadata_place} to cluster {cluster_id}; put "
@@ -351,7 +308,6 @@ async def identify(
         cluster_id=cluster_id,
         journal_end=None if end is None else journal_end_of(end.value),
         has_marker=marker is not None,
-        epochs=epochs,
     )
 
 

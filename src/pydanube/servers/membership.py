@@ -18,7 +18,6 @@ from pydanube.cluster.directions import Director
 from pydanube.cluster.journal_host import JournalHost
 from pydanube.cluster.journal_removal import JournalRemoval
 from pydanube.cluster.load_reports import LoadReports
-from pydanube.cluster.moves import PREPARED_MOVES
 from pydanube.cluster.overview import (
     GRPC,
     GRPC_CONNECT,
@@ -118,7 +117,6 @@ def session_record_of(config: BrokerConfig, *, started_at: int) -> SessionRecord
         addresses=addresses,
         started_at=started_at,
         zone=cluster.zone,
-        versions={PREPARED_MOVES: 1},
         peer_key=secrets.token_hex(PEER_KEY_BYTES),
     )
 

@@ -322,7 +322,7 @@ async def _open_storage(
         is_clustered=session is not None,
     ) as storage:
         _log_recovery(storage, time.monotonic() - begun_at)
-        await identity.record(store, local)
+        await identity.record(local)
         if session is not None:
             yield storage, identity
             return

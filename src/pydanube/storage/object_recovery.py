@@ -450,6 +450,7 @@ class GroupReader:
             journal_id=self._consumer.journal_id,
             writer=self._session_id,
             kind=GroupKind.FENCE,
+            committed_end=number,
         )
         try:
             stored = await self._objects.put_if_absent(

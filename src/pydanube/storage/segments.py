@@ -41,7 +41,6 @@ from pydanube.wire.files.segment_checksums import (
     is_refused_by_system,
 )
 from pydanube.wire.files.segment_format import (
-    FIRST_SCHEMA,
     SCHEMA,
     SegmentIdentity,
     oldest_tombstone_of,
@@ -138,16 +137,9 @@ def _grouped(frames: Sequence[BatchFrame], bytes_max: int) -> Iterator[list[_Pie
         ):
             yield group
             group, memory_bytes, count = [], 0, 0
-        rows = frame.arrow()
-        base = frame.base
-        while rows.num_rows > ROW_GROUP_MESSAGES_MAX:
-            # Older brokers accepted batches of any number of messages.
-            yield [_Piece(frame.header, base, rows.slice(0, ROW_GROUP_MESSAGES_MAX))]
-            rows = rows.slice(ROW_GROUP_MESSAGES_MAX)
-            base += ROW_GROUP_MESSAGES_MAX
-        group.append(_Piece(frame.header, base, rows))
+        group.append(_Piece(frame.header, frame.base, frame.arrow()))
         memory_bytes += size
-        count += rows.num_rows
+        count += frame.count
     yield group
 
 
@@ -269,10 +261,9 @@ class SegmentReader:
             bases = list(accumulate(counts, initial=entry.base))
             ends = bases[1:]
             del bases[-1]
-        is_known = schema.equals(SCHEMA) or schema.equals(FIRST_SCHEMA)
         borders = [entry.base, *chain.from_iterable(zip(bases, ends, strict=True))]
         if (
-            not is_known
+            not schema.equals(SCHEMA)
             or metadata.num_rows != entry.count
             or borders != sorted(borders)
             or borders[-1] > entry.end

@@ -2,14 +2,11 @@
 
 import logging
 
-import msgspec
 import pytest
 
 import pydanube
 from pydanube.broker import producers
-from pydanube.metadata import keys
-from pydanube.metadata.store import ABSENT
-from pydanube.model.errors import InvalidName, MetadataUnavailable, TopicNotFound
+from pydanube.model.errors import InvalidName, MetadataUnavailable
 from pydanube.model.names import NamespaceName, SubscriptionName, TopicName
 from pydanube.model.policy import (
     FailurePolicy,
@@ -19,7 +16,7 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.testing import memory_broker
-from support.batches import frame_of, payloads_of
+from support.batches import frame_of
 from support.brokers import A_TOPIC, RELIABLE, BrokerWorld, Outcome
 from support.readers import S, a_while, attach, publish, subscribe
 from support.running import TOPIC, published
@@ -153,37 +150,11 @@ async def test_topic_opens_after_an_opening_that_failed_half_way(world, broker):
     await broker.topics.delete(A_TOPIC)
 
 
-async def test_topic_with_too_long_name_is_not_created(broker):
-    name = TopicName.parse("/default/" + "é" * 128)
+async def test_partitions_with_too_long_names_are_not_created(broker):
+    name = TopicName.parse("/default/" + "a" * 248)
     with pytest.raises(InvalidName, match="256 bytes"):
-        await broker.topics.create(name, RELIABLE)
-    with pytest.raises(InvalidName, match="256 bytes"):
-        await broker.producers.open(name, "p", policy=RELIABLE)
-    with pytest.raises(InvalidName, match="263 bytes"):
-        await broker.topics.create_partitioned(name, 2, RELIABLE)
-    with pytest.raises(InvalidName, match="256 bytes"):
-        await broker.namespaces.create(NamespaceName("é" * 128), NamespacePolicy())
-
-
-async def test_older_topic_with_too_long_name_can_be_read_and_deleted(world, caplog):
-    name = TopicName.parse("/default/" + "é" * 255)
-    async with world.broker() as broker:
-        await broker.topics.create(A_TOPIC, RELIABLE)
-        record = (await world.store.get(keys.topic(A_TOPIC))).value
-        record = msgspec.structs.replace(record, topic_id=77)
-        await world.store.put(keys.topic(name), record, expected=ABSENT)
-        topic = await broker.topics.get(name)
-        topic.publish_unchecked(frame_of([b"a"]), stored := Outcome())
-        await stored.offset()
-    async with world.broker() as broker:
-        topic = await broker.topics.get(name)
-        assert payloads_of(topic.log.read_tail(0, bytes_max=1)) == [b"a"]
-        await broker.topics.delete(name)
-        with pytest.raises(TopicNotFound):
-            await broker.topics.get(name)
-    said = [each.message for each in caplog.records]
-    assert all("has 510 bytes in UTF-8" in each for each in said)
-    assert len(said) == 2
+        await broker.topics.create_partitioned(name, 11, RELIABLE)
+    await broker.topics.create_partitioned(name, 10, RELIABLE)
 
 
 async def test_changes_of_an_operator_are_logged(caplog):

@@ -77,7 +77,9 @@ class LeftJournal:
         await reading.read_to_end(session)
         self.fence = max(await self.objects.names(""))
         await self.objects.put("elsewhere", b"x")
-        record = SessionJournalRecord(kind="object", prefix=session.prefix, first=1)
+        record = SessionJournalRecord(
+            kind="object", broker_id="b", prefix=session.prefix, first=1
+        )
         await self.store.put(keys.SESSION_JOURNALS.key(self.session), record)
         await self.name(owner="other", source="other")
 

@@ -6,17 +6,15 @@ import msgspec
 import pytest
 
 from pydanube.cluster.moves import (
-    PREPARED_MOVES,
     cancel,
     direct,
     heading_for,
     is_drained,
     is_journal_needed,
     place,
-    prepares_moves,
 )
 from pydanube.cluster.ownership import ShardView
-from pydanube.metadata.cluster_records import SessionRecord, ShardRecord, ShardState
+from pydanube.metadata.cluster_records import ShardRecord, ShardState
 
 BOTH = {"a", "b"}
 OPEN = ShardRecord(state=ShardState.OPEN, epoch=4, owner="a", source="a")
@@ -40,12 +38,6 @@ def test_owner_of_an_open_shard_goes_on_until_the_target_is_prepared() -> None:
     assert directed(OPEN, "b", BOTH) == PREPARING
 
 
-def test_owner_leaves_at_once_for_a_target_that_does_not_prepare() -> None:
-    change = direct(ShardView(OPEN, 7), "b", BOTH, prepares=False)
-    assert change is not None
-    assert change.record == CLOSING
-
-
 def test_move_to_another_target_begins_again() -> None:
     assert directed(PREPARING, "c", {"a", "b", "c"}) == msgspec.structs.replace(
         OPEN, target="c"
@@ -54,12 +46,6 @@ def test_move_to_another_target_begins_again() -> None:
 
 def test_move_back_to_the_owner_cancels_the_move() -> None:
     assert directed(PREPARING, "a", BOTH) == OPEN
-
-
-def test_session_says_whether_it_prepares_moves() -> None:
-    record = SessionRecord(broker_id="b", addresses={}, started_at=0)
-    assert not prepares_moves(record)
-    assert prepares_moves(msgspec.structs.replace(record, versions={PREPARED_MOVES: 1}))
 
 
 @pytest.mark.parametrize("record", [OPEN, OPENING, CLOSING, RELEASED, ShardRecord()])

@@ -108,7 +108,7 @@ async def ask_to_leave(store: MemoryStore) -> None:
 
 
 async def put_lost(store: MemoryStore) -> None:
-    journal = SessionJournalRecord(kind="object", prefix="p/", first=3)
+    journal = SessionJournalRecord(kind="object", broker_id="b", prefix="p/", first=3)
     await store.put(keys.SESSION_JOURNALS.key("lost"), journal)
     await store.put(SHARD, replace(LOST, target="own"))
 

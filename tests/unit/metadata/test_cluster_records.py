@@ -1,4 +1,4 @@
-"""Records of clusters round-trip, and those of older brokers can be read."""
+"""Records of clusters round-trip."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ def test_other_records_round_trip() -> None:
         addresses={"native": "host:6651"},
         started_at=1,
         zone="z",
-        versions={"journal": 1},
     )
     mode = BrokerModeRecord(mode=BrokerMode.DRAINING, changed_at=1, reason="upgrade")
-    journal = SessionJournalRecord(kind="object", prefix=".journal/5f/", first=1)
+    journal = SessionJournalRecord(
+        kind="object", prefix=".journal/5f/", first=1, broker_id="b1"
+    )
     load = LoadRecord(measured_at=1, shards={17: ShardLoad(bytes_per_s=1.5)})
     for key, record in [
         (keys.SESSIONS.key("5f"), session),

@@ -238,31 +238,6 @@ def test_keys_of_a_process_that_ended_without_closing_its_session_are_deleted(
     assert [each.value for _, each in found] == [2]
 
 
-def test_a_file_without_sessions_has_no_table_of_them(path: Path) -> None:
-    fill(path, 3)
-    with sqlite3.connect(path) as connection:
-        rows = connection.execute("SELECT name FROM sqlite_schema").fetchall()
-    connection.close()
-    assert sorted(rows) == [("entries",), ("store",)]
-
-
-def test_a_failed_transaction_leaves_no_table_of_sessions(path: Path) -> None:
-    async def set_pages_max(store: Any, count: int) -> None:
-        statement = f"PRAGMA max_page_count = {count}"
-        await store._run(lambda: store._file._connection.execute(statement))
-
-    async def work(store: Any) -> int:
-        async with store.open_session(10.0) as session:
-            await set_pages_max(store, 1)
-            with pytest.raises(DiskFull):
-                await store.transaction([], [Put(ONE, 1, session)])
-            await set_pages_max(store, 1000)
-            await store.transaction([], [Put(ONE, 2, session)])
-        return await store.revision()
-
-    assert in_store(path, work) == 2
-
-
 async def test_a_watch_ends_when_the_store_closes(path: Path) -> None:
     async with open_sqlite(path) as store, store.watch(THINGS) as watch:
         await anext(watch)

@@ -53,7 +53,7 @@ OVER = record(Phase.ENDED, "2026-01-01T00:00:00+00:00")
         (record(), RUNNING, False, "died"),
         (record(Phase.SCHEDULED), DONE, False, "died"),
         (record(), None, False, "died"),
-        # A run of an earlier version has no record.
+        # Its record is missing.
         (None, RUNNING, True, "running"),
         (None, RUNNING, False, "died"),
         (None, DONE, False, "done"),

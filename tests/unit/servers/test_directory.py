@@ -1,5 +1,4 @@
 import asyncio
-import fcntl
 import logging
 import os
 import stat
@@ -46,13 +45,6 @@ def test_directory_stays_locked_when_its_lock_file_is_removed(tmp_path):
     with hold_directory(tmp_path / "data") as directory:
         directory.lock.unlink()
         with pytest.raises(DirectoryLocked), hold_directory(tmp_path / "data"):
-            pass
-
-
-def test_directory_that_version_0_1_holds_is_locked(tmp_path):
-    with (tmp_path / "LOCK").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(DirectoryLocked), hold_directory(tmp_path):
             pass
 
 

@@ -177,30 +177,10 @@ def test_topic_missing_in_the_metadata_does_not_count_as_deleted(directories):
     assert "the journal has the topic /default/t" in refused(new)
 
 
-def test_directory_of_version_0_1_is_adopted_once(directories, caplog):
+def test_metadata_without_its_cluster_id_is_refused(directories):
     new = directories / "new"
-    make_0_1(new)
-    with caplog.at_level("INFO"):
-        assert start(new) == 8
-        assert start(new) == 8
-    assert caplog.text.count("written by version 0.1") == 1
-
-
-def test_directory_of_version_0_1_with_older_metadata_is_refused(directories):
-    put("metadata", directories / "old", directories / "new")
-    make_0_1(directories / "new")
-    assert "is older than the journal" in refused(directories / "new")
-
-
-def test_directory_of_version_0_1_without_its_journal_is_refused(directories):
-    make_0_1(directories / "new")
-    shutil.rmtree(directories / "new" / "journal")
-    assert "there is no journal file" in refused(directories / "new")
-
-
-def make_0_1(path):
-    change_metadata(path, "DELETE FROM entries WHERE path IN ('/cluster', '/journal')")
-    (path / "objects" / ".cluster.json").unlink()
+    change_metadata(new, "DELETE FROM entries WHERE path = '/cluster'")
+    assert "has no cluster id, but there are journal files" in refused(new)
 
 
 def test_interrupted_first_start_is_completed(directories):
@@ -233,7 +213,6 @@ def identity_of(cluster_id):
         cluster_id=cluster_id,
         journal_end=None,
         has_marker=True,
-        epochs=None,
     )
 
 

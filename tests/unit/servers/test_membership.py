@@ -64,7 +64,9 @@ async def test_a_store_in_use_outside_of_a_cluster_is_refused(store):
 
 
 async def test_a_store_with_topics_outside_of_a_cluster_is_refused(store):
-    await store.put(keys.JOURNAL, JournalRecord(file_number=1, position=1))
+    await store.put(
+        keys.JOURNAL, JournalRecord(file_number=1, position=1, kind="local")
+    )
     with pytest.raises(InvalidConfig, match="choose another name"):
         async with open_membership(CONFIG, store):
             pass

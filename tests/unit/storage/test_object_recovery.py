@@ -100,7 +100,7 @@ async def test_group_that_was_never_stored_is_the_end(objects, sessions):
 
 
 async def test_journal_with_many_groups_in_flight_has_no_proof(objects, sessions):
-    """An entry cannot say so, and groups that earlier versions wrote do not."""
+    """An entry cannot say so."""
     limits, told = ObjectJournalConfig(linger_ms=0, in_flight_max=256), []
     async with object_journal(
         objects, sessions, config=JournalConfig(), limits=limits

@@ -355,13 +355,6 @@ async def test_segment_without_checksums_is_read_in_ranges(world, storage, large
     assert len(world.remote.requests) <= 3
 
 
-async def test_segment_with_one_checksum_is_read_whole(world, storage, large):
-    entry = replace(large.segments[0], part_checksums=None)
-    frames = await storage.cache.read(entry, 3, 1)
-    assert offsets_of(frames) == [3]
-    assert (entry.object_name, 0, entry.byte_count) in world.remote.requests
-
-
 # The cache on the local disk.
 
 

@@ -341,8 +341,8 @@ def _verified(total: SegmentsVerified) -> Iterator[str | Table]:
     counted = _counted(total.segment_count, total.byte_count)
     if total.without_checksum:
         yield (
-            f"{total.without_checksum:,} segments of old versions have no checksum; "
-            "only their length was compared."
+            f"{total.without_checksum:,} recovered segments have no checksum; only "
+            "their length was compared."
         )
     if not total.damaged:
         yield f"All copies are intact: {counted} read."

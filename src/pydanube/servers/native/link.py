@@ -164,9 +164,7 @@ class ClientLink(ABC):
         closed = self.channels.pop(channel, None)
         if closed is not None:
             closed.leave()
-        self._write(
-            self._protocol.close_channel(channel, Kind.ERROR, self.server.error(reason))
-        )
+        self._write(self._protocol.close_channel(channel, self.server.error(reason)))
 
     def answer(self, frame: ReceivedFrame, message: Message) -> None:
         """Send the answer to the request *frame*."""

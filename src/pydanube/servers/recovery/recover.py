@@ -244,7 +244,7 @@ async def _write_changes(
     if contents.replaces_journal or not contents.journal.files:
         noted = contents.noted_end.number if contents.noted_end else 0
         end = JournalPosition(max(end.number, noted) + 1, 0)
-    record = JournalRecord(file_number=end.number, position=end.position)
+    record = JournalRecord(file_number=end.number, position=end.position, kind="local")
     operations.append(Put(keys.JOURNAL, record))
     revision = await _write_metadata(contents, operations)
     if contents.replaces_journal:

@@ -15,7 +15,6 @@ from typing import Any
 
 from pyarrow import fs
 
-from pydanube.model.descriptions import Segment
 from pydanube.model.errors import Unavailable
 from pydanube.wire.files.segment_checksums import file_checksum
 from pydanube.wire.files.segment_format import PARTS, part_name
@@ -27,12 +26,6 @@ class ObjectRoot:
 
     url: str
     """Without a slash at its end."""
-
-    @classmethod
-    def of(cls, segment: Segment) -> ObjectRoot:
-        """Return the root that *segment* is in."""
-        assert segment.url.endswith(f"/{segment.object_name}"), segment.url
-        return cls(segment.url[: -len(segment.object_name) - 1])
 
     def url_of(self, name: str) -> str:
         """Return the URL of the object *name*."""

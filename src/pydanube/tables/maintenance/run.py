@@ -154,9 +154,7 @@ class _TopicMaintenance:
 
     def __post_init__(self) -> None:
         first = self._found.segments[0]
-        # Older brokers do not say where new segments belong: beside the old ones.
-        root = self._found.objects_url
-        self._root = ObjectRoot(root) if root else ObjectRoot.of(first)
+        self._root = ObjectRoot(self._found.objects_url)
         self._prefix = first.object_name.rpartition("/")[0] + "/"
         self._run = Run(secrets.randbits(64), time.time_ns() // NS_PER_S)
         self._scratch = f"maintenance,{self._run}"

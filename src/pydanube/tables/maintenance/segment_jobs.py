@@ -131,17 +131,7 @@ def _collect_keys_of(
     with open_existing_segment(topic, segment) as file:
         footer = read_footer(file.parquet.metadata.metadata)
         assert footer is not None
-        names = ["key", "offset"]
-        tombstones: list[int] = []
-        if footer.knows_tombstones:
-            if footer.oldest_tombstone is not None:
-                tombstones.append(footer.oldest_tombstone)
-        else:
-            names += ["payload", "publish_time"]
-        for table in read_row_groups(topic, segment, file, names):
-            if not footer.knows_tombstones:
-                oldest = oldest_tombstone_of(table)
-                tombstones += [] if oldest is None else [oldest]
+        for table in read_row_groups(topic, segment, file, ["key", "offset"]):
             nulls = table.column("key").null_count
             without_key += nulls
             if nulls == table.num_rows:
@@ -150,7 +140,7 @@ def _collect_keys_of(
                 table = table.filter(table.column("key").is_valid())  # noqa: PLW2901
             latest.add(table.select(["key", "offset"]))
     return SegmentKeyCounts(
-        without_key=without_key, oldest_tombstone=min(tombstones, default=None)
+        without_key=without_key, oldest_tombstone=footer.oldest_tombstone
     )
 
 

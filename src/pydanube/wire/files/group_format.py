@@ -119,13 +119,13 @@ def encode_group(
     journal_id: bytes,
     writer: bytes,
     kind: GroupKind,
-    committed_end: int | None = None,
+    committed_end: int,
 ) -> bytes:
     """
     Return the object of a group.
 
     The first entries of a group with a snapshot are the snapshot and its SnapshotEnd.
-    All groups before *committed_end* are committed; None if that is unknown.
+    All groups before *committed_end* are committed.
     """
     header = GroupHeader(
         number=number,
@@ -136,7 +136,7 @@ def encode_group(
     )
     buffers: list[Buffer] = [header.encode()]
     position, seed = HEADER_BYTES, header.seed
-    synced = 0 if committed_end is None else number - committed_end + 1
+    synced = number - committed_end + 1
     if synced > HEADER_BYTES:
         # Readers refuse an entry that was synced beyond its own position.
         synced = 0
@@ -173,8 +173,8 @@ def committed_end_of(buffer: memoryview, header: GroupHeader) -> int:
     """
     Return the number before which all groups were committed when this one was begun.
 
-    Returns 0 if that is unknown, because an earlier version wrote the group or many
-    groups were in flight.  All groups before a fence are in the store when it is put.
+    Returns 0 if that is unknown, because many groups were in flight.  All groups before
+    a fence are in the store when it is put.
 
     Raises:
         CorruptJournal: The first entry is damaged.

@@ -74,6 +74,7 @@ class EntryKind(IntEnum):
 
     TOPIC_OPENED = 1
     BATCH = 2
+    CURSOR = 3
     PRODUCER = 4
     PRODUCER_OPENED = 5
     SEALED = 6
@@ -81,11 +82,10 @@ class EntryKind(IntEnum):
     SUBSCRIPTION_DELETED = 8
     PRODUCER_DELETED = 9
     SNAPSHOT_END = 10
-    METADATA_REVISION = 12
-    TOPIC_ADOPTED = 13
-    SHARD_LEFT = 14
-    SHARD_FORGOTTEN = 15
-    CURSOR = 16
+    METADATA_REVISION = 11
+    TOPIC_ADOPTED = 12
+    SHARD_LEFT = 13
+    SHARD_FORGOTTEN = 14
 
 
 @dataclass(frozen=True, slots=True)

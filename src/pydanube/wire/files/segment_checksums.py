@@ -69,8 +69,6 @@ class SegmentIndex:
         """
         Read the footer of *file*, which is open for random access.
 
-        If the manifest has only a checksum of the whole file, read the whole file.
-
         Raises:
             SegmentDamaged: The file does not match its checksums.
             pyarrow.ArrowException, OSError, ValueError: The file cannot be read.
@@ -82,14 +80,6 @@ class SegmentIndex:
                 f"{segment.byte_count}"
             )
         parts = segment.part_checksums
-        if parts is None and segment.checksum is not None:
-            found = file_checksum(file)[0]
-            if found != segment.checksum:
-                raise SegmentDamaged(
-                    f"the file has the checksum {found:#010x}, the manifest says "
-                    f"{segment.checksum:#010x}"
-                )
-            parts = part_checksums_of(file)
         footer = _read_footer(file, byte_count)
         if parts is not None:
             _compare("the footer", footer, _unpack(parts)[0])

@@ -42,9 +42,6 @@ SCHEMA = pa.schema(
 )
 """The columns of a segment; every segment has all of them."""
 
-FIRST_SCHEMA = pa.schema(list(SCHEMA)[:-2])
-"""The columns of segments written before there were delivery and expiry times."""
-
 # Payloads rarely repeat: a dictionary of them costs time, and their minimum and maximum
 # are useless.
 _DICTIONARIES = [
@@ -131,28 +128,20 @@ class SegmentFooter:
     count: int
     """The number of messages; less than ``end - base`` if offsets are missing."""
     oldest_tombstone: int | None
-    """The publish time of the oldest tombstone; None if there is none or if unknown."""
-    knows_tombstones: bool
-    """Whether the writer searched for tombstones."""
+    """The publish time of the oldest tombstone; None if there is none."""
 
 
 def read_footer(metadata: Mapping[bytes, bytes] | None) -> SegmentFooter | None:
     """Decode the key-value *metadata* of a file; None if it is not a segment."""
     found = metadata or {}
-    # Older files lack the last two fields; they have no gaps.
-    tombstone = found.get(b"danube.oldest_tombstone")
     try:
-        base = int(found[b"danube.base_offset"])
-        end = int(found[b"danube.end_offset"])
+        tombstone = found[b"danube.oldest_tombstone"]
         return SegmentFooter(
             topic_id=int(found[b"danube.topic_id"]),
-            base=base,
-            end=end,
-            count=int(found.get(b"danube.count", end - base)),
-            oldest_tombstone=(
-                None if tombstone in (None, _NONE.encode()) else int(tombstone)
-            ),
-            knows_tombstones=tombstone is not None,
+            base=int(found[b"danube.base_offset"]),
+            end=int(found[b"danube.end_offset"]),
+            count=int(found[b"danube.count"]),
+            oldest_tombstone=(None if tombstone == _NONE.encode() else int(tombstone)),
         )
     except (KeyError, ValueError):
         return None

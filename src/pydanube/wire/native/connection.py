@@ -194,13 +194,13 @@ class StreamConnection:
             self._channels.pop(to.channel, None)
         return self.send(kind, message, to.channel, to.correlation)
 
-    def close_channel(self, channel: int, kind: Kind, message: Message) -> bytes:
-        """Return the bytes by which the broker closes a channel: ERROR or MOVED."""
+    def close_channel(self, channel: int, reason: Message) -> bytes:
+        """Return the bytes by which the broker closes a channel for *reason*."""
         assert self.side is Side.BROKER
         if channel not in self._channels:
             return b""
         self._channels[channel] = ChannelState.CLOSED_BY_BROKER
-        return self.send(kind, message, channel)
+        return self.send(Kind.ERROR, reason, channel)
 
     def send(
         self, kind: Kind, message: Message, channel: int = 0, correlation: int = 0
@@ -314,7 +314,7 @@ class StreamConnection:
         if not frame.correlation:
             if frame.kind in _OPENED or frame.kind in (Kind.OK, Kind.FETCHED):
                 raise ProtocolViolation(f"{frame.kind.name} answers no request")
-            if frame.kind in (Kind.ERROR, Kind.MOVED) and frame.channel:
+            if frame.kind is Kind.ERROR and frame.channel:
                 self._channels.pop(frame.channel, None)
             return
         request = self._pending_requests.get(frame.correlation)

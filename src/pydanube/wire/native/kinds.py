@@ -220,7 +220,6 @@ class Kind(IntEnum):
     FETCH = _op(80, pb.Fetch, CONSUME, TOPIC, pb.FetchEnd, REPEAT)
     FETCHED = _frame(81, None, BROKER)
     FETCH_END = _frame(82, pb.FetchEnd, BROKER)
-    MOVED = _frame(83, pb.Moved, BROKER, on_channel=True)
     FIND_OFFSETS = _op(84, pb.FindOffsets, CONSUME, TOPIC, pb.OffsetsFound, REPEAT)
     OFFSETS_FOUND = _frame(85, pb.OffsetsFound, BROKER)
     LIST_OFFSETS = _op(86, pb.ListOffsets, DESCRIBE, LISTED, pb.OffsetsListed, REPEAT)

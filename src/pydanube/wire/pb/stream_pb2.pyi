@@ -1324,12 +1324,6 @@ class TopicOffsets(_message.Message):
     is_reliable: bool
     def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., is_reliable: bool = ...) -> None: ...
 
-class Moved(_message.Message):
-    __slots__ = ("reason",)
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    reason: str
-    def __init__(self, reason: _Optional[str] = ...) -> None: ...
-
 class OpenStage(_message.Message):
     __slots__ = ("query", "version", "part", "part_id", "topic", "schema")
     QUERY_FIELD_NUMBER: _ClassVar[int]

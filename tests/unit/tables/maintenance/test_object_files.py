@@ -2,7 +2,6 @@
 
 import pytest
 
-from pydanube.model.descriptions import Segment
 from pydanube.model.errors import Unavailable
 from pydanube.tables.maintenance.object_files import (
     ObjectRoot,
@@ -63,21 +62,3 @@ def test_started_broker_deletes_incomplete_files(tmp_path):
         write()
     with pytest.raises(Unavailable, match="run maintenance again"):
         open_scratch(root.scratch_url("default,a,one"))
-
-
-def test_the_root_is_what_is_before_the_name():
-    segment = Segment(
-        base=0,
-        end=1,
-        epoch=1,
-        count=1,
-        byte_count=1,
-        url="file:///data/a%20b/default/t/x.parquet",
-        object_name="default/t/x.parquet",
-        first_publish_time=0,
-        last_publish_time=0,
-        sealed_at=0,
-    )
-    root = ObjectRoot.of(segment)
-    assert root.url == "file:///data/a%20b"
-    assert root.scratch_url("m,1") == "file:///data/a%20b/.parts/m,1"

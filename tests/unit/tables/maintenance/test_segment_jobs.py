@@ -1,12 +1,9 @@
 """What single jobs do with files that are damaged, old, or in many pieces."""
 
-from dataclasses import replace
-
 import pyarrow.parquet as pq
 import pytest
 
 from pydanube.model.errors import CorruptSegment
-from pydanube.tables.maintenance.object_files import ObjectRoot
 from pydanube.tables.maintenance.segment_jobs import (
     CollectKeysJob,
     collect_keys,
@@ -14,17 +11,14 @@ from pydanube.tables.maintenance.segment_jobs import (
     rewrite,
 )
 from pydanube.wire.files.segment_format import (
-    SCHEMA,
     read_footer,
 )
 from support.batches import A_TIME
 from support.segment_files import (
     TOPIC,
     Row,
-    older,
-    read_rows,
     rewriting,
-    segment_of,
+    root_of,
     write_topic,
 )
 
@@ -38,7 +32,6 @@ def test_a_new_segment_has_row_groups_that_are_large_enough(tmp_path):
     assert groups_of(tmp_path, done.name) == 1
     footer = read_footer(pq.read_metadata(tmp_path / done.name).metadata)
     assert (footer.base, footer.end, footer.count) == (0, 20, 20)
-    assert footer.knows_tombstones
     assert footer.oldest_tombstone is None
     assert done.count == 20
 
@@ -47,32 +40,20 @@ def groups_of(root, name):
     return pq.read_metadata(root / name).num_row_groups
 
 
-def test_segments_of_older_brokers_are_rewritten_with_todays_columns(tmp_path):
-    found = write_topic(tmp_path, ROWS)
-    before = read_rows(found.segments)
-    segments = tuple(older(tmp_path, each) for each in found.segments)
-    done = rewrite(rewriting(replace(found, segments=segments)))
-    table = pq.read_table(tmp_path / done.name)
-    assert table.schema.equals(SCHEMA)
-    assert read_rows([segment_of(tmp_path, done.name, 0, 20, 20)]) == before
-
-
-def test_tombstones_of_older_segments_are_looked_for(tmp_path):
+def test_the_oldest_tombstone_of_a_segment_is_found(tmp_path):
     rows = [Row(b"a", b"", A_TIME + 5), Row(b"b", b"x"), Row(None, b"")]
     found = write_topic(tmp_path, [[*rows, *[Row(b"c", b"x")] * 7]])
-    (newer,) = found.segments
-    for make in (lambda: newer, lambda: older(tmp_path, newer)):
-        segment = make()
-        job = CollectKeysJob(
-            topic=TOPIC,
-            segments=(segment,),
-            root=ObjectRoot.of(segment),
-            scratch="s",
-            bucket_count=1,
-        )
-        (facts,) = collect_keys(job).segments
-        assert (facts.without_key, facts.oldest_tombstone) == (1, A_TIME + 5)
-        assert key_bytes_of(TOPIC, segment) > 0
+    (segment,) = found.segments
+    job = CollectKeysJob(
+        topic=TOPIC,
+        segments=(segment,),
+        root=root_of(segment),
+        scratch="s",
+        bucket_count=1,
+    )
+    (facts,) = collect_keys(job).segments
+    assert (facts.without_key, facts.oldest_tombstone) == (1, A_TIME + 5)
+    assert key_bytes_of(TOPIC, segment) > 0
 
 
 def test_a_job_that_fails_leaves_nothing(tmp_path):

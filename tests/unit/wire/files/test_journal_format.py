@@ -104,7 +104,7 @@ def test_bit_map_has_one_bit_for_each_offset():
     body = struct.pack("<QQQIII", 1, 5, 17, 1, 1, 0) + struct.pack("<QQ", 7, 9)
     body += struct.pack("<QI", 100, 2) + bytes([0b1000_0011, 0b1]) + b"s"
     length = len(body)
-    head = struct.pack("<4sIIB3xQQ", b"DjE1", 0, length, 16, 48, 0)
+    head = struct.pack("<4sIIB3xQQ", b"DjE1", 0, length, EntryKind.CURSOR, 48, 0)
     crc = crc32c(body, crc32c(head[8:], SEED))
     data = head[:4] + struct.pack("<I", crc) + head[8:] + body + bytes(-length % 8)
     cursor = unpacked(data).entry.cursor

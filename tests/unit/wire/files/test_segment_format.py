@@ -36,16 +36,10 @@ def test_object_name_is_parsed_into_its_parts():
 def test_footer_metadata_is_read_back():
     said = IDENTITY.metadata(5, 17, 4, 99)
     footer = {name.encode(): text.encode() for name, text in said.items()}
-    expected = SegmentFooter(
-        topic_id=7, base=5, end=17, count=4, oldest_tombstone=99, knows_tombstones=True
-    )
+    expected = SegmentFooter(topic_id=7, base=5, end=17, count=4, oldest_tombstone=99)
     assert read_footer(footer) == expected
     footer[b"danube.oldest_tombstone"] = b"none"
     assert read_footer(footer) == replace(expected, oldest_tombstone=None)
-    del footer[b"danube.count"], footer[b"danube.oldest_tombstone"]
-    assert read_footer(footer) == replace(
-        expected, count=12, oldest_tombstone=None, knows_tombstones=False
-    )
     assert read_footer({}) is None
     assert read_footer(None) is None
     assert read_footer({**footer, b"danube.topic_id": b"x"}) is None

@@ -95,7 +95,7 @@ def test_what_was_sent_before_the_broker_closed_the_channel_is_dropped():
     client, broker = connected()
     opened(client, broker, Kind.OPEN_PRODUCER)
     in_flight = publish(client)
-    feed(client, broker.close_channel(1, Kind.ERROR, pb.Error(code="producer_fenced")))
+    feed(client, broker.close_channel(1, pb.Error(code="producer_fenced")))
 
     assert feed(broker, in_flight) == []
 
@@ -103,7 +103,7 @@ def test_what_was_sent_before_the_broker_closed_the_channel_is_dropped():
 def test_a_channel_that_the_broker_closed_can_be_opened_again():
     client, broker = connected()
     opened(client, broker, Kind.OPEN_PRODUCER)
-    feed(client, broker.close_channel(1, Kind.ERROR, pb.Error(code="draining")))
+    feed(client, broker.close_channel(1, pb.Error(code="draining")))
 
     opened(client, broker, Kind.OPEN_PRODUCER)
 
