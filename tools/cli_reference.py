@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydanube.cli.error_report import SIGNAL_EXIT_CODE
 from pydanube.cli.help_pages import default_of, metavar_of, names_of
-from pydanube.cli.main import COMMANDS, load
+from pydanube.cli.main import all_commands, load
 from pydanube.servers.errors import EXIT_CODE
 
 if TYPE_CHECKING:
@@ -71,9 +71,12 @@ def main(arguments: list[str]) -> int:
 
 def page() -> str:
     """Return the page."""
-    rows = [(f"[`danube {name}`](#danube-{name})", COMMANDS[name]) for name in COMMANDS]
+    rows = [
+        (f"[`danube {name}`](#danube-{name})", each.summary)
+        for name, each in all_commands().items()
+    ]
     parts = [INTRODUCTION, _table(("Command", ""), rows)]
-    for name in COMMANDS:
+    for name in all_commands():
         parts += _command(load(name), "danube ", level=2)
     return "\n\n".join(part.strip("\n") for part in [*parts, *_exit_codes()]) + "\n"
 

@@ -2,8 +2,9 @@
 `danube`: finds the command, runs it, and turns its errors into an exit code.
 
 The module of a command, and with it the client or the broker, is imported when the
-command is run.  This file has the summaries of all commands, so that
-``danube --help`` imports none of them.
+command is run.  This file has the summaries of the commands, so that ``danube --help``
+imports none of them.  Other packages add commands by entry points, which are looked for
+only for the help and for commands that are not built in.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+from collections.abc import Iterator
 from copy import copy
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from inspect import cleandoc
 from typing import Annotated, Any
@@ -23,11 +27,13 @@ from pydanube.cli.completion import complete_contexts
 from pydanube.cli.context_options import address_context
 from pydanube.cli.contexts import CONTEXT_VARIABLE
 from pydanube.cli.error_report import exit_on_error
-from pydanube.cli.help_pages import HelpfulGroup
+from pydanube.cli.help_pages import HelpfulCommand, HelpfulGroup
 from pydanube.cli.parameters import examples
+from pydanube.declarations.commands import CommandSet
+from pydanube.model.plugins import COMMANDS, load_plugin, plugin_names
 from pydanube.model.version import __version__
 
-SUMMARIES = {
+PANELS = {
     "Broker": {
         "broker": "Start a broker.",
         "brokers": "Show the brokers of a cluster, drain them, and balance their load.",
@@ -37,8 +43,6 @@ SUMMARIES = {
         "restore it.",
         "security": "Manage API keys, roles, bindings and quotas.",
         "certs": "Create certificates for TLS, for development.",
-        "demo": "Run a demonstration of the whole system on real data.",
-        "bench": "Measure throughput and latency on this machine.",
     },
     "Messages": {
         "produce": "Publish messages to a topic.",
@@ -55,27 +59,12 @@ SUMMARIES = {
         "subscriptions": "Create, list, describe and delete subscriptions.",
         "schemas": "Manage schemas, and bind topics to them.",
         "admin": "Manage brokers, namespaces, topics and subscriptions.",
-        "maintenance": "Merge, compact and verify the segments of topics.",
         "storage": "Show, verify, upload, evict and copy the segments of a broker.",
         "dead-letters": "List, show, replay and drop dead letters.",
     },
     "Monitoring": {
         "lag": "Show how far subscriptions lag behind, the furthest first.",
         "top": "Show the activity of topics, continuously until Ctrl-C.",
-        "console": "Serve the web console for browsers.",
-    },
-    "Connectors": {
-        "replicate": "Mirror topics to another broker or cluster, and let it take "
-        "over.",
-        "connect": "Run connectors, which publish what other systems have, or write "
-        "messages to them.",
-    },
-    "Spark": {
-        "pipeline": "Run a pipeline of topics, files and tables on Spark.",
-        "lakehouse": "Export topics to tables of Delta Lake and Iceberg.",
-    },
-    "Assistants": {
-        "mcp": "Run an MCP server, with which an AI assistant inspects brokers.",
     },
     "Diagnostics": {
         "doctor": "Check this machine and a running broker, and say what to do.",
@@ -87,17 +76,75 @@ SUMMARIES = {
         "config": "Manage contexts, the named addresses of brokers.",
     },
 }
-"""The first sentence of each command's own help, by the panel that shows it."""
+"""The first sentence of each command's own help, by the part of the list."""
 
-COMMANDS = {name: text for panel in SUMMARIES.values() for name, text in panel.items()}
+BUILT_IN = CommandSet(package="pydanube.cli.commands", panels=PANELS)
+"""The commands of this package; other packages add theirs as plug-ins."""
 
 
-WITH_PANDAS = frozenset({"demo", "bench", "pipeline", "lakehouse", "maintenance"})
-"""The commands that run Spark, which needs pandas."""
+def built_in_commands() -> dict[str, Command]:
+    """Return the commands of this package by their names."""
+    return {each.name: each for each in _commands_of(BUILT_IN)}
+
+
+@cache
+def all_commands() -> dict[str, Command]:
+    """
+    Return all commands by their names, with those of the plug-ins.
+
+    Raises:
+        InvalidConfig: A plug-in cannot be loaded.
+    """
+    found = [load_plugin(COMMANDS, name) for name in plugin_names(COMMANDS)]
+    added = {each.name: each for one in found for each in _commands_of(one)}
+    return built_in_commands() | added
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command as it is in the list of commands."""
+
+    name: str
+    module: str
+    panel: str
+    summary: str
+    uses_pandas: bool
+
+    def entry(self) -> HelpfulCommand:
+        """Return the entry in the list of commands; it cannot be run."""
+        return HelpfulCommand(self.name, help=self.summary, rich_help_panel=self.panel)
+
+
+def _commands_of(one: CommandSet) -> Iterator[Command]:
+    for panel, commands in one.panels.items():
+        for name, summary in commands.items():
+            yield Command(
+                name=name,
+                module=f"{one.package}.{name.replace('-', '_')}",
+                panel=panel,
+                summary=summary,
+                uses_pandas=one.uses_pandas,
+            )
 
 
 class Commands(HelpfulGroup):
     """A group of commands, each of which is imported when it is run."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the entry of a command in the list; those of plug-ins come last."""
+        if cmd_name not in self.commands:
+            self._add_plugins()
+        return super().get_command(ctx, cmd_name)
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help page."""
+        self._add_plugins()
+        return super().get_help(ctx)
+
+    def _add_plugins(self) -> None:
+        for each in all_commands().values():
+            if each.name not in self.commands:
+                self.add_command(each.entry())
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that *args* begin with, imported."""
@@ -112,6 +159,24 @@ class Commands(HelpfulGroup):
             return super().invoke(ctx)
 
 
+class _NoPandas:
+    """
+    An import hook that refuses pandas.
+
+    Arrow imports pandas with its first array if it is installed, which would be a third
+    of the start-up time of a broker.
+    """
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Raise if *fullname* is that of pandas."""
+        del path, target
+        if fullname == "pandas":
+            raise ModuleNotFoundError("this command does not import pandas")
+
+
+_NO_PANDAS = _NoPandas()
+
+
 def load(name: str, subcommand: str | None = None) -> Any:
     """
     Import and return the command *name*, and enable the garbage collector.
@@ -119,7 +184,10 @@ def load(name: str, subcommand: str | None = None) -> Any:
     If it has a *subcommand* of this name, the others are left out, because Typer takes
     a millisecond to build each.
     """
-    group = import_module(f"pydanube.cli.commands.{name.replace('-', '_')}").app
+    declared = built_in_commands().get(name) or all_commands()[name]
+    if declared.uses_pandas and _NO_PANDAS in sys.meta_path:
+        sys.meta_path.remove(_NO_PANDAS)
+    group = import_module(declared.module).app
     chosen = [
         each
         for each in group.registered_commands
@@ -203,34 +271,16 @@ def danube(
     """
 
 
-def _entry_without_module() -> None:
-    """Stand in for a command in the list; ``Commands`` runs the real one."""
-
-
-for _panel, _commands in SUMMARIES.items():
-    for _name, _text in _commands.items():
-        app.command(_name, help=_text, rich_help_panel=_panel)(_entry_without_module)
-
-
-class _NoPandas:
-    """
-    An import hook that refuses pandas.
-
-    Arrow imports pandas with its first array if it is installed, which would be a third
-    of the start-up time of a broker.
-    """
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        """Raise if *fullname* is that of pandas."""
-        del path, target
-        if fullname == "pandas":
-            raise ModuleNotFoundError("this command does not import pandas")
+for _each in built_in_commands().values():
+    # ``Commands`` runs the real one.
+    app.command(_each.name, help=_each.summary, rich_help_panel=_each.panel)(
+        lambda: None
+    )
 
 
 def main() -> None:
     """Run the command that the arguments of the process name."""
-    if WITH_PANDAS.isdisjoint(sys.argv):
-        sys.meta_path.insert(0, _NoPandas())
+    sys.meta_path.insert(0, _NO_PANDAS)
     app(prog_name="danube")
 
 

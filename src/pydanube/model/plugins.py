@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 OBJECTS = "danube.objects"
 """
@@ -31,16 +33,22 @@ The group of metadata stores; an entry point has their ``metadata.kind`` as its 
 
 It refers to a class derived from ``RemoteStoreConfig``.
 """
+COMMANDS = "danube.commands"
+"""
+The group of commands; an entry point has any name.
+
+It refers to a ``CommandSet``.
+"""
 
 
 def plugin_names(group: str) -> list[str]:
     """Return the names that the installed packages declare in *group*, in order."""
-    return sorted({each.name for each in entry_points(group=group)})
+    return sorted({each.name for each in _entry_points(group)})
 
 
 def has_plugin(group: str, name: str) -> bool:
     """Return whether an installed package declares *name* in *group*."""
-    return bool(entry_points(group=group, name=name))
+    return bool(_entry_points(group).select(name=name))
 
 
 def load_plugin(group: str, name: str) -> Any:
@@ -50,7 +58,7 @@ def load_plugin(group: str, name: str) -> Any:
     Raises:
         InvalidConfig: No package declares it, or several do, or it cannot be imported.
     """
-    found = entry_points(group=group, name=name)
+    found = _entry_points(group).select(name=name)
     packages = sorted({each.dist.name for each in found if each.dist is not None})
     if len(packages) != 1:
         declared = f"the packages {', '.join(packages)} declare" if packages else "none"
@@ -65,3 +73,10 @@ def load_plugin(group: str, name: str) -> Any:
             f"the entry point {name!r} in the group {group} of the package "
             f"{packages[0]} cannot be loaded: {error}"
         ) from error
+
+
+def _entry_points(group: str) -> EntryPoints:
+    # It takes 10 ms, and most commands need no plug-in.
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    return entry_points(group=group)

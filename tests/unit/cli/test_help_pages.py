@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from pydanube.cli.help_pages import help_page
-from pydanube.cli.main import COMMANDS, load
+from pydanube.cli.main import all_commands, load
 
 
 def pages(command, path):
@@ -14,7 +14,7 @@ def pages(command, path):
         yield from pages(each, f"{path} {name}")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", all_commands())
 def test_help_of_every_command_fits_80_columns(name):
     for page in pages(load(name), f"danube {name}"):
         long = [line for line in page.splitlines() if len(line) > 80]

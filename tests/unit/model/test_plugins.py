@@ -3,6 +3,7 @@
 import asyncio
 import re
 import shutil
+import subprocess
 import sys
 
 import httpx
@@ -13,11 +14,12 @@ from pydanube.model.plugins import JOURNALS, OBJECTS, has_plugin, load_plugin
 from pydanube.objects.opening import open_objects, open_url
 from pydanube.servers.config import config_type, load_config
 from pydanube.servers.run import serve
+from support.commands import environment
 from support.directories import first_error, publish, serving
 from support.project import ROOT
 
 # The examples of the guide.
-STORE, JOURNAL, CENSUS = re.findall(
+STORE, JOURNAL, CENSUS, COMMAND_SET = re.findall(
     r"^```python\n(.*?)^```",
     (ROOT / "docs/guide/plugins.md").read_text(),
     re.MULTILINE | re.DOTALL,
@@ -205,3 +207,39 @@ async def test_unknown_kind_of_journal_is_refused(tmp_path):
     error = first_error(caught.value)
     assert isinstance(error, InvalidConfig)
     assert "there is no kind 'shelf'; use local, object, redis" in str(error)
+
+
+COUNT_TOPICS = """
+import typer
+from pydanube.cli.declaration import command
+
+app = typer.Typer()
+
+@command(app, "danube count-topics")
+def count_topics() -> None:
+    '''Count the topics of a broker.'''
+    typer.echo("There are 12.")
+"""
+
+
+def test_command_of_another_package_is_listed_and_run(packages, tmp_path):
+    packages("census", COMMAND_SET, commands="census = census:COMMANDS")
+    commands = tmp_path / "site" / "census_commands"
+    commands.mkdir()
+    (commands / "count_topics.py").write_text(COUNT_TOPICS)
+    danube = environment() | {"PYTHONPATH": str(tmp_path / "site")}
+
+    def run(*arguments):
+        line = [sys.executable, "-m", "pydanube", *arguments]
+        done = subprocess.run(
+            line, env=danube, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    listed = run("--help")
+    assert re.search(
+        r"^Census:\n  count-topics +Count the topics", listed, re.MULTILINE
+    )
+    assert "$ danube count-topics" in run("count-topics", "--help")
+    assert run("count-topics") == "There are 12.\n"
