@@ -31,7 +31,7 @@ from pydanube.client.messages import (
 )
 from pydanube.client.offsets import AckTarget, check_origin
 from pydanube.client.options import ConsumerOptions
-from pydanube.client.requester import Backoff, Requester
+from pydanube.client.requester import Backoff, Requester, retry
 from pydanube.model.arguments import check
 from pydanube.model.errors import (
     BrokerError,
@@ -149,11 +149,17 @@ class Consumer(Acknowledger, Generic[T_co]):
         Continue at an offset, at ``"earliest"``, at ``"latest"``, or at a time.
 
         This moves the whole subscription, and drops the messages that have arrived.
+        While the consumer is not connected, the seek waits up to the ``retry_s`` of the
+        client.
 
         Durability: On return the new position is on disk.
 
+        Cancellation: The subscription may be at the new position.
+
         Raises:
             InvalidRequest: The topic has no such offset yet, or is not reliable.
+            Unavailable: No broker has moved the subscription; or one has, and its
+                answer was lost.
         """
 
 
@@ -369,7 +375,13 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             raise TimedOut(_UNCONFIRMED) from None
 
     async def seek(self, to: PositionLike) -> None:
+        # A seek whose answer was lost may be repeated: it ends at the same position.
         message = position_to_wire(to_position(to), pb.Seek)
+        await retry(partial(self._seek, message), self._client.retry_s)
+
+    async def _seek(self, message: pb.Seek) -> None:
+        if self.failure is not None:
+            raise self.failure
         if self._connection is None:
             raise TimedOut("the consumer is not connected at the moment")
         for ranges in self._take_acks():

@@ -6,6 +6,7 @@ import pytest
 import pydanube
 from pydanube.model.policy import FailurePolicy
 from support.corrupt_objects import seal_and_damage
+from support.readers import a_while
 from support.running import (
     TOPIC,
     nothing_comes,
@@ -465,6 +466,19 @@ async def test_messages_acknowledged_before_a_seek_are_delivered_again_after_it(
         for connection in list(broker.server.connections):
             connection.abort()
         assert await received(c, 3) == numbers(3)
+
+
+async def test_a_seek_waits_until_the_consumer_is_connected_again(broker, client):
+    await published(client, *numbers(3))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        await c.ack(await c.receive_batch(timeout_s=60))
+        await c.flush()
+        for connection in list(broker.server.connections):
+            connection.abort()
+        while c.is_connected:
+            await a_while()
+        await c.seek(1)
+        assert await received(c, 2) == numbers(3)[1:]
 
 
 # Acknowledging messages of other sources.
