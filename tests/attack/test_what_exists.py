@@ -103,6 +103,8 @@ def request_of(kind, names):
             message.permission, message.resource = "consume", names["topic"]
         case Kind.LIST_OFFSETS:
             message.topics.append(names["topic"])
+        case Kind.FIND_SEGMENTS:
+            message.ranges.add(topic=names["topic"])
     return message
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pydanube.broker.catalog import Catalog
 from pydanube.broker.shards import Shards
@@ -21,12 +23,35 @@ from pydanube.broker.topics import Topics, require_reliable
 from pydanube.metadata.records import TopicRecord
 from pydanube.model.descriptions import TopicOffsets
 from pydanube.model.errors import NotOwner, TopicNotFound, Unavailable
-from pydanube.model.ids import Epoch, TopicId
+from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.names import TopicName
+from pydanube.model.segments import SegmentEntry
 from pydanube.storage.idle_logs import IdleLog
 from pydanube.storage.storage import Storage
 
 _CLOSED = Unavailable("the topic is not open")
+_EMPTY = IdleLog((), Offset(0), Epoch(0))
+
+
+class TopicLook(NamedTuple):
+    """The offsets and segments of a topic at one moment."""
+
+    offsets: TopicOffsets
+    segments: tuple[SegmentEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLooks:
+    """Looks at several topics."""
+
+    found: dict[TopicName, TopicLook] = field(default_factory=dict)
+    """The topics that this broker serves."""
+    elsewhere: dict[str, list[TopicName]] = field(default_factory=dict)
+    """The topics that other brokers of the cluster serve, by their URLs."""
+
+    def add(self, topic: Topic) -> None:
+        """Look at an open topic."""
+        self.found[topic.name] = TopicLook(topic.offsets(), topic.segments)
 
 
 class TopicViews:
@@ -108,39 +133,50 @@ class TopicViews:
             return None
         return view
 
-    async def offsets(
-        self, names: Sequence[TopicName]
-    ) -> dict[TopicName, TopicOffsets]:
+    async def look_at(self, names: Sequence[TopicName]) -> TopicLooks:
         """
-        Return the offsets of those topics that exist and that this broker serves.
+        Look at several topics; those that do not exist are left out.
 
         Raises:
             SessionLost: The session of this broker in the cluster is over.
         """
         if self._shards is not None:
             self._shards.check_session()
-        opened = self._topics.opened
-        found = {name: opened[name].offsets() for name in names if name in opened}
-        rest = [name for name in names if name not in opened]
-        stored = await self._catalog.find_each(rest)
-        records = {
-            name: each.value
-            for name, each in zip(rest, stored, strict=True)
-            if each is not None and self._serves(each.value)
-        }
-        reliable = [name for name in records if records[name].policy.is_reliable]
-        idle = await self._storage.idle.find(
-            [TopicId(records[name].topic_id) for name in reliable]
-        )
-        known = dict(zip(reliable, idle, strict=True))
-        for name, record in records.items():
-            at = known.get(name)
-            if at is None and record.policy.is_reliable:
-                with suppress(TopicNotFound, NotOwner):
-                    found[name] = (await self._topics.get(name)).offsets()
+        looks, opened = TopicLooks(), self._topics.opened
+        rest = []
+        for name in names:
+            if name in opened:
+                looks.add(opened[name])
             else:
-                found[name] = _offsets_of(record, at)
-        return found
+                rest.append(name)
+        stored = await self._catalog.find_each(rest)
+        reliable: dict[TopicName, TopicRecord] = {}
+        for name, each in zip(rest, stored, strict=True):
+            if each is None:
+                continue
+            if not self._serves(each.value):
+                self._note_elsewhere(looks, name, each.value)
+            elif each.value.policy.is_reliable:
+                reliable[name] = each.value
+            else:
+                looks.found[name] = _look_at_idle(each.value, _EMPTY)
+        idle = await self._storage.idle.find(
+            [TopicId(record.topic_id) for record in reliable.values()]
+        )
+        for (name, record), known in zip(reliable.items(), idle, strict=True):
+            if known is not None:
+                looks.found[name] = _look_at_idle(record, known)
+                continue
+            with suppress(TopicNotFound, NotOwner):
+                looks.add(await self._topics.get(name))
+        return looks
+
+    def _note_elsewhere(
+        self, looks: TopicLooks, name: TopicName, record: TopicRecord
+    ) -> None:
+        assert self._shards is not None
+        if record.shard is not None and (url := self._shards.url_of(record.shard)):
+            looks.elsewhere.setdefault(url, []).append(name)
 
     def _serves(self, record: TopicRecord) -> bool:
         return self._shards is None or self._shards.serves(record.shard)
@@ -151,13 +187,13 @@ class TopicViews:
         return known.epoch
 
 
-def _offsets_of(record: TopicRecord, known: IdleLog | None) -> TopicOffsets:
-    """Return the offsets of a topic that is not open; *known* if it is reliable."""
-    return TopicOffsets(
+def _look_at_idle(record: TopicRecord, known: IdleLog) -> TopicLook:
+    offsets = TopicOffsets(
         topic_id=record.topic_id,
-        base_offset=0 if known is None else known.base_offset,
-        end_offset=0 if known is None else known.end_offset,
-        sealed_offset=0 if known is None else known.end_offset,
+        base_offset=known.base_offset,
+        end_offset=known.end_offset,
+        sealed_offset=known.end_offset,
         tail_bytes=0,
         is_reliable=record.policy.is_reliable,
     )
+    return TopicLook(offsets, known.segments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -46,6 +46,8 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 PAGE = 1000
 """The most names or descriptions that a client requests at a time."""
+ROUNDS_MAX = 3
+"""How often the brokers of topics that move are asked for them, before each topic."""
 
 
 @checks_arguments
@@ -231,32 +233,73 @@ class TopicRequests(Requester):
         return await retry(partial(self._list_offsets, names), self.retry_s)
 
     async def _list_offsets(self, names: list[str]) -> dict[str, TopicOffsets]:
-        connection = await self.connection()
-        by_broker: dict[BrokerConnection, list[str]] = {}
-        if connection.welcome.is_clustered:
-            for name in names:
-                by_broker.setdefault(await self.connection(name), []).append(name)
-        else:
-            by_broker[connection] = names
-        pages = await gather(
-            self._list_page(connection, some[first : first + PAGE])
-            for connection, some in by_broker.items()
-            for first in range(0, len(some), PAGE)
+        answers = await self._ask_owners(
+            names, lambda some: pb.ListOffsets(topics=some)
         )
-        found = {name: offsets for page in pages for name, offsets in page.items()}
+        found = {
+            topic: from_wire(TopicOffsets, each)
+            for answer in answers
+            for topic, each in ((each.topic, each) for each in answer.topics)
+        }
         for name in names:
             if name not in found:
-                # It does not exist, or another broker of the cluster serves it now.
+                # It does not exist, or no broker serves it at the moment.
                 self.owners.forget(name)
                 with suppress(TopicNotFound):
                     found[name] = _offsets_of(await self.describe_topic(name))
         return {name: found[name] for name in names if name in found}
 
-    async def _list_page(
-        self, connection: BrokerConnection, names: list[str]
-    ) -> dict[str, TopicOffsets]:
-        answer = await self.request_at(connection, pb.ListOffsets(topics=names))
-        return {each.topic: from_wire(TopicOffsets, each) for each in answer.topics}
+    async def _ask_owners(
+        self, names: Sequence[str], request_of: Callable[[list[str]], Any]
+    ) -> list[Any]:
+        """
+        Return the answers of the brokers that serve the topics *names*, in pages.
+
+        A broker that is asked for topics of others names their brokers, which are asked
+        next.  Topics that do not exist are in no answer.
+        """
+        answers: list[Any] = []
+        left, owners = list(names), dict[str, str]()
+        for _ in range(ROUNDS_MAX):
+            by_broker: dict[BrokerConnection, list[str]] = {}
+            for name in left:
+                if name in owners:
+                    self.owners.on_location(name, owners[name])
+                is_known = self.owners.find(name) is not None
+                connection = await self.connection(name if is_known else "")
+                by_broker.setdefault(connection, []).append(name)
+            pages = [
+                (connection, some[first : first + PAGE])
+                for connection, some in by_broker.items()
+                for first in range(0, len(some), PAGE)
+            ]
+            found = await gather(self._ask_page(*page, request_of) for page in pages)
+            left = []
+            for answer in (answer for page in found for answer in page):
+                answers.append(answer)
+                for other in answer.elsewhere:
+                    left += other.topics
+                    url = self._pool.same_url(other.url)
+                    owners |= dict.fromkeys(other.topics, url)
+            if not left:
+                break
+        return answers
+
+    async def _ask_page(
+        self,
+        connection: BrokerConnection,
+        names: list[str],
+        request_of: Callable[[list[str]], Any],
+    ) -> list[Any]:
+        """Return the answers of one broker; there are several if one is too large."""
+        answers, has_more = [], True
+        while has_more and names:
+            answer = await self.request_at(connection, request_of(names))
+            answers.append(answer)
+            has_more = getattr(answer, "has_more", False)
+            done = {each.topic for each in answer.topics}
+            names = [name for name in names if name not in done]
+        return answers
 
     async def segments(self, topic: str, base: int = 0, end: int = 0) -> Segments:
         """
@@ -267,12 +310,7 @@ class TopicRequests(Requester):
         """
         message = pb.ListSegments(base_offset=base, end_offset=end)
         answer = await self.request_topic(topic, message)
-        found = from_wire(Segments, answer)
-        if not answer.store_options:
-            return found
-        options = dict(answer.store_options)
-        segments = [replace(each, store_options=options) for each in found.segments]
-        return replace(found, segments=tuple(segments))
+        return _segments_of(answer, dict(answer.store_options))
 
     async def list_segments(
         self, ranges: Mapping[str, tuple[int, int]]
@@ -280,20 +318,33 @@ class TopicRequests(Requester):
         """
         Return the segments with messages of a range of offsets, for several topics.
 
-        The requests are concurrent.  Topics that do not exist are left out.
+        They lack what maintenance needs: ``epoch`` and ``objects_url``.  Topics that do
+        not exist are left out.
         """
+        names = {str(TopicName.parse(topic)): topic for topic in ranges}
+        return await retry(partial(self._list_segments, names, ranges), self.retry_s)
 
-        async def segments(topic: str, base: int, end: int) -> Segments | None:
-            with suppress(TopicNotFound):
-                return await self.segments(topic, base, end)
-            return None
+    async def _list_segments(
+        self, names: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]
+    ) -> dict[str, Segments]:
+        def request_of(some: list[str]) -> pb.FindSegments:
+            message = pb.FindSegments()
+            for name in some:
+                base, end = ranges[names[name]]
+                message.ranges.add(topic=name, base_offset=base, end_offset=end)
+            return message
 
-        found = await gather(segments(topic, *each) for topic, each in ranges.items())
-        return {
-            topic: each
-            for topic, each in zip(ranges, found, strict=True)
-            if each is not None
+        found = {
+            each.topic: _segments_of(each, dict(answer.store_options))
+            for answer in await self._ask_owners(list(names), request_of)
+            for each in answer.topics
         }
+        for name, topic in names.items():
+            if name not in found:
+                # It does not exist, is not permitted, or has no owner at the moment.
+                with suppress(TopicNotFound):
+                    found[name] = await self.segments(name, *ranges[topic])
+        return {topic: found[name] for name, topic in names.items() if name in found}
 
     async def replace_segments(
         self,
@@ -541,6 +592,14 @@ class TopicRequests(Requester):
                 f"for example {names[0]}"
             )
         return names[0]
+
+
+def _segments_of(answer: pb.Segments, options: Mapping[str, str]) -> Segments:
+    found = from_wire(Segments, answer)
+    if not options:
+        return found
+    segments = [replace(each, store_options=options) for each in found.segments]
+    return replace(found, segments=tuple(segments))
 
 
 def _offsets_of(facts: TopicDescription) -> TopicOffsets:

@@ -77,10 +77,10 @@ async def test_looking_at_idle_topics_opens_none_and_writes_nothing(world):
     async with world.broker() as broker:
         before = await written(world, broker)
         assert before[-1] == 0
-        found = await broker.views.offsets([*names, named("direct"), named("none")])
-        assert list(found) == [*names, named("direct")]
+        looks = await broker.views.look_at([*names, named("direct"), named("none")])
+        assert sorted(looks.found) == sorted([*names, named("direct")])
         for name in names:
-            assert (await describe(broker, name))[2] == found[name]
+            assert (await describe(broker, name))[1:] == looks.found[name][::-1]
             async with broker.views.viewing_reliable(name) as topic:
                 await topic.find_offsets([0])
         assert await written(world, broker) == before
@@ -122,7 +122,7 @@ async def test_topic_with_unsealed_messages_is_opened_when_it_is_looked_at(world
     async with world.broker() as broker:
         await publish(await broker.topics.create(A_TOPIC, RELIABLE), b"a")
     async with world.broker() as broker:
-        [found] = (await broker.views.offsets([A_TOPIC])).values()
+        [(found, _)] = (await broker.views.look_at([A_TOPIC])).found.values()
         assert (found.end_offset, found.sealed_offset) == (1, 0)
         assert A_TOPIC in broker.topics.opened
 

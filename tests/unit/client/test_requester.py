@@ -13,7 +13,7 @@ from pydanube.model.errors import (
     SessionLost,
 )
 from pydanube.model.names import TopicName
-from pydanube.wire.native.kinds import Kind
+from pydanube.wire.native.kinds import KIND_OF, Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.broker_clusters import SHARDS
 from support.running import TOPIC, received
@@ -387,3 +387,22 @@ async def test_a_topic_that_cannot_be_closed_does_not_disturb_other_brokers(clus
             await producer.send(b"b")
             assert client.counters().reconnects == 0
         assert sorted(cluster.connects) == ["a", "b"]
+
+
+async def test_offsets_and_segments_of_all_partitions_take_one_request_per_broker(
+    cluster,
+):
+    async with pydanube.connect("danube://a,b") as client:
+        await client.create_topic(TOPIC, partitions=PARTITIONS)
+        names = await client.partitions(TOPIC)
+    async with pydanube.connect("danube://a,b") as client:
+        request_at, kinds = client.request_at, []
+
+        async def counted(connection, message, **options):
+            kinds.append(KIND_OF[type(message)])
+            return await request_at(connection, message, **options)
+
+        client.request_at = counted
+        assert list(await client.list_offsets(names)) == names
+        assert list(await client.list_segments(dict.fromkeys(names, (0, 0)))) == names
+    assert kinds == [Kind.LIST_OFFSETS] * 2 + [Kind.FIND_SEGMENTS] * 2

@@ -1,5 +1,6 @@
 """Managing topics and partitions."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -196,10 +197,30 @@ async def test_listed_offsets_are_those_of_the_description(client):
     assert found[PARTS[1]].end_offset == 2
 
 
+async def test_segments_that_do_not_fit_into_an_answer_are_requested_again():
+    broker, names = ScriptedBroker(), [f"/default/t{n}" for n in range(5)]
+    asked = []
+
+    def find_segments(message):
+        topics = [each.topic for each in message.ranges]
+        asked.append(len(topics))
+        some = [pb.Segments(topic=each, end_offset=7) for each in topics[:2]]
+        return Kind.SEGMENTS_FOUND, pb.SegmentsFound(
+            topics=some, has_more=len(topics) > 2
+        )
+
+    broker.answers[Kind.FIND_SEGMENTS] = find_segments
+    async with broker.connect() as client:
+        found = await client.list_segments(dict.fromkeys(names, (0, 7)))
+    assert list(found) == names
+    assert asked == [5, 3, 1]
+
+
 async def test_segments_of_topics_that_do_not_exist_are_left_out(client):
     await published(client, b"0")
     found = await client.list_segments({TOPIC: (0, 0), "/default/none": (0, 0)})
-    assert found == {TOPIC: await client.segments(TOPIC)}
+    segments = replace(await client.segments(TOPIC), epoch=0, objects_url="")
+    assert found == {TOPIC: segments}
 
 
 async def test_find_offsets_needs_a_reliable_topic(client):

@@ -224,6 +224,11 @@ class Kind(IntEnum):
     OFFSETS_FOUND = _frame(85, pb.OffsetsFound, BROKER)
     LIST_OFFSETS = _op(86, pb.ListOffsets, DESCRIBE, LISTED, pb.OffsetsListed, REPEAT)
     OFFSETS_LISTED = _frame(87, pb.OffsetsListed, BROKER)
+    FIND_SEGMENTS = _op(
+        *(88, pb.FindSegments, CONSUME, LISTED, pb.SegmentsFound, REPEAT),
+        targets=(Target("ranges.topic", TOPIC, None),),
+    )
+    SEGMENTS_FOUND = _frame(89, pb.SegmentsFound, BROKER)
 
     CREATE_NAMESPACE = _op(96, pb.CreateNamespace, CREATE, NAMESPACE)
     DELETE_NAMESPACE = _op(97, pb.DeleteNamespace, MANAGE, NAMESPACE)
@@ -409,6 +414,7 @@ READS = frozenset(
     | {
         Kind.FETCH,
         Kind.FIND_OFFSETS,
+        Kind.FIND_SEGMENTS,
         Kind.LIST_API_KEYS,
         Kind.LIST_SEGMENTS,
         Kind.VERIFY_SEGMENTS,

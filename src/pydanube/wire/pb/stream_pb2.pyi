@@ -517,8 +517,51 @@ class Segment(_message.Message):
     remote_url: str
     def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., byte_count: _Optional[int] = ..., url: _Optional[str] = ..., count: _Optional[int] = ..., object_name: _Optional[str] = ..., checksum: _Optional[int] = ..., first_publish_time: _Optional[int] = ..., last_publish_time: _Optional[int] = ..., sealed_at: _Optional[int] = ..., part_checksums: _Optional[bytes] = ..., is_uploaded: bool = ..., remote_url: _Optional[str] = ...) -> None: ...
 
+class FindSegments(_message.Message):
+    __slots__ = ("ranges",)
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    ranges: _containers.RepeatedCompositeFieldContainer[SegmentRange]
+    def __init__(self, ranges: _Optional[_Iterable[_Union[SegmentRange, _Mapping]]] = ...) -> None: ...
+
+class SegmentRange(_message.Message):
+    __slots__ = ("topic", "base_offset", "end_offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    base_offset: int
+    end_offset: int
+    def __init__(self, topic: _Optional[str] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+
+class SegmentsFound(_message.Message):
+    __slots__ = ("topics", "elsewhere", "has_more", "store_options")
+    class StoreOptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    STORE_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[Segments]
+    elsewhere: _containers.RepeatedCompositeFieldContainer[TopicsElsewhere]
+    has_more: bool
+    store_options: _containers.ScalarMap[str, str]
+    def __init__(self, topics: _Optional[_Iterable[_Union[Segments, _Mapping]]] = ..., elsewhere: _Optional[_Iterable[_Union[TopicsElsewhere, _Mapping]]] = ..., has_more: bool = ..., store_options: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class TopicsElsewhere(_message.Message):
+    __slots__ = ("url", "topics")
+    URL_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, url: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class Segments(_message.Message):
-    __slots__ = ("topic_id", "segments", "base_offset", "sealed_offset", "end_offset", "epoch", "store_options", "objects_url")
+    __slots__ = ("topic_id", "segments", "base_offset", "sealed_offset", "end_offset", "epoch", "store_options", "objects_url", "topic")
     class StoreOptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -534,6 +577,7 @@ class Segments(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STORE_OPTIONS_FIELD_NUMBER: _ClassVar[int]
     OBJECTS_URL_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     segments: _containers.RepeatedCompositeFieldContainer[Segment]
     base_offset: int
@@ -542,7 +586,8 @@ class Segments(_message.Message):
     epoch: int
     store_options: _containers.ScalarMap[str, str]
     objects_url: str
-    def __init__(self, topic_id: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., base_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., store_options: _Optional[_Mapping[str, str]] = ..., objects_url: _Optional[str] = ...) -> None: ...
+    topic: str
+    def __init__(self, topic_id: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., base_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., store_options: _Optional[_Mapping[str, str]] = ..., objects_url: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class ReplaceSegments(_message.Message):
     __slots__ = ("topic", "topic_id", "old", "new")
@@ -1301,10 +1346,12 @@ class ListOffsets(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class OffsetsListed(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "elsewhere")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[TopicOffsets]
-    def __init__(self, topics: _Optional[_Iterable[_Union[TopicOffsets, _Mapping]]] = ...) -> None: ...
+    elsewhere: _containers.RepeatedCompositeFieldContainer[TopicsElsewhere]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicOffsets, _Mapping]]] = ..., elsewhere: _Optional[_Iterable[_Union[TopicsElsewhere, _Mapping]]] = ...) -> None: ...
 
 class TopicOffsets(_message.Message):
     __slots__ = ("topic", "topic_id", "base_offset", "end_offset", "sealed_offset", "tail_bytes", "is_reliable")

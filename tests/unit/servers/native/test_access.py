@@ -240,6 +240,8 @@ async def test_list_has_nothing_that_the_client_may_not_see(guarded, kind, princ
     request = kind.body()
     if kind is Kind.LIST_OFFSETS:
         request.topics.append(TOPIC)
+    if kind is Kind.FIND_SEGMENTS:
+        request.ranges.add(topic=TOPIC)
     peer = await peer_of(guarded, principal)
     answer = (await peer.ask(kind, request)).message
     fields = [
