@@ -6,7 +6,7 @@ Each handler translates a request, calls the broker, and translates the result.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -15,10 +15,9 @@ from google.protobuf.message import Message
 
 from pydanube.broker.backups import Backups
 from pydanube.broker.broker import Broker
-from pydanube.broker.topic_views import TopicLooks
 from pydanube.cluster.overview import STREAM
 from pydanube.model.clusters import BrokerMode, ShardMoves
-from pydanube.model.descriptions import TopicOffsets, TopicSettings
+from pydanube.model.descriptions import TopicSettings
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.findings import FINDINGS_MAX
 from pydanube.model.ids import TopicId
@@ -38,16 +37,14 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.model.schemas import Compatibility, SchemaType
-from pydanube.model.segments import SegmentEntry
 from pydanube.schemas.registry import NewSchema
 from pydanube.security.permissions import Permission
-from pydanube.security.resources import Resource
 from pydanube.servers.authorization import (
     author_of_settings,
-    current_caller,
     visible_namespaces,
     visible_subjects,
 )
+from pydanube.servers.native.topic_looks import elsewhere, permitted, segments_in
 from pydanube.servers.topic_lists import (
     visible_findings,
     visible_names,
@@ -70,8 +67,6 @@ HOLD_REASON_LENGTH_MAX = 1000
 MODE_REASON_LENGTH_MAX = 1000
 MOVED_TOPICS_MAX = 5
 """How many topics of each shard are named in a plan."""
-LISTED_TOPICS_MAX = 1000
-"""The maximum number of topics whose offsets one request lists."""
 PAGE_MAX = 5000
 """The maximum number of names or descriptions in one answer, to fit into a frame."""
 SEGMENTS_BYTES_MAX = 4 * 1024 * 1024
@@ -384,8 +379,8 @@ async def _find_offsets(broker: Broker, m: pb.FindOffsets) -> pb.OffsetsFound:
 
 @REQUESTS.handler(pb.ListOffsets)
 async def _list_offsets(broker: Broker, m: pb.ListOffsets) -> pb.OffsetsListed:
-    looks = await broker.views.look_at(_permitted(m.topics, Permission.DESCRIBE))
-    answer = pb.OffsetsListed(elsewhere=_elsewhere(looks))
+    looks = await broker.views.look_at(permitted(m.topics, Permission.DESCRIBE))
+    answer = pb.OffsetsListed(elsewhere=elsewhere(looks))
     for name, (found, _) in looks.found.items():
         # Queries request this often, so it is converted without ``to_wire``.
         answer.topics.add(
@@ -400,37 +395,17 @@ async def _list_offsets(broker: Broker, m: pb.ListOffsets) -> pb.OffsetsListed:
     return answer
 
 
-def _permitted(topics: Sequence[str], permission: Permission) -> list[TopicName]:
-    """Return those of *topics* on which the caller of the request has *permission*."""
-    if len(topics) > LISTED_TOPICS_MAX:
-        raise InvalidRequest(
-            f"{len(topics)} topics: a request can list {LISTED_TOPICS_MAX}"
-        )
-    names, caller = [TopicName.parse(each) for each in topics], current_caller()
-    if caller is None:
-        # Without a caller, clients may do everything.
-        return names
-    return [each for each in names if caller.may(permission, Resource.topic(each))]
-
-
-def _elsewhere(looks: TopicLooks) -> list[pb.TopicsElsewhere]:
-    return [
-        pb.TopicsElsewhere(url=url, topics=map(str, names))
-        for url, names in looks.elsewhere.items()
-    ]
-
-
 @REQUESTS.handler(pb.FindSegments)
 async def _find_segments(broker: Broker, m: pb.FindSegments) -> pb.SegmentsFound:
     ranges = {TopicName.parse(each.topic): each for each in m.ranges}
-    names = _permitted([each.topic for each in m.ranges], Permission.CONSUME)
+    names = permitted([each.topic for each in m.ranges], Permission.CONSUME)
     looks = await broker.views.look_at(names)
     answer = pb.SegmentsFound(
-        elsewhere=_elsewhere(looks), store_options=broker.storage.store_options
+        elsewhere=elsewhere(looks), store_options=broker.storage.store_options
     )
     byte_count = 0
     for name, (offsets, segments) in looks.found.items():
-        found = _segments_in(broker, ranges[name], offsets, segments)
+        found = segments_in(broker, ranges[name], offsets, segments)
         found.topic = str(name)
         byte_count += found.ByteSize()
         if answer.topics and byte_count > SEGMENTS_BYTES_MAX:
@@ -444,36 +419,10 @@ async def _find_segments(broker: Broker, m: pb.FindSegments) -> pb.SegmentsFound
 async def _list_segments(broker: Broker, m: pb.ListSegments) -> pb.Segments:
     async with broker.views.viewing(TopicName.parse(m.topic)) as topic:
         epoch = topic.describe(limit=0).epoch
-        found = _segments_in(broker, m, topic.offsets(), topic.segments)
+        found = segments_in(broker, m, topic.offsets(), topic.segments)
     found.epoch, found.objects_url = epoch, broker.storage.objects_url
     found.store_options.update(broker.storage.store_options)
     return found
-
-
-def _segments_in(
-    broker: Broker,
-    wanted: pb.ListSegments | pb.SegmentRange,
-    offsets: TopicOffsets,
-    segments: Sequence[SegmentEntry],
-) -> pb.Segments:
-    """Return the part of *segments* with messages that are *wanted*."""
-    base, end = wanted.base_offset, wanted.end_offset or offsets.end_offset
-    return pb.Segments(
-        topic_id=offsets.topic_id,
-        base_offset=offsets.base_offset,
-        sealed_offset=offsets.sealed_offset,
-        end_offset=offsets.end_offset,
-        segments=[
-            to_wire(
-                pb.Segment,
-                entry,
-                url=broker.storage.segment_url(entry),
-                remote_url=broker.storage.remote_url(entry),
-            )
-            for entry in segments
-            if entry.base < end and base < entry.end
-        ],
-    )
 
 
 @REQUESTS.handler(pb.ReplaceSegments)
