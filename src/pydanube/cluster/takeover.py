@@ -19,6 +19,7 @@ import msgspec
 
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.cluster.mirror import Mirror
+from pydanube.cluster.moves import NO_LOAD
 from pydanube.cluster.ownership import (
     Adopt,
     AppendLeft,
@@ -36,7 +37,7 @@ from pydanube.cluster.ownership import (
     Step,
     Stop,
 )
-from pydanube.cluster.pacing import TakeoverPace
+from pydanube.cluster.pacing import HANDOVERS_MAX, TakeoverPace, handover_cost
 from pydanube.cluster.session import ClusterSession
 from pydanube.cluster.shard_tally import ShardTally, steps_text
 from pydanube.metadata import keys
@@ -67,12 +68,6 @@ _OPENING = {Stage.FENCING, Stage.READING, Stage.ADOPTING, Stage.ADOPTED}
 _LEAVING = {Stage.LEAVING, Stage.LEFT}
 
 
-HANDOVERS_MAX = 1
-"""
-How many shards a session takes over from owners that leave, at the same time.
-
-With more of them each shard would pause longer, because they share the processor.
-"""
 EMPTY_HANDOVERS_MAX = 8
 """
 The limit for shards without topics, for which no client waits.
@@ -201,6 +196,8 @@ class Takeovers:
         self._handovers: set[int] = set()
         # The shards that had no topics when their moves were prepared.
         self._empty: set[int] = set()
+        # The costs of the others; see ``handover_cost``.
+        self._costs: dict[int, float] = {}
         # The shards that are taken over now, and those before them in the queue.
         self._turns: set[int] = set()
         self._entry = asyncio.Lock()
@@ -373,6 +370,7 @@ class Takeovers:
     def _end_handover(self, shard: int) -> None:
         """Let others leave their owners, if none has to wait for this shard now."""
         self._handovers.discard(shard)
+        self._costs.pop(shard, None)
         for each in self._prepared():
             if each in self._wakes and self._has_turn(each):
                 # _drive() ends the turn if the shard is not to move any more.
@@ -487,11 +485,16 @@ class Takeovers:
 
     async def _prepare(self, shard: int, source: str) -> None:
         """Prepare the move of a shard, if it has topics."""
-        if await self._store.scan(keys.SHARD_TOPICS.within(shard)):
-            self._empty.discard(shard)
-            await self._host.prepare(source)
-        else:
+        topics = await self._store.scan(keys.SHARD_TOPICS.within(shard))
+        if not topics:
             self._empty.add(shard)
+            return
+        self._empty.discard(shard)
+        stored = await self._store.get(keys.LOADS.key(source))
+        loads = {} if stored is None else stored.value.shards
+        load = loads.get(shard, NO_LOAD)
+        self._costs[shard] = handover_cost(len(topics), load)
+        await self._host.prepare(source)
 
     async def _look(self, shard: int) -> ShardView:
         stored = await self._store.get(keys.SHARDS.key(shard))
@@ -512,12 +515,17 @@ class Takeovers:
     def _has_turn(self, shard: int) -> bool:
         """Return whether an owner may be asked now to leave *shard*."""
         if shard not in self._empty:
-            return len(self._handovers) < HANDOVERS_MAX
+            taken = sum(self._cost_of(each) for each in self._handovers)
+            has_room = taken + self._cost_of(shard) <= self._pace.handovers
+            return has_room or not self._handovers
         return (
             len(self._handovers) < EMPTY_HANDOVERS_MAX
             and self._handovers <= self._empty
             and self._empty.issuperset(self._prepared())
         )
+
+    def _cost_of(self, shard: int) -> float:
+        return self._costs.get(shard, 1 / HANDOVERS_MAX)
 
     def _prepared(self) -> list[int]:
         """Return the shards whose moves are prepared, and which have not left yet."""

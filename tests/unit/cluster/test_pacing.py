@@ -22,3 +22,13 @@ def test_a_slow_event_loop_takes_over_one_shard_at_a_time() -> None:
     assert pace.limit == 1
     pace.on_round(0.0)
     assert pace.limit == 2
+
+
+def test_handovers_are_fewer_while_the_event_loop_is_slow() -> None:
+    pace = TakeoverPace()
+    assert pace.handovers == 1.0
+    pace.on_round(2 * ROUND_S_MAX)
+    assert pace.handovers == 0.5
+    for _ in range(SHARDS_MAX):
+        pace.on_round(0.0)
+    assert pace.handovers == 1.0

@@ -11,13 +11,23 @@ import pytest
 from msgspec.structs import replace
 
 from pydanube.aio.tasks import task_scope
-from pydanube.cluster.pacing import FIRST_MAX, SHARDS_MAX
+from pydanube.cluster.moves import NO_LOAD
+from pydanube.cluster.pacing import (
+    FIRST_MAX,
+    HANDOVERS_MAX,
+    MESSAGES_PER_S_MAX,
+    SHARDS_MAX,
+    TAIL_BYTES_MAX,
+    TOPICS_MAX,
+)
 from pydanube.cluster.session import open_cluster_session
-from pydanube.cluster.takeover import EMPTY_HANDOVERS_MAX, HANDOVERS_MAX, Takeovers
+from pydanube.cluster.takeover import EMPTY_HANDOVERS_MAX, Takeovers
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import (
+    LoadRecord,
     SessionJournalRecord,
     SessionRecord,
+    ShardLoad,
     ShardRecord,
     ShardState,
 )
@@ -227,16 +237,30 @@ async def test_an_owner_leaves_and_releases(
 
 
 @pytest.mark.parametrize(
-    ("has_topics", "limit"), [(True, HANDOVERS_MAX), (False, EMPTY_HANDOVERS_MAX)]
+    ("topic_count", "load", "limit"),
+    [
+        (0, NO_LOAD, EMPTY_HANDOVERS_MAX),
+        (1, NO_LOAD, HANDOVERS_MAX),
+        (TOPICS_MAX // 4, NO_LOAD, 4),
+        (TOPICS_MAX * 2, NO_LOAD, 1),
+        (1, ShardLoad(tail_bytes=TAIL_BYTES_MAX // 2), 2),
+        (1, ShardLoad(messages_per_s=MESSAGES_PER_S_MAX), 1),
+    ],
 )
 async def test_only_so_many_owners_are_asked_to_leave_at_the_same_time(
-    store: MemoryStore, host: FailingHost, has_topics: bool, limit: int
+    store: MemoryStore,
+    host: FailingHost,
+    topic_count: int,
+    load: ShardLoad,
+    limit: int,
 ) -> None:
     await store.put(keys.SESSIONS.key("lost"), OTHER)
-    shards = range(limit + 2)
+    shards, has_topics = range(limit + 2), topic_count > 0
+    loads = LoadRecord(measured_at=1, shards=dict.fromkeys(shards, load))
+    await store.put(keys.LOADS.key("lost"), loads)
     for shard in shards:
-        if has_topics:
-            await store.put(keys.SHARD_TOPICS.key(shard, shard), f"t{shard}")
+        for number in range(topic_count):
+            await store.put(keys.SHARD_TOPICS.key(shard, number), f"t{number}")
         await store.put(keys.SHARDS.key(shard), replace(LOST, target="own"))
 
     async def states() -> list[ShardState]:
