@@ -107,10 +107,12 @@ class Model:
         if owner.message == DELIVERED:
             # Its consumer does not answer in time.
             yield to(message=READY)
-            if len(world.transactions) < TRANSACTIONS_MAX:
-                begun = Transaction(owner.epoch, world.revision)
-                held = to(message=HELD)
-                yield replace(held, transactions=(*world.transactions, begun))
+        can_begin = len(world.transactions) < TRANSACTIONS_MAX
+        if owner.message in (READY, DELIVERED) and can_begin:
+            # A consumer commits it that has it, or that was too slow.
+            begun = Transaction(owner.epoch, world.revision)
+            held = to(message=HELD)
+            yield replace(held, transactions=(*world.transactions, begun))
         if owner.message == HELD and not self.rules.holds_until_the_outcome:
             yield to(message=READY)
         is_fenced = owner.epoch < world.epoch and not owner.has_left

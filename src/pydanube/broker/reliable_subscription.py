@@ -319,28 +319,34 @@ class ReliableSubscription(Subscription):
 
     # Transactions.
 
-    def check_held(self, consumer_id: int, ranges: Sequence[Range]) -> Consumer:
+    def check_acks(self, consumer_id: int, ranges: Sequence[Range]) -> None:
         """
-        Return the consumer with this id if it has all of these messages.
+        Check that a commit may acknowledge these messages for a consumer.
+
+        The consumer need not have them any more: if they have timed out and were
+        delivered again, the first commit wins.
 
         Raises:
-            MessageNotHeld: It has left, or does not have all of them.
+            MessageNotHeld: The consumer has left, or a message is acknowledged, by
+                another commit or in another way.
         """
-        for consumer in self._consumers.values():
-            if consumer.id == consumer_id and self._machine.has_in_flight(
-                consumer.key, ranges
-            ):
-                return consumer
-        raise MessageNotHeld(
-            f"{self.log_name} has taken back messages that the transaction "
-            "acknowledges: their ack timeout has passed, the consumer has reconnected, "
-            "or they are acknowledged already; process them in another transaction if "
-            "they are delivered again"
-        )
+        if all(each.id != consumer_id for each in self._consumers.values()):
+            raise MessageNotHeld(
+                f"the consumer of {self.log_name} has reconnected since it received "
+                "messages that the transaction acknowledges; process them in another "
+                "transaction when they are delivered again"
+            )
+        if not self._machine.can_hold(ranges):
+            raise MessageNotHeld(
+                f"messages of {self.log_name} that the transaction acknowledges are "
+                "acknowledged already, perhaps by another transaction to which they "
+                "were delivered again after their ack timeout, or have gone to the "
+                "dead-letter topic; process the others in another transaction"
+            )
 
-    def hold_messages(self, consumer: Consumer, ranges: Sequence[Range]) -> None:
-        """Deliver messages that *consumer* has to nobody while a commit is decided."""
-        self._machine.hold(consumer.key, ranges)
+    def hold_messages(self, ranges: Sequence[Range]) -> None:
+        """Deliver messages to nobody while a commit is decided."""
+        self._carry_out(self._machine.on_hold(ranges, self._clock()))
 
     def commit(self, ranges: Sequence[Range]) -> None:
         """Acknowledge messages, because a commit with them was decided."""

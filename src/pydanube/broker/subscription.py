@@ -290,7 +290,7 @@ class Subscription:
             cursor=machine.cursor.offset,
             done=tuple(islice(machine.cursor.done, RANGES_SHOWN_MAX)),
             backlog=self.backlog(end_offset),
-            in_flight=machine.in_flight.count,
+            in_flight=machine.in_flight.count + machine.deferred.held.count,
             consumers=tuple(self._consumers[key].name for key in machine.consumers),
             counts=SubscriptionCounts(
                 **{

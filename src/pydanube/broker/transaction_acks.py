@@ -1,8 +1,11 @@
 """
 The acknowledgements of transactions, which take effect together with a commit.
 
-A commit *holds* the messages that it acknowledges before it is decided: their consumer
-must have them, and nobody else gets them.  The decision names them.  When the batches
+A commit *holds* the messages that it acknowledges before it is decided: nobody gets
+them meanwhile.  The first commit of a message wins: it need not be that of the consumer
+to which the message was delivered last.  So a commit is refused only if others have
+made progress, even if consumers are slower than the ack timeout.  The decision names
+the messages.  When the batches
 of the commit are in the journal, the messages are marked as acknowledged there, too.
 If it turns out that the commit was not decided, the messages are delivered again.
 
@@ -23,7 +26,6 @@ from dataclasses import dataclass
 from pydanube.aio.futures import completion
 from pydanube.aio.tasks import run_all
 from pydanube.broker.reliable_subscription import ReliableSubscription
-from pydanube.broker.subscription import Consumer
 from pydanube.broker.topic import ReliableTopic
 from pydanube.broker.topics import Topics
 from pydanube.metadata import keys
@@ -109,23 +111,25 @@ class TransactionAcknowledger:
         decisions: Iterable[StagingDecision],
     ) -> list[CommitAcks]:
         """
-        Hold the messages of *records*, which these *consumers* have.
+        Hold the messages of *records*, which these *consumers* have received.
 
         *decisions* are the commits that are decided and not carried out yet.
 
         Raises:
-            MessageNotHeld: A consumer does not have a message; nothing is held.
+            MessageNotHeld: A consumer has left, or a message is acknowledged already;
+                nothing is held.
         """
         decided = [acks for decision in decisions for acks in decision.acks]
-        found: list[tuple[CommitAcks, Consumer]] = []
+        found: list[CommitAcks] = []
         for record, consumer_id in zip(records, consumers, strict=True):
             _check_undecided(record, decided)
             acks = self._find(record)
-            consumer = acks.subscription.check_held(consumer_id, record.ranges)
-            found.append((acks, consumer))
-        for acks, consumer in found:
-            acks.subscription.hold_messages(consumer, acks.record.ranges)
-        return [acks for acks, _ in found]
+            acks.subscription.check_acks(consumer_id, record.ranges)
+            decided.append(record)
+            found.append(acks)
+        for acks in found:
+            acks.subscription.hold_messages(acks.record.ranges)
+        return found
 
     async def resume(self, records: Iterable[CommittedAcksRecord]) -> list[CommitAcks]:
         """
@@ -268,5 +272,7 @@ def _check_undecided(
         taken = RangeSet(each.ranges)
         if any(taken.count_in(base, end) for base, end in record.ranges):
             raise MessageNotHeld(
-                f"another transaction has acknowledged messages of {record.name}"
+                f"messages of {record.name} are acknowledged twice, by another "
+                "transaction or by this one; process those that are delivered again "
+                "in another transaction"
             )

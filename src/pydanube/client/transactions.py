@@ -82,7 +82,9 @@ class TransactionRequests(TopicRequests):
             InvalidRequest: The broker is too old.
 
         Raises, when it is left; nothing is published unless the error says so:
-            MessageNotHeld: The broker has taken an acknowledged message back, and
+            MessageNotHeld: An acknowledged message was acknowledged before, for
+                example by another transaction to which the broker has delivered it
+                after its ack timeout; or the consumer has reconnected, and the broker
                 delivers it again.
             InvalidRequest: In a cluster: different brokers serve the topics of
                 acknowledged messages.  Commit a transaction for each batch.

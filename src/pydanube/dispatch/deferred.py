@@ -14,6 +14,8 @@ The broker copies parked messages to the dead-letter topic and reports the resul
 after a failure it receives them again after a while.  A blocked message stays until it
 is acknowledged, expires, or the policy changes.
 
+Messages that a commit acknowledges are held, until its outcome is known.
+
 The cursor has the failures of messages, so they survive a restart.  Then all open
 messages are offered again, and those that have failed too often are given up at once.
 """
@@ -24,7 +26,7 @@ from collections.abc import Iterator
 
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.effects import Drop, Effect, Park
-from pydanube.dispatch.message_spans import MessageSpan, MessageSpans, by_base
+from pydanube.dispatch.message_spans import NOBODY, MessageSpan, MessageSpans, by_base
 from pydanube.model.policy import Backoff, FailurePolicy, PoisonPolicy
 from pydanube.model.ranges import Range
 from pydanube.model.retry import RetryPolicy
@@ -34,7 +36,7 @@ EXPIRED = "expired"
 
 class DeferredMessages:
     """
-    Spans that wait, block, or are parked.
+    Spans that wait, block, are parked or held.
 
     Methods that park or drop messages append the effects.  Dropped messages are marked
     as done at once.
@@ -42,7 +44,7 @@ class DeferredMessages:
 
     __slots__ = (
         *("_all", "_cursor", "_failed_end"),
-        *("blocked", "parked", "policy", "waiting"),
+        *("blocked", "held", "parked", "policy", "waiting"),
     )
 
     def __init__(self, cursor: Cursor, policy: FailurePolicy) -> None:
@@ -57,7 +59,9 @@ class DeferredMessages:
         Messages that are being copied to the dead-letter topic.  If copying failed,
         their time is that of the next attempt.
         """
-        self._all = (self.waiting, self.blocked, self.parked)
+        self.held = MessageSpans(cursor)
+        """Messages that a commit acknowledges whose outcome is not known yet."""
+        self._all = (self.waiting, self.blocked, self.parked, self.held)
         # Messages below that are not tracked may have failed before a restart.
         self._failed_end = cursor.failures.end
 
@@ -100,7 +104,7 @@ class DeferredMessages:
         return sum(map(len, self._all))
 
     def has(self, offset: int) -> bool:
-        """Return whether the message at *offset* waits, blocks or is parked."""
+        """Return whether the message at *offset* waits, blocks, is parked or held."""
         return any(
             spans.find_containing(offset, offset + 1) is not None for spans in self._all
         )
@@ -184,7 +188,26 @@ class DeferredMessages:
             span.time = retry_at
             self.parked.add(span)
 
-    def withdraw_expired(self, base: int, end: int) -> list[MessageSpan]:
+    def can_hold(self, base: int, end: int) -> bool:
+        """Return whether ``base … end`` has no delayed, parked or held messages."""
+        if self.parked.overlapping(base, end) or self.held.overlapping(base, end):
+            return False
+        return all(span.failures for span in self.waiting.overlapping(base, end))
+
+    def hold(self, span: MessageSpan) -> None:
+        """Keep *span* until the outcome of a commit is known."""
+        span.time = None
+        self.held.add(span)
+
+    def release(self, base: int, end: int, effects: list[Effect]) -> list[MessageSpan]:
+        """Remove the held messages of ``base … end``; return those that are ready."""
+        released = self.held.withdraw(base, end)
+        for span in released:
+            span.consumer = NOBODY
+            span.attempt += 1
+        return self._reapply_policy(released, effects)
+
+    def withdraw(self, base: int, end: int) -> list[MessageSpan]:
         """Remove and return waiting or blocked messages of ``base … end``."""
         return [
             *self.waiting.withdraw(base, end),

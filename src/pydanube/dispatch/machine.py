@@ -1,41 +1,4 @@
-"""
-The behaviour that all subscription types have in common.
-
-Callers report events to a machine, which returns the effects to carry out.  Messages
-from the cursor up to ``next_offset`` are *tracked*; each one is in one of these states:
-
-                 ┌─→ delayed ──┐              ┌─→ (done)
-     not tracked ┤             ├─→ ready ─→ in flight
-                 └─────────────┘     ↑        │ nack, or not acknowledged in time
-                                     │        ├─→ waiting for redelivery ─→ (ready)
-                                     │        ├─→ blocked
-                                     │        └─→ parked ─→ (done)
-                                     └────────┘ the consumer left or released it
-
-- Delayed: its delivery window has not begun.  It holds back no other message.
-- Ready: it can be delivered as soon as a consumer has credit.
-- In flight: a consumer has it.  Each delivery increases its attempt by one.  The
-  consumer may extend the deadline for its ack.  A commit may hold the message.
-- Waiting for redelivery: it failed, and its redelivery delay has not passed.
-- Blocked, parked: it failed more often than the failure policy allows; see deferred.py.
-- Done: acknowledged, dropped, or parked and on disk.  Only a seek makes it undone.
-
-An ack makes a message done in any state: a late ack, for a message that timed out and
-waits for redelivery, prevents that redelivery.  Only nacks and ack timeouts are
-failures.  If a consumer leaves, is replaced or releases messages, they are ready again
-at once.
-
-When a message expires, it is dropped or parked, unless it is in flight; then it may
-still be acknowledged, and is given up if the consumer returns it.
-
-After a restart, messages that have failed before keep their failures and attempts.
-
-Time is an argument of all events.  ``on_time`` may be called late; expired messages are
-still not delivered by any event.
-
-Subscription types differ only in the consumers that receive the next messages, and in
-how many they receive.
-"""
+"""The behaviour that all subscription types have in common; see the package."""
 
 from __future__ import annotations
 
@@ -49,7 +12,6 @@ from pydanube.dispatch.flow import Credit
 from pydanube.dispatch.key_shared.in_flight import InFlightSelections
 from pydanube.dispatch.key_shared.ready import ReadySelections
 from pydanube.dispatch.message_spans import (
-    COMMIT,
     NOBODY,
     Batch,
     BatchKeys,
@@ -313,21 +275,39 @@ class SubscriptionMachine(ABC):
                 self.in_flight.extend(base, end, consumer, now + timeout_s)
         return self._complete([], now)
 
-    def has_in_flight(self, consumer: int, ranges: Iterable[Range]) -> bool:
-        """Return whether *consumer* has all of these messages."""
-        count_of = self.in_flight.count_of
-        return all(count_of(base, end, consumer) == end - base for base, end in ranges)
-
-    def hold(self, consumer: int, ranges: Iterable[Range]) -> None:
+    def can_hold(self, ranges: Iterable[Range]) -> bool:
         """
-        Let a commit hold messages that *consumer* has.
+        Return whether a commit may acknowledge all of these messages.
 
-        Nobody else gets them, and they have no deadline, until ``on_commit`` or
+        It may acknowledge those that are in flight, and as with acks those that have
+        timed out, even if another consumer has them by now: the first commit wins.
+        """
+        return all(
+            end <= self.next_offset
+            and self.cursor.open_count(base, end) == end - base
+            and self.deferred.can_hold(base, end)
+            for base, end in ranges
+        )
+
+    def on_hold(self, ranges: Iterable[Range], now: float) -> list[Effect]:
+        """
+        Let a commit hold messages, after ``can_hold``.
+
+        Nobody gets them, and they have no deadline, until ``on_commit`` or
         ``on_commit_refused``.
         """
+        self._needs_slow_path = True
         for base, end in ranges:
-            self.in_flight.transfer(base, end, consumer, COMMIT)
-            self._reduce_unacked(consumer, end - base)
+            in_flight = self.in_flight.withdraw(base, end)
+            for span in in_flight:
+                self._on_returned(span)
+            ready = self._ready.withdraw(base, end)
+            self.ready_count -= sum(span.open_count for span in ready)
+            for span in (*self.deferred.withdraw(base, end), *in_flight, *ready):
+                self.deferred.hold(span)
+            for span in (*in_flight, *ready):
+                self._on_held(span)
+        return self._complete([], now)
 
     def on_commit(self, ranges: Sequence[Range], now: float) -> list[Effect]:
         """Mark these messages as done, in any state, also if they are not tracked."""
@@ -340,7 +320,11 @@ class SubscriptionMachine(ABC):
 
     def on_commit_refused(self, ranges: Iterable[Range], now: float) -> list[Effect]:
         """Make messages ready again that a commit held."""
-        return self.on_release(COMMIT, ranges, now)
+        self._needs_slow_path = True
+        effects: list[Effect] = []
+        for base, end in ranges:
+            self._put_back(self.deferred.release(base, end, effects), now, effects)
+        return self._complete(effects, now)
 
     def on_time(self, now: float) -> list[Effect]:
         """Process deadlines up to *now*."""
@@ -511,6 +495,9 @@ class SubscriptionMachine(ABC):
 
     # Empty on purpose: most types have nothing to do.
 
+    def _on_held(self, span: MessageSpan) -> None:  # noqa: B027
+        """Handle that a commit holds *span*, which was ready or in flight."""
+
     def _update_active(self, effects: list[Effect]) -> None:  # noqa: B027
         """Choose the active consumer, before messages are delivered."""
 
@@ -608,7 +595,7 @@ class SubscriptionMachine(ABC):
         while (expired := self._expiries.pop_expired(now)) is not None:
             ready = self._ready.withdraw(*expired)
             self.ready_count -= sum(span.open_count for span in ready)
-            for span in (*self.deferred.withdraw_expired(*expired), *ready):
+            for span in (*self.deferred.withdraw(*expired), *ready):
                 self.deferred.expire(span, effects)
 
     def _mark_ahead(self, base: int, end: int) -> int:

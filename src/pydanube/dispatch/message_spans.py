@@ -18,8 +18,6 @@ from pydanube.dispatch.offset_index import STALE_MAX, OffsetIndex
 from pydanube.model.ranges import Range, RangeSet
 
 NOBODY = -1
-COMMIT = -2
-"""Holds the messages that a commit of a transaction is acknowledging."""
 EXTENDED_SPANS_MAX = 100_000
 """With this many spans, a span is extended as a whole rather than divided."""
 
@@ -186,12 +184,11 @@ class MessageSpans(OffsetIndex[MessageSpan]):
         """
         Remove and return the open messages of ``base … end``.
 
-        With *consumer*, only those that this consumer has; without, all except those
-        that a commit holds.
+        With *consumer*, only those that this consumer has.
         """
         taken = []
         for span in self.overlapping(base, end):
-            if not is_of(span.consumer, consumer):
+            if consumer is not None and span.consumer != consumer:
                 continue
             if base <= span.base and span.end <= end:
                 self.remove(span)
@@ -210,14 +207,6 @@ class MessageSpans(OffsetIndex[MessageSpan]):
                     self.add(part)
         return taken
 
-    def count_of(self, base: int, end: int, consumer: int) -> int:
-        """Return how many open messages of ``base … end`` *consumer* has."""
-        return sum(
-            self._cursor.open_count(max(base, span.base), min(end, span.end))
-            for span in self.overlapping(base, end)
-            if span.consumer == consumer
-        )
-
     def ranges_of(
         self, base: int, end: int, consumer: int, attempt: int
     ) -> list[Range]:
@@ -232,13 +221,6 @@ class MessageSpans(OffsetIndex[MessageSpan]):
                 for part in self._cursor.open_ranges(*within):
                     found.add(*part)
         return list(found)
-
-    def transfer(self, base: int, end: int, consumer: int, to: int) -> None:
-        """Give the messages of ``base … end`` of *consumer* to *to*, for any time."""
-        for part in self.withdraw(base, end, consumer):
-            part.consumer = to
-            part.time = None
-            self.add(part)
 
     def extend(self, base: int, end: int, consumer: int, time: float) -> None:
         """
@@ -286,13 +268,9 @@ class MessageSpans(OffsetIndex[MessageSpan]):
         return None
 
     def limit_times(self, latest: float | None) -> None:
-        """
-        Move later deadlines to *latest*; None removes all deadlines.
-
-        Messages that a commit holds have none.
-        """
+        """Move later deadlines to *latest*; None removes all deadlines."""
         for span in self:
-            if latest is None or span.consumer == COMMIT:
+            if latest is None:
                 span.time = None
             elif span.time is None or span.time > latest:
                 span.time = latest
@@ -381,8 +359,3 @@ class Expiries:
 
     def _is_open(self, base: int, end: int) -> bool:
         return self._cursor.first_open(base, end) is not None
-
-
-def is_of(holder: int, consumer: int | None) -> bool:
-    """Return whether *holder* is *consumer*; None: anybody but a commit."""
-    return holder != COMMIT if consumer is None else holder == consumer

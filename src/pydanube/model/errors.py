@@ -171,7 +171,7 @@ class TransactionFenced(Conflict):
 
 
 class MessageNotHeld(Conflict):
-    """A transaction acknowledges a message that its consumer no longer has."""
+    """A message is acknowledged already, or its consumer has reconnected."""
 
 
 class StagingClosed(Conflict):

@@ -208,7 +208,7 @@ def test_message_parked_for_a_failure_does_not_expire():
     deferred.fail(failed(0, 2, expires=5.0), 0.0, 0.0, effects)
     deferred.retry_parking(0, 2, retry_at=9.0)
     effects.clear()
-    assert deferred.withdraw_expired(0, 2) == []
+    assert deferred.withdraw(0, 2) == []
     deferred.take_due(9.0, effects)
     assert effects == [Park(0, 2, 1, "bad")]
 

@@ -434,8 +434,8 @@ def held(request):
     machine.on_consumer_joined(ANNA, 0.0)
     machine.on_credit(ANNA, PLENTY, PLENTY, 0.0)
     machine.on_available(0, 10, 100, 0.0, keys=BatchKeys([b"a", b"b"], [0, 1] * 5))
-    assert machine.has_in_flight(ANNA, HELD)
-    machine.hold(ANNA, HELD)
+    assert machine.can_hold(HELD)
+    machine.on_hold(HELD, 0.0)
     return machine
 
 
@@ -454,11 +454,85 @@ def delivered(effects):
     }
 
 
-def test_held_messages_are_of_no_consumer(held):
-    assert not held.has_in_flight(ANNA, [(2, 3)])
-    assert not held.has_in_flight(ANNA, [(0, 3)])
-    assert held.has_in_flight(ANNA, [(0, 2), (7, 10)])
-    assert (held.in_flight.count, held.consumers[ANNA].unacked) == (10, 7)
+def test_only_messages_that_are_open_and_free_can_be_held(held):
+    assert not held.can_hold([(2, 3)])
+    assert not held.can_hold([(0, 3)])
+    assert held.can_hold([(0, 2), (7, 10)])
+    assert (held.in_flight.count, held.consumers[ANNA].unacked) == (7, 7)
+    held.on_ack([(8, 9)], 0.0)
+    assert not held.can_hold([(7, 10)])
+    # The message after the last one is not tracked yet.
+    assert not held.can_hold([(9, 11)])
+
+
+def test_delayed_and_parked_messages_cannot_be_held():
+    policy = FailurePolicy(
+        redeliveries_max=0,
+        poison=PoisonPolicy.DEAD_LETTER,
+        dead_letter_topic="/default/dead",
+    )
+    machine = MACHINES[SubscriptionType.SHARED](Cursor(0), failure_policy=policy)
+    machine.on_consumer_joined(ANNA, 0.0)
+    machine.on_credit(ANNA, PLENTY, PLENTY, 0.0)
+    machine.on_available(0, 3, 100, 0.0, [DeliveryWindow(2, 3, 50.0, None)])
+    assert machine.can_hold([(0, 2)])
+    assert not machine.can_hold([(2, 3)])
+    machine.on_nack([(0, 1)], 0.0)
+    assert not machine.can_hold([(0, 1)])
+    assert machine.can_hold([(1, 2)])
+
+
+@pytest.mark.parametrize("state", ["in flight", "waiting", "ready", "blocked"])
+@pytest.mark.parametrize("kind", SubscriptionType, ids=lambda kind: kind.value)
+def test_message_in_any_state_is_held_and_comes_back(kind, state):
+    policy = FailurePolicy(
+        redeliveries_max=0 if state == "blocked" else 5,
+        redelivery_delay_s=5.0,
+        poison=PoisonPolicy.BLOCK,
+        ack_timeout_s=1.0,
+    )
+    machine = MACHINES[kind](Cursor(0), failure_policy=policy)
+    keys = BatchKeys([b"a", b"b"], [0, 1])
+    machine.on_consumer_joined(ANNA, 0.0)
+    machine.on_credit(ANNA, 2, PLENTY, 0.0)
+    machine.on_available(0, 2, 100, 0.0, keys=keys)
+    now = 0.0
+    if state != "in flight":
+        machine.on_time(now := 1.0)
+    if state == "ready":
+        # The consumer has no credit.
+        machine.on_time(now := 6.0)
+        assert machine.ready_count == 2
+    assert machine.can_hold([(0, 2)])
+    machine.on_hold([(0, 2)], now)
+    assert (machine.ready_count, machine.in_flight.count) == (0, 0)
+    assert machine.deferred.held.count == machine.deferred.count == 2
+    assert machine.consumers[ANNA].unacked == 0
+    assert delivered(machine.on_credit(ANNA, 10, PLENTY, 100.0)) == set()
+    again = delivered(machine.on_commit_refused([(0, 1)], 100.0))
+    assert {offset for offset, _ in again} == (set() if state == "blocked" else {0})
+    assert (machine.deferred.blocked.count > 0) == (state == "blocked")
+    machine.on_commit([(1, 2)], 100.0)
+    machine.on_ack([(0, 1)], 100.0)
+    assert machine.cursor.offset == 2
+    assert machine.deferred.count == machine.in_flight.count == 0
+    # Nothing stays blocked.
+    machine.on_available(2, 4, 100, 100.0, keys=keys)
+    assert machine.in_flight.count == 2
+
+
+def test_held_message_keeps_later_ones_of_its_key_from_a_new_owner():
+    machine = MACHINES[SubscriptionType.KEY_SHARED](Cursor(0))
+    machine.on_consumer_joined(ANNA, 0.0)
+    machine.on_credit(ANNA, PLENTY, PLENTY, 0.0)
+    machine.on_available(0, 1, 100, 0.0, keys=BatchKeys([b"a"], [0]))
+    machine.on_hold([(0, 1)], 0.0)
+    machine.on_consumer_left(ANNA, 0.0)
+    machine.on_consumer_joined(2, 0.0)
+    machine.on_credit(2, PLENTY, PLENTY, 0.0)
+    keys = BatchKeys([b"a", b"b"], [0, 1])
+    assert delivered(machine.on_available(1, 3, 100, 0.0, keys=keys)) == {(2, 1)}
+    assert delivered(machine.on_commit_refused([(0, 1)], 0.0)) == {(0, 2), (1, 1)}
 
 
 def test_held_messages_are_not_delivered_again(held):
@@ -471,7 +545,7 @@ def test_held_messages_are_not_delivered_again(held):
     held.on_consumer_joined(2, 200.0)
     again = delivered(held.on_credit(2, PLENTY, PLENTY, 300.0))
     assert {offset for offset, _ in again} & {2, 3, 6} == set()
-    assert held.in_flight.count >= 3
+    assert held.deferred.held.count == 3
 
 
 def test_commit_makes_held_messages_done(held):
@@ -487,19 +561,18 @@ def test_commit_makes_held_messages_done(held):
 def test_refused_commit_makes_its_messages_ready_again(held):
     again = delivered(held.on_commit_refused(HELD, 0.0))
     assert again == {(2, 2), (3, 2), (6, 2)}
-    assert held.has_in_flight(ANNA, [(0, 10)])
-    assert held.consumers[ANNA].unacked == 10
+    assert held.in_flight.count == held.consumers[ANNA].unacked == 10
     # They time out as all others do.
     held.on_ack([(0, 2), (4, 6), (7, 10)], 0.0)
     held.on_time(100.0)
-    assert not held.has_in_flight(ANNA, [(2, 3)])
+    assert held.in_flight.count == 0
 
 
 def test_commit_makes_messages_done_that_are_not_tracked(held):
     held.on_commit([(5, 12), (15, 20)], 0.0)
     assert list(held.cursor.done) == [(5, 12), (15, 20)]
     assert held.next_offset == 12
-    keys = BatchKeys([b"a"], [0] * 15)
+    keys = BatchKeys([b"c"], [0] * 15)
     assert delivered(held.on_available(10, 25, 100, 0.0, keys=keys)) == {
         (offset, 1) for offset in (12, 13, 14, 20, 21, 22, 23, 24)
     }

@@ -4,7 +4,7 @@ Keys whose messages must wait, although their consumer may have credit.
 A key is blocked
 
 - from the first message that failed and is not done: while that message waits for
-  redelivery, blocks or is parked, no later message of the key may overtake it;
+  redelivery, blocks, is parked or held, no later message of the key may overtake it;
 - entirely, while messages of the key are in flight with its former owner, because a
   consumer joined or left and the key has a new owner.
 """

@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 
 from pydanube.dispatch.key_shared.batch_chunks import AckTimer, BatchChunks, Selection
-from pydanube.dispatch.message_spans import COMMIT, MessageSpan, by_base, is_of
+from pydanube.dispatch.message_spans import MessageSpan, by_base
 from pydanube.dispatch.offset_index import STALE_MAX
 from pydanube.model.ranges import Range, RangeSet
 
@@ -63,25 +63,15 @@ class InFlightSelections:
         """
         Remove and return the messages of ``base … end`` that are not done.
 
-        With *consumer*, only those that this consumer has; without, all except those
-        that a commit holds.
+        With *consumer*, only those that this consumer has.
         """
         taken: list[MessageSpan] = []
         for chunk in self._chunks.overlapping(base, end):
             mask = chunk.mask(base, end)
             for selection in list(chunk.in_flight):
-                if is_of(selection.consumer, consumer):
+                if consumer is None or selection.consumer == consumer:
                     taken += self._withdraw(selection, selection.bits & mask)
         return sorted(taken, key=by_base)
-
-    def count_of(self, base: int, end: int, consumer: int) -> int:
-        """Return how many open messages of ``base … end`` *consumer* has."""
-        return sum(
-            (selection.bits & chunk.mask(base, end)).bit_count()
-            for chunk in self._chunks.overlapping(base, end)
-            for selection in chunk.in_flight
-            if selection.consumer == consumer
-        )
 
     def ranges_of(
         self, base: int, end: int, consumer: int, attempt: int
@@ -99,18 +89,6 @@ class InFlightSelections:
                 ):
                     found.add_bits(chunk.origin, bits)
         return list(found)
-
-    def transfer(self, base: int, end: int, consumer: int, to: int) -> None:
-        """Give the messages of ``base … end`` of *consumer* to *to*, for any time."""
-        for chunk in self._chunks.overlapping(base, end):
-            mask = chunk.mask(base, end)
-            for selection in list(chunk.in_flight):
-                bits = selection.bits & mask
-                if selection.consumer == consumer and bits:
-                    part = selection.part(bits)
-                    part.draining = selection.draining & bits
-                    self.remove(selection, bits)
-                    self.add(part, to, None)
 
     def extend(self, base: int, end: int, consumer: int, time: float) -> None:
         """
@@ -158,11 +136,7 @@ class InFlightSelections:
         return None
 
     def limit_times(self, latest: float | None) -> None:
-        """
-        Move later deadlines to *latest*; None removes all deadlines.
-
-        Messages that a commit holds have none.
-        """
+        """Move later deadlines to *latest*; None removes all deadlines."""
         timers = [timer for _, _, timer in self._timers if timer.is_live]
         self._timers = []
         timed: dict[Selection, int] = {}
@@ -177,7 +151,7 @@ class InFlightSelections:
         for chunk in self._chunks:
             for selection in chunk.in_flight:
                 untimed = selection.bits & ~timed.get(selection, 0)
-                if untimed and selection.consumer != COMMIT:
+                if untimed:
                     self._add_timer(latest, selection, untimed)
 
     def clear(self) -> None:

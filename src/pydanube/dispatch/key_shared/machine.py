@@ -179,6 +179,10 @@ class KeySharedSubscription(SubscriptionMachine):
             if self.deferred.has(span.base):
                 self._ready.add_failed(span)
 
+    def _on_held(self, span: MessageSpan) -> None:
+        # Messages behind it wait, because it may be delivered again.
+        self._ready.add_failed(span)
+
     def _on_returned(self, span: MessageSpan) -> None:
         super()._on_returned(span)
         if self._ready.blocked_keys:
