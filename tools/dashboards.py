@@ -341,7 +341,7 @@ RUN = 'pipeline=~"$pipeline"'
 PIPELINES = [
     Panel("Pipelines that are up", "short", {"": "sum(danube_pipeline_up)"}, "stat"),
     Panel(
-        "Pipelines whose last process failed",
+        "Pipelines whose last run failed",
         "short",
         {"": "sum(danube_pipeline_last_run_failed)"},
         "stat",

@@ -39,9 +39,7 @@ def write_run(directory, name, *queries, **facts):
     state = StateDirectory(directory)
     state.path.mkdir()
     facts = FACTS | facts
-    state.write_record(
-        RunRecord(pipeline=name, mark=None, log_file=str(state.run_log_file), **FACTS)
-    )
+    state.write_record(RunRecord(pipeline=name, mark=None, **FACTS))
     state.write_status(
         RunStatus(pipeline=name, updated="now", queries=list(queries), **facts)
     )
@@ -53,7 +51,7 @@ def write_run(directory, name, *queries, **facts):
     edges.append(Edge(nodes[0].id, nodes[2].id))
     state.write_graph(Graph(name, nodes, edges))
     lines = [f"line {number} {EVIL}\n" for number in range(1000)]
-    state.run_log_file.write_text("".join(lines))
+    state.log_file.write_text("".join(lines))
     return state
 
 
@@ -68,7 +66,7 @@ async def test_pipelines_are_seen_and_stopped(tmp_path):
     entry = Entry(pipeline="orders", file="f", state_directory=str(state.path))
     RunDirectory(tmp_path / "user" / "pipelines").add(entry)
     with (
-        state.run_locked("test"),
+        state.locked("test"),
         BrokerProcess(tmp_path / "data") as broker,
         running_console(
             *("--url", broker.url, "--pipelines", "local"),

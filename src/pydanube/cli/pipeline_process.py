@@ -1,8 +1,8 @@
 """
-The processes of pipelines that run in the background or are started again.
+A run as it was requested, and the processes that run the pipelines of connectors.
 
-A process reads its request as JSON from standard input, because values of ``--set`` may
-be secrets, which everybody could see in the arguments of a process.
+Such a process reads its request as JSON from standard input, because values of
+``--set`` may be secrets, which everybody could see in the arguments of a process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -22,25 +21,13 @@ from pydanube.declarations.parameters import parse_set
 from pydanube.model.errors import InvalidRequest
 from pydanube.pipelines.loading import Pipeline, load
 from pydanube.pipelines.spec import TriggerKind, parse_trigger
-from pydanube.pipelines.submitting import parse_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 
 PROGRAM = "pydanube.cli.pipeline_program"
 """The module that such a process runs."""
-
-
-class Role(Enum):
-    """The part that a process plays in a run."""
-
-    SUPERVISOR = "supervisor"
-    """It holds the run, and starts workers."""
-    WORKER = "worker"
-    """It runs the pipeline once, with Spark."""
-    CONNECTOR = "connector"
-    """It holds the run of a connector's pipeline, and runs it once."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,15 +47,9 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Where a backfill starts; see ``as_backfill``."""
     end: str | None = None
     into: str | None = None
-    is_once: bool = False
-    """Whether the schedule and the restarts of the file are ignored."""
-    is_detached: bool = False
     output_format: str = "table"
-    submit: list[str] = []
-    """The command that runs the pipeline instead of a worker; see ``submitting``."""
-    submit_environment: dict[str, str] = {}
     supervisor: int | None = None
-    """The pid of the process that supervises the worker."""
+    """The pid of the process that runs the connector."""
 
     def load(self) -> Pipeline:
         """
@@ -129,12 +110,16 @@ def load_pipeline(
 
 
 def start_process(
-    request: RunRequest, role: Role, name: str, output: IO[bytes] | None = None
+    request: RunRequest, name: str, output: IO[bytes]
 ) -> subprocess.Popen[bytes]:
     """Start a process for *request*; *name* is only shown in lists of processes."""
-    # A new session, so that Ctrl-C does not reach the process.
-    process = _popen(
-        [sys.executable, "-m", PROGRAM, role.value, name], output, subprocess.PIPE
+    process = subprocess.Popen(  # noqa: S603  # Our own program.
+        [sys.executable, "-m", PROGRAM, name],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
+        # A new session, so that Ctrl-C does not reach the process.
+        start_new_session=True,
     )
     assert process.stdin is not None
     with process.stdin as stdin:
@@ -142,24 +127,17 @@ def start_process(
     return process
 
 
-def start_command(
-    command: Sequence[str], variables: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    """Start the *command* of a request, with *variables* in its environment."""
-    return _popen(command, None, subprocess.DEVNULL, variables)
+def parse_settings(texts: Sequence[str]) -> dict[str, str]:
+    """
+    Return settings of Spark from texts of the form ``NAME=VALUE``.
 
-
-def _popen(
-    command: Sequence[str],
-    output: IO[bytes] | None,
-    stdin: int,
-    variables: Mapping[str, str] | None = None,
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603  # Our own program, or Spark's.
-        command,
-        stdin=stdin,
-        stdout=output,
-        stderr=output,
-        env={**os.environ, **(variables or {})},
-        start_new_session=True,
-    )
+    Raises:
+        InvalidRequest: A text has another form.
+    """
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise InvalidRequest(f"--conf has the form spark.NAME=VALUE, not {text!r}")
+        found[name] = value
+    return found

@@ -1,7 +1,7 @@
 """
 The program of a process that ``pipeline_process`` starts.
 
-    python -m pydanube.cli.pipeline_program ROLE NAME
+    python -m pydanube.cli.pipeline_program NAME
 
 The request is JSON on standard input.
 """
@@ -9,41 +9,22 @@ The request is JSON on standard input.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 import typer
 
+from pydanube.cli.commands.pipeline_runs import run_here
+from pydanube.cli.declared_files import exit_on_problems
 from pydanube.cli.error_report import exit_on_error
-from pydanube.cli.pipeline_process import Role, RunRequest
-from pydanube.cli.pipeline_supervision import (
-    run_connector,
-    run_supervised,
-    run_worker,
-)
-
-ROLES = {
-    Role.SUPERVISOR: run_supervised,
-    Role.WORKER: run_worker,
-    Role.CONNECTOR: run_connector,
-}
+from pydanube.cli.output import OutputFormat
+from pydanube.cli.pipeline_process import RunRequest
 
 
 def main() -> None:
-    """Run as the role in the arguments says."""
-    _run(ROLES[Role(sys.argv[1])], sys.stdin.buffer.read())
-
-
-def run_file(path: str) -> None:
-    """Run as a worker, with the request in the file *path*."""
-    _run(run_worker, Path(path).read_bytes())
-
-
-def _run(run: Callable[[RunRequest], None], request: bytes) -> None:
+    """Run the pipeline of a connector until it ends."""
     try:
-        with exit_on_error():
-            run(msgspec.json.decode(request, type=RunRequest))
+        with exit_on_error(), exit_on_problems(OutputFormat.TABLE):
+            run_here(msgspec.json.decode(sys.stdin.buffer.read(), type=RunRequest))
     except typer.Exit as end:
         sys.exit(end.exit_code)
 

@@ -16,14 +16,14 @@ from functools import partial
 from pathlib import Path
 
 from pydanube.aio.tasks import task_scope
-from pydanube.cli.pipeline_process import Role, RunRequest, start_process
+from pydanube.cli.pipeline_process import RunRequest, start_process
 from pydanube.connectors.failures import ConnectorFailed, Transient
 from pydanube.connectors.running import RunParts
 from pydanube.connectors.status import ConnectorStatus, State
 from pydanube.pipelines.connector_pipelines import TABLE, pipeline_of
 from pydanube.pipelines.log_files import follow, last_lines, rotate
 from pydanube.pipelines.progress import QueryState, RunState, RunStatus
-from pydanube.pipelines.restarts import EXIT_DONE, FINAL_EXITS
+from pydanube.pipelines.run_records import EXIT_DONE, FINAL_EXITS
 from pydanube.pipelines.state import StateDirectory
 
 POLL_S = 0.5
@@ -63,7 +63,7 @@ async def run_spark(parts: RunParts, *, settings: Sequence[str]) -> None:
     rotate(state.run_log_file)
     _, begin = last_lines(state.run_log_file, 0)
     with state.run_log_file.open("ab") as output:
-        process = start_process(request, Role.CONNECTOR, declared.name, output)
+        process = start_process(request, declared.name, output)
     try:
         async with task_scope() as tasks:
             lines = tasks.start(

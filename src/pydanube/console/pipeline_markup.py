@@ -47,9 +47,9 @@ def state_of(pipeline: WatchedPipeline) -> Html:
     text = pipeline.run.shown
     if text in {"failed", "died"}:
         return badge(text, "bad")
-    if text in {"running", "scheduled"}:
+    if text == "running":
         return badge(text, "good")
-    return badge(text, "warn" if text in {"restarting", "stopping"} else "plain")
+    return badge(text, "warn" if text == "stopping" else "plain")
 
 
 def render_pipelines(pipelines: Iterable[WatchedPipeline], now_us: int) -> Html:
@@ -121,7 +121,7 @@ def render_run(each: WatchedPipeline, interval_s: float) -> Html:
 
 
 def _facts(each: WatchedPipeline) -> list[tuple[str, object]]:
-    run, record, status = each.run, each.run.record, each.run.status
+    run, record = each.run, each.run.record
     shown: list[tuple[str, object]] = [("State", state_of(each))]
     if record is not None:
         shown += [
@@ -129,16 +129,9 @@ def _facts(each: WatchedPipeline) -> list[tuple[str, object]]:
             ("Process", f"{record.pid} on {record.host}"),
             ("Since", record.since),
             ("Restarts", record.restarts),
-            ("Next start", record.next_start),
             ("Last success", record.last_success),
             ("Ended", record.ended),
-            ("Exit code", record.exit_code),
-        ]
-    elif status is not None:
-        shown += [
-            ("File", status.file),
-            ("Process", f"{status.pid} on {status.host}"),
-            ("Since", status.since),
+            ("Last exit code", record.exit_code),
         ]
     shown += [
         ("State directory", run.state.path),

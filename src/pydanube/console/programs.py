@@ -75,6 +75,3 @@ def concerns_of_pipeline(pipeline: WatchedPipeline) -> Iterator[Concern]:
     href = address("/pipeline", id=pipeline.id)
     if state in {"failed", "died"}:
         yield Concern("bad", f"pipeline {name} has {state}", href)
-    elif state == "restarting":
-        text = f"pipeline {name} failed, and is started again"
-        yield Concern("warn", text, href)

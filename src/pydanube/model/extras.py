@@ -19,7 +19,7 @@ EXTRAS = {
     "spark": ("pandas", "pyspark"),
     "delta": ("deltalake",),
     "iceberg": ("pyiceberg",),
-    "pipelines": ("cloudpickle", "cronsim", "prometheus_client"),
+    "pipelines": ("cloudpickle", "prometheus_client"),
     "postgres": ("adbc_driver_postgresql",),
     "lancedb": ("lancedb",),
     "http": ("httpx",),

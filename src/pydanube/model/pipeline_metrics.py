@@ -19,31 +19,25 @@ _counter, _gauge = _declare.counter, _declare.gauge
 UP = _gauge(
     "danube_pipeline_up",
     "",
-    "1 while the pipeline runs or waits for its schedule; 0 while it starts, or waits "
-    "to be restarted after a failure.",
+    "1 while the pipeline runs; 0 while it starts.",
 )
 RESTARTS = _counter(
     "danube_pipeline_restarts_total",
     "restarts",
-    "Restarts of the process after it had failed.",
-)
-SKIPPED = _counter(
-    "danube_pipeline_skipped_runs_total",
-    "runs",
-    "Times of the schedule that passed while the process was still running.",
+    "Runs that followed one that had failed or was killed.",
 )
 FAILED = _gauge(
     "danube_pipeline_last_run_failed",
     "",
-    "1 if the last process that has ended has failed, otherwise 0.",
+    "1 if the last run that has ended failed or was killed, otherwise 0.",
 )
 LAST_SUCCESS = _gauge(
     "danube_pipeline_last_success_timestamp_seconds",
     "seconds",
-    "When a process last ended successfully, since 1970.",
+    "When a run last ended successfully, since 1970.",
 )
 
-# The queries of the process that runs now, or ran last.
+# The queries of the run.
 
 RUNNING = _gauge(
     "danube_pipeline_query_running", "", "1 while the query runs, otherwise 0.", "query"

@@ -7,7 +7,7 @@ that a new pod mounts again:
 
     continuous or every ...    a Deployment with one pod
     available-now              a Job
-    available-now, schedule    a CronJob
+    available-now, --schedule  a CronJob
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DRIVER_PORT, BLOCK_MANAGER_PORT = 7078, 7079
 NAME_CHARACTERS_MAX = 52
 """The longest name of a CronJob."""
 RETRIES = 6
-"""How often a Job without ``restart`` is repeated."""
+"""How often a Job that fails is repeated."""
 
 Manifest = dict[str, Any]
 
@@ -44,6 +44,9 @@ class Deployment:
     """An existing volume claim for the state; None: one is created."""
     secret: str | None = None
     """A secret, whose keys are environment variables and files of the pod."""
+    schedule: str | None = None
+    """When a pipeline that ends by itself is run, as ``CronJob`` has it."""
+    timezone: str = "UTC"
     arguments: Sequence[str] = ()
     """Further arguments of ``danube pipeline run``."""
     settings: Mapping[str, str]
@@ -60,8 +63,13 @@ def manifests(
         files: The files of the pipeline, by their paths relative to it.
 
     Raises:
-        InvalidRequest: The files are too large for a ConfigMap.
+        InvalidRequest: The files are too large for a ConfigMap, or a pipeline that
+            does not end has a schedule.
     """
+    if to.schedule is not None and not trigger.ends:
+        raise InvalidRequest(
+            "a pipeline with a schedule needs the trigger available-now"
+        )
     size = sum(len(text.encode()) for text in files.values())
     if size > CONFIG_BYTES_MAX:
         raise InvalidRequest(
@@ -105,7 +113,7 @@ def manifests(
             }
         )
     pod = _pod(name, spec, file, files, to)
-    found.append(_workload(name, spec, trigger, pod))
+    found.append(_workload(name, trigger, pod, to))
     for each in found:
         each["metadata"] |= {"namespace": to.namespace, "labels": labels}
     return found
@@ -185,7 +193,7 @@ def _pod(
     container: Manifest = {
         "name": "driver",
         "image": to.image,
-        "command": ["danube", "pipeline", "run", f"{DIRECTORY}/{file}", "--once"],
+        "command": ["danube", "pipeline", "run", f"{DIRECTORY}/{file}"],
         "args": ["--master", to.master, *confs, *to.arguments],
         "env": [
             {
@@ -218,7 +226,7 @@ def _pod(
     }
 
 
-def _workload(name: str, spec: Spec, trigger: Trigger, pod: Manifest) -> Manifest:
+def _workload(name: str, trigger: Trigger, pod: Manifest, to: Deployment) -> Manifest:
     if not trigger.ends:
         return {
             "apiVersion": "apps/v1",
@@ -233,10 +241,9 @@ def _workload(name: str, spec: Spec, trigger: Trigger, pod: Manifest) -> Manifes
             },
         }
     pod["spec"]["restartPolicy"] = "Never"
-    retries = RETRIES if spec.restart is None else spec.restart.count
     # Exit code 2 says that the file is invalid, which no restart changes.
     job = {
-        "backoffLimit": retries,
+        "backoffLimit": RETRIES,
         "podFailurePolicy": {
             "rules": [
                 {
@@ -247,7 +254,7 @@ def _workload(name: str, spec: Spec, trigger: Trigger, pod: Manifest) -> Manifes
         },
         "template": pod,
     }
-    if spec.schedule is None:
+    if to.schedule is None:
         return {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -259,8 +266,8 @@ def _workload(name: str, spec: Spec, trigger: Trigger, pod: Manifest) -> Manifes
         "kind": "CronJob",
         "metadata": {"name": name},
         "spec": {
-            "schedule": spec.schedule.cron,
-            "timeZone": spec.schedule.timezone,
+            "schedule": to.schedule,
+            "timeZone": to.timezone,
             "concurrencyPolicy": "Forbid",
             "jobTemplate": {"spec": job},
         },

@@ -1,7 +1,7 @@
 """
-The metrics of a run, from its record and the status of its process.  Pure.
+The metrics of a run, from its record and its status.  Pure.
 
-Counters of queries begin at 0 with each process, as Prometheus expects it of restarts.
+Counters of queries begin at 0 with each run, as Prometheus expects it of restarts.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from datetime import datetime
 from pydanube.model import pipeline_metrics as metrics
 from pydanube.model.metrics import Metric, Sample
 from pydanube.pipelines.progress import QueryProgress, QueryState, RunState, RunStatus
-from pydanube.pipelines.run_records import Phase, RunRecord
+from pydanube.pipelines.run_records import RunRecord
 
 
 def samples_of(record: RunRecord, status: RunStatus | None) -> Iterator[Sample]:
     """Yield the samples of a run whose process is running."""
     labels = (record.pipeline,)
-    yield metrics.UP, labels, float(_is_up(record, status))
+    yield metrics.UP, labels, float(_is_up(status))
     yield metrics.RESTARTS, labels, record.restarts
-    yield metrics.SKIPPED, labels, record.skipped
-    yield metrics.FAILED, labels, float(record.exit_code not in {None, 0})
+    yield metrics.FAILED, labels, float(record.has_failed)
     if record.last_success is not None:
         at = datetime.fromisoformat(record.last_success)
         yield metrics.LAST_SUCCESS, labels, at.timestamp()
@@ -29,12 +28,8 @@ def samples_of(record: RunRecord, status: RunStatus | None) -> Iterator[Sample]:
         yield from _samples_of_query(query, record.pipeline)
 
 
-def _is_up(record: RunRecord, status: RunStatus | None) -> bool:
-    if record.phase is Phase.SCHEDULED:
-        return True
-    if record.phase is not Phase.RUNNING or status is None:
-        return False
-    return status.state in {RunState.RUNNING, RunState.STOPPING}
+def _is_up(status: RunStatus | None) -> bool:
+    return status is not None and status.state in {RunState.RUNNING, RunState.STOPPING}
 
 
 def _samples_of_query(query: QueryProgress, pipeline: str) -> Iterator[Sample]:

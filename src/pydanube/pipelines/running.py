@@ -14,7 +14,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -31,7 +30,12 @@ from pydanube.pipelines.starting_offsets import (
     fix_starting_offsets,
     read_starting_offsets,
 )
-from pydanube.pipelines.state import StateDirectory, is_alive, process_start_time
+from pydanube.pipelines.state import (
+    StateDirectory,
+    is_alive,
+    process_start_time,
+    utc_text,
+)
 from pydanube.pipelines.stop_requests import StopRequest
 from pydanube.pipelines.validation import validate
 
@@ -198,7 +202,7 @@ class PipelineRun:
 
     def _save_status(self, state: RunState) -> None:
         self._status.state = state
-        self._status.updated = _utc()
+        self._status.updated = utc_text()
         self._state.write_status(self._status)
 
 
@@ -210,8 +214,8 @@ def new_status(pipeline: Pipeline) -> RunStatus:
         pid=os.getpid(),
         mark=process_start_time(os.getpid()),
         host=socket.gethostname(),
-        since=_utc(),
-        updated=_utc(),
+        since=utc_text(),
+        updated=utc_text(),
     )
 
 
@@ -247,9 +251,3 @@ def _jvm_of(spark: Any) -> tuple[int, str] | None:
     process: Any = getattr(getattr(context, "_gateway", None), "proc", None)
     mark = None if process is None else process_start_time(process.pid)
     return None if mark is None else (process.pid, mark)
-
-
-def _utc() -> str:
-    return datetime.fromtimestamp(time.time_ns() / 1e9, UTC).isoformat(
-        timespec="seconds"
-    )

@@ -36,17 +36,12 @@ class Run:
     @property
     def exists(self) -> bool:
         """Return whether the pipeline was ever run."""
-        return self.record is not None or self.status is not None
+        return self.record is not None
 
     @property
     def shown(self) -> str:
         """Return the state for people."""
         return state_shown(self.record, self.status, is_running=self.is_running)
-
-    @property
-    def log_file(self) -> Path:
-        """Return the file with the output of the run."""
-        return Path(self.record.log_file) if self.record else self.state.log_file
 
     @property
     def last_error(self) -> str | None:
@@ -74,8 +69,7 @@ def runs_of(given: Sequence[str]) -> list[Run]:
                 found[entry.state.path] = Run.of(entry.pipeline, entry.state)
         elif Path(each).is_dir():
             run = Run.of(Path(each).name, StateDirectory(Path(each)))
-            known = run.record or run.status
-            name = run.name if known is None else known.pipeline
+            name = run.name if run.record is None else run.record.pipeline
             found[run.state.path] = replace(run, name=name)
         else:
             raise InvalidRequest(

@@ -206,24 +206,6 @@ class SparkSection(Section, frozen=True):
     settings: dict[str, Scalar] = {}
 
 
-class Restart(Retries, frozen=True):
-    """The restarts of a pipeline's process after it has failed."""
-
-    count: int = 10
-    backoff: str = "10s"
-    backoff_max: str = "5m"
-    reset_after: str = "10m"
-    """The run time of a process after which the count begins again."""
-
-
-class CronSchedule(Section, frozen=True):
-    """When a pipeline that processes the available data and then ends is run."""
-
-    cron: str
-    """Minute, hour, day of month, month, day of week."""
-    timezone: str = "UTC"
-
-
 class MetricsSection(Section, frozen=True):
     """The metrics of a run for Prometheus."""
 
@@ -243,61 +225,6 @@ class Lineage(Section, frozen=True):
     api_key: str | None = None
 
 
-class Condition(Enum):
-    """A condition of an alert."""
-
-    FAILED = "failed"
-    """The process with Spark has failed."""
-    LAG = "lag"
-    """Unread messages of a query."""
-    BATCH_DURATION = "batch_duration"
-    """The duration of the last micro-batch."""
-    BATCH_AGE = "batch_age"
-    """The time since the last micro-batch."""
-    BROKEN_ROWS = "broken_rows"
-    """Rows that broke expectations in this run."""
-
-    @property
-    def is_duration(self) -> bool:
-        """Return whether it compares durations."""
-        return self in {Condition.BATCH_DURATION, Condition.BATCH_AGE}
-
-
-class AlertRule(Section, frozen=True, rename={"for_": "for"}):
-    """A condition that is reported."""
-
-    when: Condition
-    above: Scalar | None = None
-    """The limit: a number, or a duration such as ``10m``; not with ``failed``."""
-    for_: str | None = None
-    """How long the condition must hold; by default it is reported at once."""
-
-    @property
-    def for_s(self) -> float:
-        """The seconds that the condition of a valid rule must hold."""
-        return 0.0 if self.for_ is None else parse_duration(self.for_)
-
-    @property
-    def limit(self) -> float:
-        """The number that a valid rule compares with."""
-        if self.above is None:
-            return 0.0
-        if self.when.is_duration:
-            return parse_duration(str(self.above))
-        return float(self.above)
-
-
-class AlertSection(Section, frozen=True):
-    """Where alerts go, and which."""
-
-    url: str
-    """The web server that gets a POST request with each of them."""
-    headers: dict[str, str] = {}
-    rules: dict[str, AlertRule] = msgspec.field(
-        default_factory=lambda: {"failed": AlertRule(when=Condition.FAILED)}
-    )
-
-
 class CheckpointSection(Section, frozen=True):
     """Where checkpoints are stored."""
 
@@ -315,11 +242,8 @@ class Spec(Section, frozen=True):
     spark: SparkSection = SparkSection()
     trigger: str | dict[str, Scalar] = "available-now"
     retries: Retries = Retries()
-    restart: Restart | None = None
-    schedule: CronSchedule | None = None
     metrics: MetricsSection | None = None
     lineage: Lineage | None = None
-    alerts: AlertSection | None = None
     report_progress: bool = True
     """Whether the broker shows the lag, as that of a subscription."""
     fan_out: bool = False

@@ -1,14 +1,13 @@
 """
 The state directory of a pipeline.
 
-    run.lock             held by the process that ``danube pipeline run`` has started
+    lock                 held by the process of a run
     run.json             the record of the current or last run
-    lock                 held by the process with Spark, which may be the same one
-    status.json          the status of that process
+    status.json          the status of its queries
     graph.json           the graph of the pipeline that it runs
     stop                 requests that the run stops
     spark.log            the output of Spark and its workers
-    run.log              the output of a run that is detached, submitted or supervised
+    run.log              the output of a run that a connector has started
     checkpoints/         Spark's checkpoint of each query
 """
 
@@ -20,6 +19,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
@@ -55,39 +55,15 @@ class StateDirectory:
     @contextmanager
     def locked(self, what: str) -> Iterator[None]:
         """
-        Hold the exclusive lock of the process with Spark while the body runs.
+        Hold the exclusive lock of a run while the body runs.
 
         The operating system releases the lock when the process ends.
 
         Raises:
             Conflict: Another process holds the lock; *what* begins the message.
         """
-        with self._locked("lock", what):
-            yield
-
-    @contextmanager
-    def run_locked(self, what: str) -> Iterator[None]:
-        """
-        Hold the lock of a run, also between the processes that it starts.
-
-        Raises:
-            Conflict: Another run holds the lock; *what* begins the message.
-        """
-        with self._locked("run.lock", what):
-            yield
-
-    def is_locked(self) -> bool:
-        """Return whether a run, or a process with Spark, holds its lock."""
-        return self.is_run_locked() or self._is_locked("lock")
-
-    def is_run_locked(self) -> bool:
-        """Return whether a run holds its lock."""
-        return self._is_locked("run.lock")
-
-    @contextmanager
-    def _locked(self, name: str, what: str) -> Iterator[None]:
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / name).open("a+b") as file:
+        with (self.path / "lock").open("a+b") as file:
             give_up_at = time.monotonic() + LOCK_WAIT_S
             while not _try_lock(file.fileno(), fcntl.LOCK_EX):
                 if time.monotonic() >= give_up_at:
@@ -95,9 +71,10 @@ class StateDirectory:
                 time.sleep(0.05)
             yield
 
-    def _is_locked(self, name: str) -> bool:
+    def is_locked(self) -> bool:
+        """Return whether a run holds its lock."""
         try:
-            with (self.path / name).open("rb") as file:
+            with (self.path / "lock").open("rb") as file:
                 return not _try_lock(file.fileno(), fcntl.LOCK_SH)
         except FileNotFoundError:
             return False
@@ -153,18 +130,12 @@ class StateDirectory:
             return None
 
     def _holder(self) -> str:
-        status = self.read_status()
-        if status is None or status.state.is_over:
-            record = self.read_record()
-            if record is None or record.ended is not None:
-                return f"another process uses {self.path}"
-            return (
-                f"{record.pipeline} is supervised by process {record.pid} on "
-                f"{record.host} since {record.since}; 'danube pipeline stop' stops it"
-            )
+        record = self.read_record()
+        if record is None or record.ended is not None:
+            return f"another process uses {self.path}"
         return (
-            f"{status.pipeline} is already running, as process {status.pid} on "
-            f"{status.host} since {status.since}; 'danube pipeline stop' stops it"
+            f"{record.pipeline} is already running, as process {record.pid} on "
+            f"{record.host} since {record.since}; 'danube pipeline stop' stops it"
         )
 
 
@@ -194,6 +165,11 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def utc_text() -> str:
+    """Return the current time in UTC, to the second."""
+    return datetime.fromtimestamp(time.time_ns() // 10**9, UTC).isoformat()
 
 
 def process_start_time(pid: int) -> str | None:

@@ -14,7 +14,7 @@ from pydanube.console.pipeline_markup import (
 )
 from pydanube.console.pipeline_monitor import WatchedPipeline
 from pydanube.pipelines.progress import QueryProgress, RunState, RunStatus
-from pydanube.pipelines.run_records import Phase, RunRecord
+from pydanube.pipelines.run_records import RunRecord
 from pydanube.pipelines.runs import Run
 from pydanube.pipelines.state import StateDirectory
 
@@ -32,9 +32,9 @@ QUERY = QueryProgress(
 
 def pipeline(*queries, state=RunState.RUNNING, is_running=True, **record):
     status = RunStatus(**FACTS, updated="u", state=state, queries=list(queries))
-    facts = {"mark": None, "log_file": "l"} | record
+    facts = {"mark": None, "ended": None if is_running else "e"} | record
     directory = StateDirectory(Path("/state"))
-    kept = RunRecord(**FACTS, **facts) if record else None
+    kept = RunRecord(**FACTS, **facts)
     return WatchedPipeline(Run("orders", directory, kept, status, is_running))
 
 
@@ -60,8 +60,8 @@ def test_run_has_its_queries_and_facts():
     [
         (pipeline(), "good"),
         (pipeline(state=RunState.FAILED, is_running=False), "bad"),
-        (pipeline(is_running=False), "bad"),
-        (pipeline(phase=Phase.RESTARTING), "warn"),
+        (pipeline(is_running=False, ended=None), "bad"),
+        (pipeline(state=RunState.STOPPING), "warn"),
         (pipeline(state=RunState.DONE, is_running=False), "plain"),
     ],
 )

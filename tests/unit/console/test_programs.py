@@ -14,6 +14,7 @@ from pydanube.console.programs import (
 )
 from pydanube.console.sessions import open_sessions
 from pydanube.pipelines.progress import RunState, RunStatus
+from pydanube.pipelines.run_records import RunRecord
 from pydanube.pipelines.runs import Run
 from pydanube.pipelines.state import StateDirectory
 from support.worlds.current import memory_broker
@@ -26,7 +27,10 @@ def connector(state):
 def pipeline(state, *, is_running):
     facts = {"file": "f", "pid": 7, "host": "h", "since": "s", "updated": "u"}
     status = RunStatus(pipeline="p", state=state, **facts)
-    return Run("p", StateDirectory(Path("/p")), None, status, is_running)
+    facts.pop("updated")
+    ended = "e" if state.is_over else None
+    record = RunRecord(pipeline="p", mark=None, ended=ended, **facts)
+    return Run("p", StateDirectory(Path("/p")), record, status, is_running)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,10 @@
 
 import pytest
 
-pytest.importorskip("cronsim")
-
 from pydanube.model.errors import InvalidRequest
 from pydanube.pipelines.kubernetes import (
     CONFIG_BYTES_MAX,
+    RETRIES,
     Deployment,
     manifests,
     resource_name,
@@ -50,15 +49,15 @@ def pod_of(workload):
 
 
 @pytest.mark.parametrize(
-    ("more", "kind"),
+    ("more", "schedule", "kind"),
     [
-        ("", "Job"),
-        ("trigger: continuous\n", "Deployment"),
-        ("schedule: {cron: '0 3 * * *', timezone: Europe/Berlin}\n", "CronJob"),
+        ("", None, "Job"),
+        ("trigger: continuous\n", None, "Deployment"),
+        ("", "0 3 * * *", "CronJob"),
     ],
 )
-def test_the_workload_follows_the_trigger_and_the_schedule(found, more, kind):
-    made = found(more)
+def test_the_workload_follows_the_trigger_and_the_schedule(found, more, schedule, kind):
+    made = found(more, schedule=schedule)
     assert [*made] == [
         *("ServiceAccount", "Role", "RoleBinding", "ConfigMap", "Service"),
         *("PersistentVolumeClaim", kind),
@@ -71,18 +70,24 @@ def test_the_workload_follows_the_trigger_and_the_schedule(found, more, kind):
     assert "spark.executor.instances=2" in line
 
 
-def test_a_job_is_repeated_as_the_file_says_but_not_if_it_is_invalid(found):
-    spec = found("restart: {count: 3}\n")["Job"]["spec"]
-    assert spec["backoffLimit"] == 3
+def test_a_job_is_repeated_but_not_if_the_file_is_invalid(found):
+    spec = found()["Job"]["spec"]
+    assert spec["backoffLimit"] == RETRIES
     [rule] = spec["podFailurePolicy"]["rules"]
     assert rule["onExitCodes"] == {"operator": "In", "values": [2]}
     assert pod_of(found()["Job"])["restartPolicy"] == "Never"
 
 
 def test_a_schedule_never_overlaps(found):
-    spec = found("schedule: {cron: '0 3 * * *'}\n")["CronJob"]["spec"]
-    assert (spec["schedule"], spec["timeZone"]) == ("0 3 * * *", "UTC")
+    made = found(schedule="0 3 * * *", timezone="Europe/Berlin")
+    spec = made["CronJob"]["spec"]
+    assert (spec["schedule"], spec["timeZone"]) == ("0 3 * * *", "Europe/Berlin")
     assert spec["concurrencyPolicy"] == "Forbid"
+
+
+def test_a_pipeline_that_does_not_end_has_no_schedule(found):
+    with pytest.raises(InvalidRequest, match="needs the trigger available-now"):
+        found("trigger: continuous\n", schedule="0 3 * * *")
 
 
 def test_two_drivers_never_run_at_the_same_time(found):

@@ -20,9 +20,7 @@ def scrape(url):
 
 def test_each_scrape_reads_the_files_of_the_run(tmp_path):
     state = StateDirectory(tmp_path)
-    record = RunRecord(
-        pipeline="p", file="f", pid=1, mark="m", host="h", since="s", log_file="l"
-    )
+    record = RunRecord(pipeline="p", file="f", pid=1, mark="m", host="h", since="s")
     with serving_metrics("127.0.0.1:0", state) as url:
         assert "danube_pipeline" not in scrape(url)
         for restarts in (0, 5):

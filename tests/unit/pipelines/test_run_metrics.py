@@ -4,7 +4,7 @@ from pydanube.model import pipeline_metrics as metrics
 from pydanube.model.pipeline_metrics import PIPELINE_METRICS
 from pydanube.pipelines.progress import QueryProgress, QueryState, RunState, RunStatus
 from pydanube.pipelines.run_metrics import samples_of
-from pydanube.pipelines.run_records import Phase, RunRecord
+from pydanube.pipelines.run_records import RunRecord
 
 
 def record(**more):
@@ -15,7 +15,6 @@ def record(**more):
         mark="m",
         host="h",
         since="s",
-        log_file="l",
         **more,
     )
 
@@ -57,7 +56,6 @@ def found(*given):
 def test_every_metric_has_a_value():
     run = record(
         restarts=2,
-        skipped=4,
         exit_code=1,
         last_success="2026-01-01T00:00:00+00:00",
     )
@@ -80,12 +78,20 @@ def test_unknown_values_are_left_out():
     assert samples[metrics.FAILED, ()] == 0
 
 
-def test_a_run_is_up_while_it_runs_or_waits_for_its_schedule():
+def test_a_run_is_up_while_its_queries_run():
     def is_up(*given):
         return found(*given)[metrics.UP, ()]
 
     assert is_up(record(), status(RunState.RUNNING))
-    assert is_up(record(phase=Phase.SCHEDULED), status(RunState.FAILED))
     assert not is_up(record(), None)
     assert not is_up(record(), status(RunState.STARTING))
-    assert not is_up(record(phase=Phase.RESTARTING), status(RunState.RUNNING))
+    assert not is_up(record(), status(RunState.FAILED))
+
+
+def test_a_run_that_was_stopped_has_not_failed():
+    def has_failed(code):
+        run = record(exit_code=code)
+        return found(run, status(RunState.RUNNING))[metrics.FAILED, ()]
+
+    assert [has_failed(code) for code in (None, 0, 130, 143)] == [0, 0, 0, 0]
+    assert [has_failed(code) for code in (1, 2, -9)] == [1, 1, 1]

@@ -3,10 +3,10 @@
 import pytest
 
 from pydanube.pipelines.progress import RunState, RunStatus
-from pydanube.pipelines.run_records import Phase, RunRecord, state_shown
+from pydanube.pipelines.run_records import RunRecord, state_shown
 
 
-def record(phase=Phase.RUNNING, ended=None):
+def record(ended=None, **more):
     return RunRecord(
         pipeline="p",
         file="p.yaml",
@@ -14,9 +14,8 @@ def record(phase=Phase.RUNNING, ended=None):
         mark="x",
         host="h",
         since="s",
-        log_file="l",
-        phase=phase,
         ended=ended,
+        **more,
     )
 
 
@@ -33,7 +32,7 @@ def status(state):
 
 
 RUNNING, FAILED, DONE = map(status, (RunState.RUNNING, RunState.FAILED, RunState.DONE))
-OVER = record(Phase.ENDED, "2026-01-01T00:00:00+00:00")
+OVER = record("2026-01-01T00:00:00+00:00")
 
 
 @pytest.mark.parametrize(
@@ -43,23 +42,38 @@ OVER = record(Phase.ENDED, "2026-01-01T00:00:00+00:00")
         (record(), None, True, "starting"),
         # The status is that of the process before.
         (record(), FAILED, True, "starting"),
-        (record(Phase.RESTARTING), FAILED, True, "restarting"),
-        (record(Phase.SCHEDULED), DONE, True, "scheduled"),
         (OVER, FAILED, False, "failed"),
         (OVER, DONE, False, "done"),
-        # The process with Spark was killed, and the run has recorded that it is over.
+        # It ended before it could record what its queries did.
         (OVER, RUNNING, False, "died"),
         # The run was killed, or the machine was restarted.
         (record(), RUNNING, False, "died"),
-        (record(Phase.SCHEDULED), DONE, False, "died"),
+        (record(), DONE, False, "died"),
         (record(), None, False, "died"),
-        # Its record is missing.
-        (None, RUNNING, True, "running"),
-        (None, RUNNING, False, "died"),
-        (None, DONE, False, "done"),
     ],
 )
 def test_state_is_that_of_the_record_the_status_and_the_lock(
     found, last, is_running, shown
 ):
     assert state_shown(found, last, is_running=is_running) == shown
+
+
+def test_a_run_counts_as_a_restart_after_one_that_failed_or_was_killed():
+    first = record()
+    first.follow(None)
+    first.end(0, "t1")
+    second = record()
+    second.follow(first)
+    assert (second.restarts, second.exit_code, second.last_success) == (0, 0, "t1")
+    second.end(1, "t2")
+    third = record()
+    third.follow(second)
+    assert (third.restarts, third.exit_code, third.last_success) == (1, 1, "t1")
+    # It is killed, and records no end.
+    fourth = record()
+    fourth.follow(third)
+    assert (fourth.restarts, fourth.exit_code) == (2, -9)
+    fourth.end(143, "t4")
+    fifth = record()
+    fifth.follow(fourth)
+    assert (fifth.restarts, fifth.has_failed) == (2, False)

@@ -5,8 +5,15 @@ import pytest
 from pydanube.model.errors import InvalidRequest
 from pydanube.pipelines.progress import QueryProgress, RunState, RunStatus
 from pydanube.pipelines.run_directory import Entry, run_directory
+from pydanube.pipelines.run_records import RunRecord
 from pydanube.pipelines.runs import Run, runs_of
 from pydanube.pipelines.state import StateDirectory
+
+
+def record(name, **more):
+    return RunRecord(
+        pipeline=name, file="f", pid=7, mark="m", host="h", since="s", **more
+    )
 
 
 def status(*queries, **facts):
@@ -33,7 +40,9 @@ def test_runs_of_the_user_and_of_directories_are_found_once(tmp_path, monkeypatc
     )
     for each in (first, second, never):
         each.path.mkdir()
+    first.write_record(record("mine"))
     first.write_status(status())
+    second.write_record(record("orders", ended="e"))
     second.write_status(status(state=RunState.DONE))
     for each in (first, never):
         run_directory().add(
@@ -57,4 +66,3 @@ def test_last_error_is_that_of_the_run_or_of_the_latest_query(tmp_path):
     assert found.last_error == "late"
     found = Run("p", state, None, status(*queries, error="no Spark"), False)
     assert found.last_error == "no Spark"
-    assert found.log_file == state.log_file

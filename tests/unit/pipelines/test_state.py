@@ -9,7 +9,7 @@ import pytest
 
 from pydanube.model.errors import Conflict
 from pydanube.pipelines.graph import Edge, Graph, Node, NodeKind
-from pydanube.pipelines.progress import QueryProgress, RunState, RunStatus
+from pydanube.pipelines.progress import QueryProgress, RunStatus
 from pydanube.pipelines.run_records import RunRecord
 from pydanube.pipelines.state import StateDirectory, is_alive, kill, process_start_time
 
@@ -25,14 +25,18 @@ def status(**more):
     )
 
 
+RECORD = RunRecord(pipeline="p", file="f", pid=8, mark="m", host="h", since="s")
+
+
 @pytest.mark.slow
 def test_second_run_is_refused_and_names_the_first(state):
     assert not state.is_locked()
     with state.locked("first"):
         assert state.is_locked()
-        state.write_status(status(state=RunState.RUNNING))
+        state.write_record(RECORD)
+        assert state.read_record() == RECORD
         with (
-            pytest.raises(Conflict, match="p is already running, as process 7 on h"),
+            pytest.raises(Conflict, match="p is already running, as process 8 on h"),
             StateDirectory(state.path).locked("second"),
         ):
             pass
@@ -100,21 +104,3 @@ def test_only_the_process_with_the_start_time_is_killed():
         assert process.wait() == -signal.SIGKILL
         assert not kill((process.pid, mark))
     assert not kill(None)
-
-
-def test_a_run_holds_its_lock_between_its_processes(state):
-    record = RunRecord(
-        pipeline="p", file="f", pid=8, mark="m", host="h", since="s", log_file="l"
-    )
-    with state.run_locked("first"):
-        assert state.is_locked()
-        state.write_record(record)
-        assert state.read_record() == record
-        with (
-            pytest.raises(Conflict, match="p is supervised by process 8 on h since s"),
-            state.run_locked("second"),
-        ):
-            pass
-        with state.locked("its process"):
-            pass
-    assert not state.is_locked()

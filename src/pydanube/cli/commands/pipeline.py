@@ -9,17 +9,13 @@ import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.commands import pipeline_checks, pipeline_operations, pipeline_submit
-from pydanube.cli.commands.pipeline_runs import (
-    check_brokers_of,
-    spark_for,
-)
+from pydanube.cli.commands.pipeline_runs import check_brokers_of, run_here, spark_for
 from pydanube.cli.declaration import command
 from pydanube.cli.declared_files import exit_on_problems
 from pydanube.cli.output import OutputFormat, Result, Table, print_line
 from pydanube.cli.parameters import command_group
 from pydanube.cli.pipeline_options import File, Master, Remote, Set
 from pydanube.cli.pipeline_process import RunRequest, load_pipeline
-from pydanube.cli.pipeline_supervision import run_here, start_detached
 from pydanube.pipelines.templates import DEFAULT, templates, write_template
 from pydanube.security.addresses import parse_listen
 
@@ -128,7 +124,7 @@ def validate(
     app,
     "danube pipeline run orders.yaml",
     "danube pipeline run orders.yaml --set table=/data/orders --trigger 10s",
-    "danube pipeline run orders.yaml --detach --metrics-listen 127.0.0.1:9400",
+    "danube pipeline run orders.yaml --metrics-listen 127.0.0.1:9400",
     "danube pipeline run orders.yaml --master spark://host:7077 --format json",
     "danube pipeline run orders.yaml --from 2026-01-01 --to 2026-02-01 --into january",
 )
@@ -143,8 +139,6 @@ def run(
     start: str | None = None,
     end: str | None = None,
     into: str | None = None,
-    detach: bool = False,
-    once: bool = False,
     metrics_listen: str | None = None,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
@@ -153,9 +147,10 @@ def run(
 
     It is validated first. Ctrl-C, SIGTERM and 'danube pipeline stop' end it after the
     running micro-batches; a second Ctrl-C ends it at once, which is safe. The exit code
-    is 0 if everything was written or 'danube pipeline stop' ended it, 1 if a query
-    failed permanently, 2 if the file is invalid, 4 if the pipeline is already running,
-    130 or 143 if a signal ended it.
+    is 0 if everything was written or 'danube pipeline stop' ended it; 1 if a query
+    failed permanently or no broker answers; 2 if the file is invalid; 4 if the pipeline
+    is already running; 130 or 143 if a signal ended it. systemd, cron and other
+    programs start it again after a failure, and on a schedule: see the guide.
 
     Args:
         conf (NAME=VALUE): A setting of Spark, which overrides that of the file; may be
@@ -167,10 +162,6 @@ def run(
         end (--to POSITION): Stop before this position; by default the last message.
         into (NAME): Write to other targets, whose names end in NAME, with a state
             directory of their own; see 'danube pipeline verify --against'.
-        detach (--detach -d): Run in the background; see 'danube pipeline list', 'logs'
-            and 'stop'.
-        once (--once): Run now and once, without the schedule and the restarts of the
-            file.
         metrics_listen (HOST:PORT): Serve metrics for Prometheus at this address;
             overrides the file.
     """
@@ -185,14 +176,12 @@ def run(
         start=start,
         end=end,
         into=into,
-        is_once=once or into is not None,
-        is_detached=detach,
         output_format=output_format.value,
     )
     with exit_on_problems(OutputFormat.TABLE):
         if metrics_listen is not None:
             parse_listen(metrics_listen)
-        (start_detached if detach else run_here)(request)
+        run_here(request)
 
 
 pipeline_operations.add_to(app)

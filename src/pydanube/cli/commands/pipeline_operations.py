@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import time
 from itertools import chain
@@ -26,10 +25,9 @@ from pydanube.pipelines.log_files import follow as follow_log
 from pydanube.pipelines.log_files import last_lines
 from pydanube.pipelines.progress import RunState
 from pydanube.pipelines.run_directory import run_directory
-from pydanube.pipelines.run_records import Phase
+from pydanube.pipelines.run_records import KILLED
 from pydanube.pipelines.runs import Run
-from pydanube.pipelines.state import StateDirectory, kill
-from pydanube.pipelines.supervising import iso, utc_now
+from pydanube.pipelines.state import StateDirectory, kill, utc_text
 
 POLL_INTERVAL_S = 0.1
 KILL_WAIT_S = 10.0
@@ -62,7 +60,6 @@ RUNS: Columns = {
     "Lag": "lag",
     "Last batch": "last_batch",
     "Restarts": "restarts",
-    "Next start": "next_start",
     "Last error": "last_error",
     "File": "file",
 }
@@ -85,7 +82,7 @@ def add_to(app: typer.Typer) -> None:
         app,
         "danube pipeline logs orders",
         "danube pipeline logs orders --follow",
-        "danube pipeline logs orders --spark --lines 1000",
+        "danube pipeline logs orders --lines 1000",
     )(logs)
     command(
         app,
@@ -102,7 +99,7 @@ def list_runs(*, running: bool = False) -> Result:
     that its process was killed, or that the machine was restarted.
 
     Args:
-        running: List only pipelines that are running or wait for their next start.
+        running: List only pipelines that are running.
     """
     entries = run_directory().entries()
     found = [Run.of(each.pipeline, each.state) for each in entries]
@@ -148,23 +145,22 @@ def logs(
     settings: Set = None,
     lines: Annotated[int, typer.Option(min=0)] = 100,
     follow: bool = False,
-    spark: bool = False,
 ) -> None:
     """
-    Print the log of the current or last run.
+    Print the log of Spark and its workers, of the current or last run.
 
-    It is the output of a run that is detached or submitted. A run in a terminal has
-    only the log of Spark.
+    The lines of 'danube pipeline run' itself are where the program that has started it
+    keeps them: 'journalctl --unit NAME' with systemd, 'danube connect logs NAME' for a
+    connector.
 
     Args:
         lines (-n COUNT): How many lines to print from the end of the log.
         follow (--follow -f): Print new lines as they are written, until the run ends.
-        spark (--spark): Print the log of Spark and its workers instead.
     """
     run = find_run(file, settings)
     if not run.exists:
         raise NotFound(f"{run.name} was never run: {run.state.path} is empty")
-    path = run.state.log_file if spark else run.log_file
+    path = run.state.log_file
     found, position = last_lines(path, lines)
     added = follow_log(
         path,
@@ -181,8 +177,9 @@ def stop(file: Pipeline, *, settings: Set = None, timeout: str = "10m") -> None:
     End a run after its current micro-batches, and wait until it has ended.
 
     A run that has not ended after --timeout is killed. This is safe: the next run
-    repeats the interrupted micro-batches. The exit code is 3 if the pipeline is not
-    running, and 9 if it cannot be killed, because it runs on another machine.
+    repeats the interrupted micro-batches. systemd and Kubernetes start a killed run
+    again, but not one that has ended by itself. The exit code is 3 if the pipeline is
+    not running, and 9 if it cannot be killed, because it runs on another machine.
 
     Args:
         timeout (DURATION): How long to wait until the run is killed; 0s requests the
@@ -232,20 +229,19 @@ def _summary(run: Run, file: str) -> dict[str, Any]:
         "pipeline": run.name,
         "state": run.shown,
         "file": file,
-        "since": record.since if record else found and found.since,
+        "since": record and record.since,
         "ended": record and record.ended,
-        "pid": record.pid if record else found and found.pid,
-        "host": record.host if record else found and found.host,
+        "pid": record and record.pid,
+        "host": record and record.host,
         "rows": sum(each.rows for each in queries),
         "lag": sum(lags) if lags else None,
-        "last_batch": iso(to_datetime(max(batches))) if batches else None,
-        "starts": record and record.starts,
+        "last_batch": to_datetime(max(batches)).isoformat(timespec="seconds")
+        if batches
+        else None,
         "restarts": record and record.restarts,
-        "skipped": record and record.skipped,
-        "next_start": record and record.next_start,
         "exit_code": record and record.exit_code,
         "last_error": run.last_error,
-        "log_file": str(run.log_file),
+        "log_file": str(run.state.log_file),
         "state_directory": str(run.state.path),
     }
 
@@ -254,29 +250,16 @@ def _facts(run: Run) -> list[tuple[str, object]]:
     record, found = run.record, run.status
     facts: list[tuple[str, object]] = [("Pipeline", run.name), ("State", run.shown)]
     if record is not None:
-        facts += [("Process", f"{record.pid} on {record.host}")]
-        if found is not None and found.pid != record.pid:
-            facts += [("Process with Spark", f"{found.pid} on {found.host}")]
-        facts += [("Since", record.since)]
-    elif found is not None:
-        facts += [("Process", f"{found.pid} on {found.host}"), ("Since", found.since)]
-    if found is not None:
-        facts += [("Updated", found.updated)]
-    if record is not None:
-        if record.starts:
-            facts += [
-                ("Starts", record.starts),
-                ("Restarts", record.restarts),
-                ("Skipped times", record.skipped),
-                ("Next start", record.next_start),
-            ]
         facts += [
-            ("Exit code", record.exit_code),
+            ("Process", f"{record.pid} on {record.host}"),
+            ("Since", record.since),
+            ("Updated", found and found.updated),
+            ("Restarts", record.restarts),
+            ("Last exit code", record.exit_code),
             ("Last success", record.last_success),
             ("Ended", record.ended),
-            ("Log", record.log_file),
         ]
-    return [*facts, ("Last error", run.last_error)]
+    return [*facts, ("Log", run.state.log_file), ("Last error", run.last_error)]
 
 
 def _wait_for_end(state: StateDirectory, timeout_s: float) -> bool:
@@ -290,35 +273,19 @@ def _wait_for_end(state: StateDirectory, timeout_s: float) -> bool:
 
 
 def _kill_processes(state: StateDirectory) -> bool:
-    """
-    Kill the processes of a run, and return whether it has ended.
-
-    The process with Spark is first: if another one supervises it, that one does not
-    restart a run that was asked to stop, and records the end.
-    """
-    here = socket.gethostname()
+    """Kill the processes of a run, and return whether it has ended."""
     record, found = state.read_record(), state.read_status()
-    if found is not None and found.host == here:
-        is_killed = found.mark is not None and kill((found.pid, found.mark))
+    if record is None or record.mark is None or record.host != socket.gethostname():
+        return False
+    is_killed = kill((record.pid, record.mark))
+    if found is not None:
         kill(found.jvm)
-        if is_killed and _wait_for_end(state, KILL_WAIT_S):
-            _record_kill(state)
-            return True
-    if record is None or record.mark is None or record.host != here:
+    if not is_killed or not _wait_for_end(state, KILL_WAIT_S):
         return False
-    if not kill((record.pid, record.mark)) or not _wait_for_end(state, KILL_WAIT_S):
-        return False
-    _record_kill(state)
-    return True
-
-
-def _record_kill(state: StateDirectory) -> None:
-    record, found = state.read_record(), state.read_status()
-    if record is not None and record.ended is None:
-        record.phase, record.ended = Phase.ENDED, iso(utc_now())
-        record.exit_code = -signal.SIGKILL
-        state.write_record(record)
+    record.end(KILLED, utc_text())
+    state.write_record(record)
     if found is not None and not found.state.is_over:
         found.state = RunState.STOPPED
         found.error = "killed, because it had not stopped in time"
         state.write_status(found)
+    return True

@@ -1,7 +1,9 @@
-"""A run of a pipeline as a command: its Spark, its signals, its end."""
+"""A run of a pipeline as a command: its record, its Spark, its signals, its end."""
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 from contextlib import contextmanager
 from functools import partial
@@ -9,13 +11,19 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from pydanube.cli.error_report import SIGNAL_EXIT_CODE
 from pydanube.cli.interruption import Interrupted
 from pydanube.cli.output import print_note
 from pydanube.declarations.parameters import option_text
 from pydanube.declarations.problems import InvalidDeclaration
-from pydanube.pipelines.progress import RunState
-from pydanube.pipelines.state import StateDirectory
+from pydanube.model.errors import BrokerError
+from pydanube.pipelines.broker_checks import NoBrokerAnswers
+from pydanube.pipelines.progress import RunState, RunStatus
+from pydanube.pipelines.run_directory import Entry, run_directory
+from pydanube.pipelines.run_records import RunRecord
+from pydanube.pipelines.state import StateDirectory, process_start_time, utc_text
 from pydanube.pipelines.stop_requests import StopRequest, signals_to
+from pydanube.servers.errors import exit_code_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,27 +31,103 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pydanube.declarations.parameters import option_text
+    from pydanube.cli.pipeline_process import RunRequest
     from pydanube.pipelines.loading import Pipeline
-from pydanube.pipelines.progress import RunStatus
 
 EXIT_FAILED = 1
 BROKER_WAIT_S = 5.0
 """How long a run waits for brokers, which may be restarting."""
 
 
-def run_pipeline(
-    pipeline: Pipeline, output: str, *, supervisor: int | None = None
-) -> None:
+def run_here(request: RunRequest) -> None:
     """
-    Run *pipeline* in this process until it ends or is stopped.
-
-    The caller holds the lock of the run, or is a worker of the process *supervisor*.
-    *output* is the kind of the display.
+    Run as *request* says until the run ends.
 
     Raises:
         InvalidDeclaration: The pipeline is invalid; nothing was started.
         Conflict: The pipeline is already running.
+        Interrupted: A signal ended the run.
+        typer.Exit: The run failed, and the error has been printed.
+    """
+    pipeline = request.load()
+    with (
+        pipeline.state.locked(f"{pipeline.name} cannot be run"),
+        _recorded(pipeline),
+        _metrics(request, pipeline),
+    ):
+        try:
+            _run(pipeline, request.output_format, request.supervisor)
+        except NoBrokerAnswers as error:
+            # Not as an invalid file: a broker may answer at the next start.
+            print_note(f"error: {error}")
+            raise typer.Exit(EXIT_FAILED) from None
+
+
+@contextmanager
+def _recorded(pipeline: Pipeline) -> Iterator[None]:
+    """Keep the record of a run while the body runs, and where users find it."""
+    state = pipeline.state
+    state.clear_stop_request()
+    record = RunRecord(
+        pipeline=pipeline.name,
+        file=str(pipeline.file),
+        pid=os.getpid(),
+        mark=process_start_time(os.getpid()),
+        host=socket.gethostname(),
+        since=utc_text(),
+    )
+    record.follow(state.read_record())
+    state.write_record(record)
+    entry = Entry(
+        pipeline=record.pipeline,
+        file=record.file,
+        state_directory=str(state.path.resolve()),
+    )
+    run_directory().add(entry)
+    code = EXIT_FAILED
+    try:
+        yield
+        code = 0
+    except typer.Exit as end:
+        code = end.exit_code
+        raise
+    except Interrupted as interrupted:
+        code = SIGNAL_EXIT_CODE + interrupted.number
+        raise
+    except BrokerError as error:
+        code = exit_code_of(error)
+        raise
+    finally:
+        record.end(code, utc_text())
+        state.write_record(record)
+
+
+@contextmanager
+def _metrics(request: RunRequest, pipeline: Pipeline) -> Iterator[None]:
+    """Serve the metrics of a run while the body runs, if an address is given."""
+    own = pipeline.spec.metrics
+    listen = request.metrics_listen or (None if own is None else own.listen)
+    if listen is None:
+        yield
+        return
+    from pydanube.pipelines.metrics_server import (  # noqa: PLC0415  # Few runs do.
+        serving_metrics,
+    )
+
+    with serving_metrics(listen, pipeline.state) as url:
+        print_note(f"{pipeline.name}: metrics are at {url}")
+        yield
+
+
+def _run(pipeline: Pipeline, output: str, supervisor: int | None) -> None:
+    """
+    Run *pipeline* in this process until it ends or is stopped.
+
+    *output* is the kind of the display.  The run stops if the process *supervisor*,
+    which has started it, has ended.
+
+    Raises:
+        InvalidDeclaration: The pipeline is invalid; nothing was started.
         Interrupted: A signal ended the run.
         typer.Exit: The run failed, and the error has been printed.
     """
@@ -59,7 +143,7 @@ def run_pipeline(
     state = pipeline.state
     display = display_for(output, sys.stdout)
     stop_request = StopRequest(parent=supervisor)
-    with state.locked(f"{pipeline.name} cannot be run"), signals_to(stop_request):
+    with signals_to(stop_request):
         wait_for_leftover(state)
         first_status = new_status(pipeline)
         state.write_status(first_status)

@@ -1,12 +1,9 @@
-"""`danube pipeline submit`: runs a pipeline on a cluster."""
+"""`danube pipeline submit`: runs a pipeline on Kubernetes."""
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -16,13 +13,10 @@ from pydanube.cli.declaration import command
 from pydanube.cli.declared_files import exit_on_problems
 from pydanube.cli.output import OutputFormat, print_line
 from pydanube.cli.pipeline_options import File
-from pydanube.cli.pipeline_process import RunRequest
-from pydanube.cli.pipeline_supervision import start_detached
-from pydanube.declarations.parameters import option_text
+from pydanube.cli.pipeline_process import RunRequest, parse_settings
 from pydanube.model.errors import InvalidRequest, NotFound, RequestFailed
 from pydanube.pipelines.kubernetes import Deployment, manifests
 from pydanube.pipelines.loading import Pipeline
-from pydanube.pipelines.submitting import Submission, parse_settings
 
 KUBERNETES = "k8s://"
 IN_CLUSTER = "k8s://https://kubernetes.default.svc"
@@ -33,136 +27,85 @@ def add_to(app: typer.Typer) -> None:
     """Add the command to *app*."""
     command(
         app,
-        "danube pipeline submit orders.yaml --master spark://head:7077 --dry-run",
-        "danube pipeline submit orders.yaml --master spark://head:7077",
-        "danube pipeline submit orders.yaml --remote sc://head:15002",
-        "danube pipeline submit orders.yaml --master k8s:// --image "
-        "registry.example/danube-spark:1",
+        "danube pipeline submit orders.yaml --image registry.example/danube-spark:1 "
+        "--dry-run",
+        "danube pipeline submit orders.yaml --image registry.example/danube-spark:1",
+        "danube pipeline submit orders.yaml --image registry.example/danube-spark:1 "
+        "--schedule '30 3 * * *' --timezone Europe/Berlin",
     )(submit)
 
 
 def submit(
     file: File,
     *,
+    image: str,
     settings: Annotated[list[str] | None, typer.Option()] = None,
-    master: str | None = None,
-    remote: str | None = None,
+    master: str = KUBERNETES,
     conf: Annotated[list[str] | None, typer.Option()] = None,
     trigger: str | None = None,
-    image: str | None = None,
     namespace: str = "default",
     claim: str | None = None,
     secret: str | None = None,
+    schedule: str | None = None,
+    timezone: str = "UTC",
     dry_run: bool = False,
 ) -> None:
     """
-    Run a pipeline on a cluster, in the background.
+    Run a pipeline on Kubernetes.
 
-    A standalone master: 'spark-submit' runs the driver on this machine, which must stay
-    on. Spark Connect: the same as 'danube pipeline run --remote URL --detach'. 'danube
-    pipeline list', 'status', 'logs' and 'stop' work for both. Kubernetes: 'kubectl
-    apply' creates a Deployment, or a Job or CronJob if the pipeline ends by itself.
+    'kubectl apply' creates a Deployment, or a Job or CronJob if the pipeline ends by
+    itself. On other clusters, 'danube pipeline run' runs the driver on this machine.
 
     Args:
+        image (NAME): The image with this package and Spark.
         settings (--set NAME=VALUE): Set a parameter of the file; may be repeated.
-        master (URL): A standalone master, such as spark://host:7077; or Kubernetes:
-            k8s:// for kubectl's current context, or k8s://https://host:6443.
-        remote (URL): A Spark Connect server, such as sc://host:15002.
+        master (URL): k8s:// for kubectl's current context, or k8s://https://host:6443.
         conf (NAME=VALUE): A setting of Spark, which overrides that of the file; may be
             repeated.
         trigger (available-now|continuous|DURATION): When queries run a micro-batch;
             overrides the file.
-        image (NAME): Kubernetes: the image with this package and Spark.
-        namespace (NAME): Kubernetes: the namespace.
-        claim (NAME): Kubernetes: an existing volume claim for the checkpoints; by
-            default one is created.
-        secret (NAME): Kubernetes: a secret, whose keys the pipeline reads as
-            ${env:KEY} or ${file:KEY}.
-        dry_run: Print the command and its files, or the manifests, and submit nothing.
+        namespace (NAME): The namespace.
+        claim (NAME): An existing volume claim for the checkpoints; by default one is
+            created.
+        secret (NAME): A secret, whose keys the pipeline reads as ${env:KEY} or
+            ${file:KEY}.
+        schedule (CRON): When a pipeline that ends by itself is run, in the syntax of
+            cron; without it, it is run once.
+        timezone (NAME): The time zone of --schedule.
+        dry_run: Print the manifests, and submit nothing.
     """
     request = RunRequest(
         file=str(file.resolve()),
         settings=settings or [],
         master=master,
-        remote=remote,
         conf=conf or [],
         trigger=trigger,
-        is_detached=True,
     )
     with exit_on_problems(OutputFormat.TABLE):
-        if (master or "").startswith(KUBERNETES):
-            _submit_to_kubernetes(
-                request,
-                Deployment(
-                    master=IN_CLUSTER,
-                    image=_required(image),
-                    namespace=namespace,
-                    claim=claim,
-                    secret=secret,
-                    arguments=_arguments(request),
-                    settings=parse_settings(request.conf),
-                ),
-                is_dry=dry_run,
+        if not master.startswith(KUBERNETES):
+            raise InvalidRequest(
+                f"--master is {master}, and must begin with {KUBERNETES}; for other "
+                "clusters, 'danube pipeline run --master' runs the driver on this "
+                "machine"
             )
-            return
-        for name, value in (("image", image), ("claim", claim), ("secret", secret)):
-            if value is not None:
-                raise InvalidRequest(f"--{name} is only for Kubernetes")
-        pipeline = request.load()
-        target = pipeline.spec.spark.remote or pipeline.spec.spark.master
-        if target is None:
-            raise InvalidRequest("set --master or --remote, or one in the file")
-        if pipeline.spec.spark.remote is not None:
-            _submit_to_connect(request, is_dry=dry_run)
-        else:
-            _submit_to_master(request, pipeline, target, is_dry=dry_run)
-
-
-def _submit_to_connect(request: RunRequest, *, is_dry: bool) -> None:
-    if not is_dry:
-        start_detached(request)
-        return
-    words = ["danube", "pipeline", "run", request.file, "--detach"]
-    if request.remote is not None:
-        words += ["--remote", request.remote]
-    for setting in request.conf:
-        words += ["--conf", setting]
-    print_line(shlex.join([*words, *_arguments(request)]))
-
-
-def _submit_to_master(
-    request: RunRequest, pipeline: Pipeline, master: str, *, is_dry: bool
-) -> None:
-    import pyspark  # noqa: PLC0415  # It takes a while.
-
-    from pydanube.spark.java import find_java  # noqa: PLC0415
-    from pydanube.spark.session import settings_for  # noqa: PLC0415
-
-    own = pipeline.spec.spark.settings
-    config = {name: option_text(value) for name, value in own.items()}
-    found = Submission(
-        name=pipeline.name,
-        directory=pipeline.state.path.resolve(),
-        master=master,
-        spark_home=Path(pyspark.__file__).parent,
-        python=sys.executable,
-        settings=settings_for(master, config),
-    )
-    if is_dry:
-        print_line(shlex.join(found.command))
-        print_line(f"\n# {found.command[-1]}\n{found.application}")
-        print_line(f"# spark.properties\n{pipeline.redact(found.properties)}")
-        return
-    found.write(msgspec.json.encode(request))
-    variables = {"JAVA_HOME": str(find_java()), "SPARK_HOME": str(found.spark_home)}
-    start_detached(
-        msgspec.structs.replace(
-            request, submit=found.command, submit_environment=variables
+        _submit(
+            request,
+            Deployment(
+                master=IN_CLUSTER,
+                image=image,
+                namespace=namespace,
+                claim=claim,
+                secret=secret,
+                schedule=schedule,
+                timezone=timezone,
+                arguments=_arguments(request),
+                settings=parse_settings(request.conf),
+            ),
+            is_dry=dry_run,
         )
-    )
 
 
-def _submit_to_kubernetes(request: RunRequest, to: Deployment, *, is_dry: bool) -> None:
+def _submit(request: RunRequest, to: Deployment, *, is_dry: bool) -> None:
     import yaml  # noqa: PLC0415  # Only manifests need it.
 
     server = (request.master or "").removeprefix(KUBERNETES)
@@ -186,12 +129,6 @@ def _submit_to_kubernetes(request: RunRequest, to: Deployment, *, is_dry: bool) 
     )
     if done.returncode:
         raise RequestFailed(f"kubectl apply failed with exit code {done.returncode}")
-
-
-def _required(image: str | None) -> str:
-    if image is None:
-        raise InvalidRequest("--image is missing: the image with pydanube and Spark")
-    return image
 
 
 def _arguments(request: RunRequest) -> list[str]:

@@ -98,8 +98,8 @@ def _log(run: Run, payloads: Payloads) -> Html:
     if payloads is not Payloads.SHOW:
         text = "This console shows no logs, because they may contain rows."
         return panel("Log", element("p", text, class_="muted"))
-    lines, _ = last_lines(run.log_file, LINES_MAX)
-    return render_log(lines, run.log_file)
+    lines, _ = last_lines(run.state.log_file, LINES_MAX)
+    return render_log(lines, run.state.log_file)
 
 
 async def _stop(page: Page, pipeline_id: str) -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from pydanube.cli.main import app
 from pydanube.pipelines.progress import QueryProgress, QueryState, RunState, RunStatus
 from pydanube.pipelines.run_directory import Entry, run_directory
-from pydanube.pipelines.run_records import Phase, RunRecord
+from pydanube.pipelines.run_records import RunRecord
 from pydanube.pipelines.state import StateDirectory, process_start_time
 
 FILE = "name: p\n"
@@ -51,7 +51,6 @@ def record(state, *, pid=None, mark=None, **more):
         mark=mark,
         host=socket.gethostname(),
         since="2026-01-01T00:00:00+00:00",
-        log_file=str(state.run_log_file),
         **more,
     )
     state.write_record(found)
@@ -87,16 +86,16 @@ def status(state, last=RunState.RUNNING, **more):
 
 def test_runs_are_listed_with_their_progress(state):
     assert json.loads(run("list", "--format", "json").stdout) == []
-    record(state, starts=3, restarts=2)
+    record(state, restarts=2)
     status(state)
-    with state.run_locked("a test"):
+    with state.locked("a test"):
         [found] = json.loads(run("list", "--running", "--format", "json").stdout)
         assert "running" in run("list").stdout
     assert (found["pipeline"], found["state"], found["rows"]) == ("p", "running", 70)
     assert (found["lag"], found["restarts"]) == (7, 2)
     assert found["last_batch"] == "2026-01-01T00:00:00+00:00"
     assert found["last_error"] == "it broke"
-    assert found["log_file"] == str(state.run_log_file)
+    assert found["log_file"] == str(state.log_file)
 
 
 def test_a_run_that_did_not_record_its_end_has_died(state):
@@ -106,21 +105,6 @@ def test_a_run_that_did_not_record_its_end_has_died(state):
     [found] = json.loads(run("list", "--format", "json").stdout)
     assert found["state"] == "died"
     assert "Its process no longer exists" in run("status", "p").stdout
-
-
-def test_a_waiting_run_shows_its_next_start(state):
-    record(
-        state, phase=Phase.SCHEDULED, starts=1, next_start="2026-01-01T03:00:00+00:00"
-    )
-    status(state, RunState.DONE)
-    with state.run_locked("a test"):
-        shown = run("status", "p").stdout
-        facts = json.loads(run("status", "p", "--format", "json").stdout)
-    assert "scheduled" in shown
-    assert "2026-01-01T03:00:00+00:00" in shown
-    assert (facts["state"], facts["is_running"]) == ("scheduled", True)
-    assert facts["run"]["next_start"] == "2026-01-01T03:00:00+00:00"
-    assert facts["queries"][0]["last_batch_time"] == "2026-01-01T00:00:00Z"
 
 
 def test_a_pipeline_is_named_by_its_file_or_its_name(state, file):
@@ -134,11 +118,9 @@ def test_a_pipeline_is_named_by_its_file_or_its_name(state, file):
 
 def test_the_end_of_a_log_is_printed(state):
     record(state)
-    state.run_log_file.write_text("one\ntwo\nthree\x1b\nfour")
-    state.log_file.write_text("of Spark\n")
+    state.log_file.write_text("one\ntwo\nthree\x1b\nfour")
     assert run("logs", "p", "--lines", "2").stdout == "two\nthree\\x1b\nfour\n"
     assert run("logs", "p", "--follow", "-n", "0").stdout == "four\n"
-    assert run("logs", "p", "--spark").stdout == "of Spark\n"
 
 
 HOLDER = """
@@ -147,7 +129,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from pydanube.pipelines.state import StateDirectory
 state = StateDirectory(Path(sys.argv[1]))
-with state.run_locked("a test"):
+with state.locked("a test"):
     print("locked", flush=True)
     sys.stdin.read()
 """
@@ -184,7 +166,7 @@ def test_a_reused_pid_is_not_killed(state):
     # This process has the pid, but started at another time.
     record(state, mark="another")
     status(state)
-    with state.run_locked("a test"):
+    with state.locked("a test"):
         done = run("stop", "p", "--timeout", "1ms")
     assert done.exit_code == 9
     assert "still running" in done.stderr
@@ -192,7 +174,7 @@ def test_a_reused_pid_is_not_killed(state):
 
 def test_a_stop_without_waiting_only_requests_it(state):
     record(state)
-    with state.run_locked("a test"):
+    with state.locked("a test"):
         assert run("stop", "p", "--timeout", "0s").stdout == "asked to stop\n"
         assert state.is_stop_requested()
     assert run("stop", "p").exit_code == 3

@@ -33,32 +33,8 @@ def submit(file, *arguments, **variables):
     return CliRunner().invoke(app, words, env={"PASSWORD": "secret"} | variables)
 
 
-def test_a_dry_run_shows_the_command_and_its_files(file):
-    done = submit(
-        file,
-        *("--master", "spark://head:7077", "--dry-run"),
-        *("--conf", "spark.executor.memory=2g", "--conf", "spark.x=secret"),
-    )
-    assert done.exit_code == 0, done.stderr
-    command = done.stdout.splitlines()[0]
-    assert "bin/spark-submit --master spark://head:7077 --name" in command
-    assert "spark.executor.memory=2g" in done.stdout
-    assert "spark.x=***" in done.stdout
-    assert "run_file(" in done.stdout
-    assert not (file.parent / ".danube").exists()
-
-
-def test_a_connect_server_gets_a_run_in_the_background(file):
-    done = submit(file, "--remote", "sc://head:1", "--set", "table=x", "--dry-run")
-    assert done.stdout == (
-        f"danube pipeline run {file} --detach --remote sc://head:1 --set table=x\n"
-    )
-
-
 def test_manifests_have_the_files_but_no_secrets(file):
-    done = submit(
-        file, "--master", "k8s://", "--image", "i", "--set", "table=x", "--dry-run"
-    )
+    done = submit(file, "--image", "i", "--set", "table=x", "--dry-run")
     assert done.exit_code == 0, done.stderr
     found = {each["kind"]: each for each in yaml.safe_load_all(done.stdout)}
     assert found["ConfigMap"]["data"].keys() == {"p.yaml", "functions.py"}
@@ -90,10 +66,9 @@ def test_manifests_are_applied_by_kubectl(file, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "set --master or --remote"),
-        (["--master", "k8s://"], "--image is missing"),
-        (["--master", "spark://x:1", "--claim", "c"], "--claim is only for Kubernetes"),
-        (["--master", "spark://x:1", "--conf", "x"], "spark.NAME=VALUE"),
+        ([], "Missing option '--image'"),
+        (["--image", "i", "--master", "spark://x:1"], "must begin with k8s://"),
+        (["--image", "i", "--conf", "x"], "spark.NAME=VALUE"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(file, arguments, message):
