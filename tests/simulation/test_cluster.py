@@ -25,7 +25,10 @@ def test_nothing_acknowledged_is_lost_by_takeovers_and_moves(seed: int) -> None:
         ("fence_before_read", 1, "forked|lost"),
         ("claim_compares_absence", 1, "accepts no messages|lost"),
         ("epoch_comparison", 16, "gap"),
-        ("serve_only_after_open", 46, "forked|lost"),
+        # Only a long run finds it; the model of takeovers does so at once.
+        pytest.param(
+            *("serve_only_after_open", 46, "forked|lost"), marks=pytest.mark.soak
+        ),
     ],
 )
 def test_rule_that_is_left_out_is_found(rule: str, first: int, found: str) -> None:
