@@ -9,6 +9,7 @@ import pytest
 from pydanube import sync
 from pydanube.demo.broker_process import running_broker
 from support.warm_python import WarmPython
+from support.worlds.current import MEMORY, sync_memory_broker
 
 SEAL_BYTES = 64 * 1024
 
@@ -23,6 +24,16 @@ def broker_url(tmp_path_factory):
     }
     with running_broker(directory / "data", directory / "log", settings) as broker:
         yield broker.url()
+
+
+@pytest.fixture
+def url(request, world):
+    """The URL of the module's ``process_url``, or of a broker of another world."""
+    if world == MEMORY:
+        yield request.getfixturevalue("process_url")
+        return
+    with sync_memory_broker() as broker:
+        yield broker.url
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ FREE_PORTS += ("--http-port", "0")
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory):
+def process_url(tmp_path_factory):
     with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
         yield broker.url
         assert broker.stop() == 0

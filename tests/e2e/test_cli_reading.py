@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory):
+def process_url(tmp_path_factory):
     with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
         yield broker.url
         assert broker.stop() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -15,14 +16,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory):
+def process_url(tmp_path_factory):
     with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
         yield broker.url
 
 
 @pytest.fixture
 def topic(url, request):
-    name = f"/default/{request.node.originalname}"
+    name = "/default/" + re.sub(r"\W+", "-", request.node.name).strip("-")
     assert danube("topics", "create", name, url=url).returncode == 0
     return name
 
@@ -110,16 +111,10 @@ def test_unchanged_document_changes_nothing(url, topic):
         ("/nonexistent/vi", "the editor '/nonexistent/vi' cannot be started"),
     ],
 )
-def test_failed_editor_changes_nothing(url, topic_of_editor, editor, message):
-    done = danube("topics", "edit", topic_of_editor, url=url, VISUAL=editor)
+def test_failed_editor_changes_nothing(url, topic, editor, message):
+    done = danube("topics", "edit", topic, url=url, VISUAL=editor)
     assert done.returncode == 2
     assert message in done.stderr
-
-
-@pytest.fixture(scope="module")
-def topic_of_editor(url):
-    assert danube("topics", "create", "/default/editor", url=url).returncode == 0
-    return "/default/editor"
 
 
 def test_invalid_document_is_kept_and_can_be_corrected(url, topic):

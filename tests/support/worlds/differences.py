@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 INSIDE = "The test looks inside of a broker, or of its only connection"
 """There are several, or others after a restart; such a test is not about clients."""
 MOMENTS = "The test depends on the moment at which frames arrive"
+PROCESSES = "The test starts processes, which no world reaches"
 OWN_POLICY = "The test is about a broker without security, or has a policy of its own"
 
 AGAIN = "Messages that were delivered and not acknowledged are delivered again"
@@ -22,6 +23,9 @@ LOST = "Non-reliable messages, requests and replies that are on their way are lo
 TRANSACTIONS = "A transaction that is not decided fails, and is begun again"
 ONE_BROKER = "A transaction acknowledges messages of topics that one broker serves"
 EPOCH = "The epoch of a topic rises whenever a broker opens the topic"
+COUNTS = (
+    "Counts of messages of a subscription begin again when a broker opens the topic"
+)
 REMOTE = "The history is in a store that all brokers share"
 OTHERS = (
     "Lists, and errors about what does not exist, show only what the client may see"
@@ -60,9 +64,22 @@ _MOMENTS = (
     f"{_CLIENT}partitioned_consumer.py::test_batch_is_of_one_partition_*",
     f"{_CLIENT}partitioned_consumer.py::test_partitions_are_served_round_robin",
 )
+_PROCESSES = (
+    "e2e/test_cli.py::test_a_second_consumer_of_an_exclusive_subscription_*",
+    "e2e/test_cli.py::test_a_topic_is_copied_by_a_pipe",
+    "e2e/test_cli.py::test_an_interrupted_*",
+    "e2e/test_cli.py::test_consumer_ends_when_its_reader_closes_the_pipe",
+    "e2e/test_cli.py::test_error_names_the_port_that_is_in_use",
+    "e2e/test_cli.py::test_shared_subscription_divides_messages",
+    "e2e/test_cli_messages.py::test_exclusive_producer_refuses_others",
+    "e2e/test_cli_reading.py::test_commands_end_quietly_when_their_reader_*",
+    "e2e/test_cli_reading.py::test_tail_prints_new_messages_until_*",
+    "e2e/test_topic_configuration.py::test_change_in_the_meantime_*",
+)
 _FAILURES: dict[str, tuple[str, ...]] = {
     INSIDE: _INSIDE,
     MOMENTS: _MOMENTS,
+    PROCESSES: _PROCESSES,
     AGAIN: (
         f"{_CLIENT}counters.py::test_messages_are_counted_by_what_happened_to_them",
         f"{_CLIENT}consumer.py::test_nack_may_delay_redelivery",
@@ -114,6 +131,7 @@ _FAILURES: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}transactions.py::test_results_and_acknowledgements_are_visible_*",
         f"{_CLIENT}transactions.py::test_messages_of_a_held_commit_come_to_nobody",
     ),
+    COUNTS: ("e2e/test_cli_messages.py::test_messages_may_be_delayed_and_may_expire",),
     EPOCH: (
         f"{_CLIENT}client.py::test_topics_are_created_listed_described_and_deleted",
     ),
@@ -145,6 +163,7 @@ DIFFERENCES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             f"{_CLIENT}reader.py::test_reader_that_stops_cancels_the_request_*",
         ),
         MOMENTS: _MOMENTS,
+        PROCESSES: _PROCESSES,
         OWN_POLICY: (
             f"{_CLIENT}access.py::*",
             f"{_CLIENT}quotas.py::*",
@@ -162,7 +181,7 @@ DIFFERENCES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 """By world and reason: patterns of the names of tests, below ``tests``."""
 
-FOR_DEVELOPERS = frozenset({INSIDE, MOMENTS, OWN_POLICY})
+FOR_DEVELOPERS = frozenset({INSIDE, MOMENTS, PROCESSES, OWN_POLICY})
 """The reasons that say nothing to users."""
 
 

@@ -35,7 +35,7 @@ ALL = "all"
 PARTS = 3
 """``rotating`` runs one of so many parts of the tests in each other world."""
 
-ROTATED = ("unit/client/",)
+ROTATED = ("unit/client/", "e2e/test_cli", "e2e/test_topic_configuration.py")
 """
 The tests of which ``rotating`` runs a part; their seed is the number of the part.
 
