@@ -193,7 +193,7 @@ SERVERS = [
     ("elasticsearch-sink", elasticsearch_by_key, pytest.mark.soak),
     ("files-sink", files),
     ("files-sink", parquet_files),
-    ("http", http_server),
+    ("http-sink", http_server),
     ("kafka-sink", kafka),
     ("mail-sink", mail),
     ("mqtt-sink", mqtt),

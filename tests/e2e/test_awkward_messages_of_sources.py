@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.e2e]
 
 TOPIC = "/default/awkward"
 DEAD = "/default/dead"
-WITHOUT_MESSAGES = {"generator": "it makes its messages itself"}
+WITHOUT_MESSAGES = {"generator-source": "it makes its messages itself"}
 
 ALL = [PLAIN, *PAYLOADS.values(), PLAIN.replace(b'"1"', b'"2"')]
 TEXTS = ["id", "key", "a"]
@@ -113,7 +113,7 @@ async def object_lines(directory):
 
 
 @asynccontextmanager
-async def http_poll(_):
+async def http(_):
     from support.http_server import Answer, LocalServer
 
     items = [{"n": 1, "id": "first"}]
@@ -353,19 +353,19 @@ async def mysql(_):
 
 
 SYSTEMS = [
-    ("files", files),
-    ("http-poll", http_poll),
-    ("kafka", kafka),
-    ("mqtt", mqtt),
-    ("mysql-cdc", mysql, pytest.mark.soak),
-    ("nats", nats, pytest.mark.soak),
-    ("objects", object_lines),
-    ("objects", objects),
-    ("postgres-cdc", postgres),
-    ("rabbitmq", rabbitmq, pytest.mark.soak),
-    ("redis", redis),
-    ("sql", sql),
-    ("webhook", webhook),
+    ("files-source", files),
+    ("http-source", http),
+    ("kafka-source", kafka),
+    ("mqtt-source", mqtt),
+    ("mysql-source", mysql, pytest.mark.soak),
+    ("nats-source", nats, pytest.mark.soak),
+    ("objects-source", object_lines),
+    ("objects-source", objects),
+    ("postgres-source", postgres),
+    ("rabbitmq-source", rabbitmq, pytest.mark.soak),
+    ("redis-source", redis),
+    ("sql-source", sql),
+    ("webhook-source", webhook),
 ]
 
 

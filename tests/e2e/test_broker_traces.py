@@ -82,7 +82,8 @@ def test_spans_of_connectors_are_exported(tmp_path):
     file = tmp_path / "numbers.yaml"
     file.write_text(
         "connectors:\n"
-        f"  numbers: {{kind: generator, topic: {TOPIC}, options: {{count: 3}}}}\n"
+        f"  numbers: {{kind: generator-source, topic: {TOPIC},\n"
+        "    options: {count: 3}}\n"
     )
     with (
         LocalServer(lambda _: Answer(200)) as collector,

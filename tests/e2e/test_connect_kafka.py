@@ -25,7 +25,7 @@ COUNT, KILLS = 3000, 2
 FILE = """
 connectors:
   orders:
-    kind: kafka
+    kind: kafka-source
     topic: /default/orders
     retries: {{backoff: 100ms}}
     options: {{servers: "{servers}", topics: {{"^orders": "/default/{{topic}}"}}}}
@@ -40,7 +40,7 @@ connectors:
     batch: {{messages: 100}}
     options: {{servers: "{servers}", topic: through}}
   back:
-    kind: kafka
+    kind: kafka-source
     topic: /default/back
     retries: {{backoff: 100ms}}
     options: {{servers: "{servers}", topics: {{through: }}}}

@@ -21,7 +21,7 @@ KILLS = 6
 FILE = f"""
 connectors:
   numbers:
-    kind: generator
+    kind: generator-source
     topic: {TOPIC}
     retries: {{backoff: 100ms}}
     batch: {{messages: 500}}
@@ -147,7 +147,7 @@ def test_each_line_is_published_once_while_files_are_rotated(tmp_path):
     file.write_text(f"""
 connectors:
   numbers:
-    kind: files
+    kind: files-source
     topic: {TOPIC}
     retries: {{backoff: 100ms}}
     options: {{directory: {logs}, patterns: [app.log], poll: 10ms}}

@@ -30,7 +30,7 @@ def file_for(mosquitto, version="5"):
     return f"""
 connectors:
   sensors:
-    kind: mqtt
+    kind: mqtt-source
     topic: {TOPIC}
     retries: {{backoff: 50ms}}
     options:

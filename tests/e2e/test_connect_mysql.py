@@ -60,7 +60,7 @@ class Database:
         return f"""
 connectors:
   shop:
-    kind: mysql-cdc
+    kind: mysql-source
     topic: /default/orders
     retries: {{backoff: 50ms}}
     batch: {{messages: 1000}}

@@ -201,7 +201,7 @@ async def published(server, table, count, change):
     text = f"""
 connectors:
   bounds:
-    kind: mysql-cdc
+    kind: mysql-source
     topic: /default/orders
     options:
       {{port: {server.port}, username: danube, password: sesame,
@@ -238,7 +238,7 @@ async def test_floats_are_exact(server):
     text = f"""
 connectors:
   floats:
-    kind: mysql-cdc
+    kind: mysql-source
     topic: /default/orders
     options:
       {{port: {server.port}, username: danube, password: sesame,

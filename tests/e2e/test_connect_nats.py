@@ -37,7 +37,7 @@ def source(server, options=""):
     return f"""
 connectors:
   orders:
-    kind: nats
+    kind: nats-source
     topic: {TOPIC}
     retries: {{backoff: 50ms}}
     options: {{servers: "{server.url}", stream: ORDERS{options}}}

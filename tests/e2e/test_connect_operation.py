@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.e2e]
 
 FILE = """
 connectors:
-  numbers: {kind: generator, topic: /default/numbers, options: {rate: 500}}
-  few: {kind: generator, topic: /default/few, options: {count: 3}}
+  numbers: {kind: generator-source, topic: /default/numbers, options: {rate: 500}}
+  few: {kind: generator-source, topic: /default/few, options: {count: 3}}
 """
 ASKED_MAX = 20_000
 

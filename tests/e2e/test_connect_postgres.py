@@ -63,7 +63,7 @@ class Database:
         return f"""
 connectors:
   {name}:
-    kind: postgres-cdc
+    kind: postgres-source
     topic: /default/orders
     retries: {{backoff: 50ms}}
     batch: {{messages: 1000}}

@@ -51,7 +51,7 @@ def source(server, queues, fields=""):
     return f"""
 connectors:
   orders:
-    kind: rabbitmq
+    kind: rabbitmq-source
     topic: {TOPIC}
     retries: {{backoff: 50ms}}
     {fields}

@@ -55,7 +55,7 @@ def source(server, options="streams: {orders: }"):
     return f"""
 connectors:
   orders:
-    kind: redis
+    kind: redis-source
     topic: {TOPIC}
     retries: {{backoff: 50ms}}
     options: {{{access(server)}, {options}}}

@@ -74,7 +74,7 @@ def test_rows_are_written_once_although_everything_is_killed(tmp_path):
 
         send(0)
         until_written(COUNT)
-        until(state="running", kind="delta", messages=COUNT)
+        until(state="running", kind="delta-sink", messages=COUNT)
         shown = danube("pipeline", "status", "orders-table", url=broker.url, **own)
         assert "running" in shown.stdout
         lines = connect("logs", "orders-table", "--format", "json").stdout

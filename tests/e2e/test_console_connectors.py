@@ -18,14 +18,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 FILE = """
 connectors:
-  numbers: {kind: generator, topic: /default/numbers, options: {rate: 500}}
-  few: {kind: generator, topic: /default/few, options: {count: 3}}
+  numbers: {kind: generator-source, topic: /default/numbers, options: {rate: 500}}
+  few: {kind: generator-source, topic: /default/few, options: {count: 3}}
 """
 TOKEN = "a-token-of-32-characters-in-file"
 
 
 def status(name, topic, **facts):
-    return {"connector": name, "kind": "kafka", "topic": topic} | facts
+    return {"connector": name, "kind": "kafka-source", "topic": topic} | facts
 
 
 def endpoint(*statuses):

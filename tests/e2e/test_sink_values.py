@@ -43,7 +43,6 @@ from pyspark.sql.types import (  # noqa: E402
 
 from pydanube.model.errors import BrokerError  # noqa: E402
 from pydanube.sinks.clickhouse import ClickHouseDataSource  # noqa: E402
-from pydanube.sinks.http import HttpDataSource  # noqa: E402
 from pydanube.sinks.lancedb import LanceDataSource  # noqa: E402
 from pydanube.sinks.postgres import PostgresDataSource  # noqa: E402
 from pydanube.sinks.postgres_database import connect  # noqa: E402
@@ -53,7 +52,7 @@ from pydanube.spark.topic_sink import DanubeSink  # noqa: E402
 from pydanube.tables.delta import DeltaDataSource  # noqa: E402
 from pydanube.tables.iceberg import IcebergDataSource  # noqa: E402
 from support.clickhouse import PASSWORD, USER, ClickHouseProcess  # noqa: E402
-from support.http_server import Answer, LocalServer, Request  # noqa: E402
+from support.http_server import LocalServer, Request  # noqa: E402
 from support.lake_tables import catalog_of, read_with_polars, table_in  # noqa: E402
 from support.pipelines import unique_topic  # noqa: E402
 from support.postgres import PostgresProcess  # noqa: E402
@@ -225,7 +224,7 @@ def parse_json(text):
 
 
 def without_nan(value):
-    """What the HTTP sink sends, which documents that NaN becomes null."""
+    """What the sink of PostgreSQL stores in jsonb, where NaN becomes null."""
     match value:
         case float():
             return value if math.isfinite(value) else None
@@ -337,23 +336,6 @@ class ClickHouseTarget(Target):
         return values_of(rows.column(NAME), kind)
 
 
-class HttpTarget(Target):
-    source = HttpDataSource
-
-    def __init__(self, server, bodies):
-        self.bodies = bodies
-        bodies.clear()
-        super().__init__({"url": server.url})
-
-    def read(self, kind):
-        rows = [row for body in self.bodies for row in parse_json(body)]
-        return [of_json(kind, row[NAME]) for row in rows]
-
-    def expected(self, value, kind):
-        del kind
-        return without_nan(value)
-
-
 class TopicTarget(Target):
     source = DanubeSink
     is_nested_in_value = True
@@ -383,19 +365,7 @@ def clickhouse(tmp_path_factory):
         yield proxy, engine
 
 
-@pytest.fixture(scope="module")
-def receiver():
-    bodies = []
-
-    def answer(request):
-        bodies.append(request.body)
-        return Answer(200)
-
-    with LocalServer(answer) as server:
-        yield server, bodies
-
-
-SINKS = ["topic", "delta", "iceberg", "lancedb", "postgres", "clickhouse", "http"]
+SINKS = ["topic", "delta", "iceberg", "lancedb", "postgres", "clickhouse"]
 
 
 @pytest.fixture(params=SINKS)
@@ -413,8 +383,6 @@ def new_target(request, tmp_path_factory):
                 return PostgresTarget(request.getfixturevalue("postgres"))
             case "clickhouse":
                 return ClickHouseTarget(*request.getfixturevalue("clickhouse"))
-            case "http":
-                return HttpTarget(*request.getfixturevalue("receiver"))
         client = request.getfixturevalue("client")
         return TopicTarget(client, request.getfixturevalue("broker_url"))
 

@@ -24,7 +24,6 @@ REQUEST_BYTES_MAX = 1 << 20
 MODULES = (
     "pandas",
     "pydanube.sinks.clickhouse",
-    "pydanube.sinks.http",
     "pydanube.sinks.postgres",
     "pydanube.spark.source",
     "pydanube.spark.topic_sink",

@@ -18,40 +18,36 @@ from pydanube.model.errors import InvalidConfig
 from pydanube.model.suggestions import did_you_mean
 
 KINDS = {
-    "clickhouse": "pydanube.connectors.sinks.spark:ClickhouseSink",
-    "delta": "pydanube.connectors.sinks.spark:DeltaSink",
+    "clickhouse-sink": "pydanube.connectors.sinks.spark:ClickhouseSink",
+    "delta-sink": "pydanube.connectors.sinks.spark:DeltaSink",
     "elasticsearch-sink": "pydanube.connectors.sinks.elasticsearch:ElasticsearchSink",
-    "files": "pydanube.connectors.sources.files:FilesSource",
     "files-sink": "pydanube.connectors.sinks.files:FilesSink",
-    "generator": "pydanube.connectors.sources.generator:Generator",
-    "http": "pydanube.connectors.sinks.http:HttpSink",
-    "http-poll": "pydanube.connectors.sources.http_poll:HttpPollSource",
-    "iceberg": "pydanube.connectors.sinks.spark:IcebergSink",
-    "kafka": "pydanube.connectors.sources.kafka:KafkaSource",
+    "files-source": "pydanube.connectors.sources.files:FilesSource",
+    "generator-source": "pydanube.connectors.sources.generator:Generator",
+    "http-sink": "pydanube.connectors.sinks.http:HttpSink",
+    "http-source": "pydanube.connectors.sources.http:HttpSource",
+    "iceberg-sink": "pydanube.connectors.sinks.spark:IcebergSink",
     "kafka-sink": "pydanube.connectors.sinks.kafka:KafkaSink",
-    "lancedb": "pydanube.connectors.sinks.spark:LancedbSink",
+    "kafka-source": "pydanube.connectors.sources.kafka:KafkaSource",
+    "lancedb-sink": "pydanube.connectors.sinks.spark:LancedbSink",
     "mail-sink": "pydanube.connectors.sinks.mail:MailSink",
-    "mqtt": "pydanube.connectors.sources.mqtt:MqttSource",
     "mqtt-sink": "pydanube.connectors.sinks.mqtt:MqttSink",
-    "mysql-cdc": "pydanube.connectors.sources.mysql:MysqlSource",
-    "nats": "pydanube.connectors.sources.nats:NatsSource",
+    "mqtt-source": "pydanube.connectors.sources.mqtt:MqttSource",
+    "mysql-source": "pydanube.connectors.sources.mysql:MysqlSource",
     "nats-sink": "pydanube.connectors.sinks.nats:NatsSink",
-    "objects": "pydanube.connectors.sources.objects:ObjectsSource",
-    "postgres": "pydanube.connectors.sinks.spark:PostgresSink",
-    "postgres-cdc": "pydanube.connectors.sources.postgres:PostgresSource",
+    "nats-source": "pydanube.connectors.sources.nats:NatsSource",
+    "objects-source": "pydanube.connectors.sources.objects:ObjectsSource",
     "postgres-sink": "pydanube.connectors.sinks.postgres:PostgresSink",
+    "postgres-source": "pydanube.connectors.sources.postgres:PostgresSource",
     "qdrant-sink": "pydanube.connectors.sinks.qdrant:QdrantSink",
-    "rabbitmq": "pydanube.connectors.sources.rabbitmq:RabbitmqSource",
     "rabbitmq-sink": "pydanube.connectors.sinks.rabbitmq:RabbitmqSink",
-    "redis": "pydanube.connectors.sources.redis_streams:RedisSource",
+    "rabbitmq-source": "pydanube.connectors.sources.rabbitmq:RabbitmqSource",
     "redis-sink": "pydanube.connectors.sinks.redis_streams:RedisSink",
-    "sql": "pydanube.connectors.sources.sql:SqlSource",
-    "webhook": "pydanube.connectors.sources.webhook:WebhookSource",
+    "redis-source": "pydanube.connectors.sources.redis_streams:RedisSource",
+    "sql-source": "pydanube.connectors.sources.sql:SqlSource",
+    "webhook-source": "pydanube.connectors.sources.webhook:WebhookSource",
 }
-"""The class of each kind."""
-
-PREFIX = "danube-"
-"""The prefix of Spark formats, which the names of kinds may have as well."""
+"""The class of each kind.  The name of a kind is the other system and what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +79,12 @@ def find_kind(name: str, directory: Path) -> type[Connector]:
                 f"{name} is neither a pydanube.connectors.Source nor a Sink"
             )
         return found
-    name = name.removeprefix(PREFIX)
     if name not in KINDS:
-        hint = did_you_mean(name, KINDS) or f"; known are {', '.join(KINDS)}"
+        own = [each for each in KINDS if each.startswith(f"{name}-")]
+        known = f"; known are {', '.join(own or KINDS)}."
+        hint = known if own else did_you_mean(name, KINDS) or known
         raise InvalidConfig(
-            f"there is no kind {name!r}{hint}. A class of your own is FILE.py:CLASS"
+            f"there is no kind {name!r}{hint} A class of your own is FILE.py:CLASS"
         )
     module, class_name = KINDS[name].split(":")
     kind: type[Connector] = getattr(import_module(module), class_name)

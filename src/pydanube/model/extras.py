@@ -22,7 +22,7 @@ EXTRAS = {
     "pipelines": ("cloudpickle", "prometheus_client"),
     "postgres": ("adbc_driver_postgresql",),
     "lancedb": ("lancedb",),
-    "http": ("httpx",),
+    "clickhouse": ("httpx",),
     "mqtt": ("aiomqtt",),
     "kafka": ("confluent_kafka",),
     "sql": ("sqlalchemy",),

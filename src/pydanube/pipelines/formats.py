@@ -19,12 +19,6 @@ SCHEMALESS = frozenset({"text", "binaryfile"})
 
 OURS = frozenset(formats.SINKS)
 
-IN_PARTS = BATCH_ONLY | {"danube-http"}
-"""Formats whose tasks write rows of a stream that stay if the micro-batch fails."""
-
-WRITTEN_WHOLE = OURS - IN_PARTS
-"""Formats that change nothing if a batch write fails."""
-
 SINKS = OURS | FILE_FORMATS | BATCH_ONLY | {"console", "memory", "noop"}
 SOURCES = FILE_FORMATS | {"binaryfile", "danube", "jdbc", "rate", "rate-micro-batch"}
 """The known formats; jars may add more."""

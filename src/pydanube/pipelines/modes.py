@@ -18,7 +18,7 @@ LAKE_TABLES = frozenset({"danube-delta", "danube-iceberg"})
 KEYED = LAKE_TABLES | {"danube-lancedb", "danube-postgres"}
 """Formats that replace rows by their ``keyColumns``."""
 
-NEVER_REPLACED = frozenset({"danube-clickhouse", "danube-http", "danube-lancedb"})
+NEVER_REPLACED = frozenset({"danube-clickhouse", "danube-lancedb"})
 """Formats that cannot replace all rows at once."""
 
 _TO_REPLACE = (

@@ -154,9 +154,10 @@ class StreamQuery(_RetriedQuery):
             write = checked_first(write) if self._query.checked_steps else write
             return writer.foreachBatch(write).start()
         name = sink.format_name
-        is_checked = bool(self._query.checked_steps) and name in formats.IN_PARTS
-        if is_checked or not formats.is_plain_stream(name, mode):
+        if not formats.is_plain_stream(name, mode):
             write = batch_writer(name, sink.mode, options, checkpoint)
+            # The tasks of such a format write rows that stay if the micro-batch fails.
+            is_checked = self._query.checked_steps and name in formats.BATCH_ONLY
             write = checked_first(write) if is_checked else write
             return writer.foreachBatch(write).start()
         if sink.partition_by:
@@ -250,8 +251,9 @@ class TableWrite(_RetriedQuery):
                 return
             observed = Observation()
             frame = query.frame.observe(observed, F.count(F.lit(1)).alias("rows"))
-            # Spark's own formats remove old rows before they compute the new ones.
-            is_safe = query.sink.format_name in formats.WRITTEN_WHOLE
+            # Spark's own formats remove old rows before they compute the new ones;
+            # ours change nothing if a batch write fails.
+            is_safe = query.sink.format_name in formats.OURS
             write = (
                 self._save if is_safe or not is_checked else checked_first(self._save)
             )

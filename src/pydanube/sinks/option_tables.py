@@ -1,5 +1,5 @@
 """
-The options of the sinks of databases and web servers.
+The options of the sinks of databases.
 
 The sinks parse their options with these tables, and pipelines check names with them
 before Spark starts, so this module imports neither PySpark nor a database driver.
@@ -8,7 +8,6 @@ before Spark starts, so this module imports neither PySpark nor a database drive
 from __future__ import annotations
 
 from pydanube.reader.option_parsing import Option
-from pydanube.reader.read_options import URL_DEFAULT
 from pydanube.sinks.retrying import RETRY_OPTIONS
 from pydanube.sinks.staging import ORDER_COLUMNS
 from pydanube.spark.sink_options import APP_ID, BATCH_ID, UNAVAILABLE
@@ -134,38 +133,6 @@ LANCEDB_OPTIONS = (
         "",
         "Options of the object store, such as `storage.region`; never shown.",
     ),
-    APP_ID,
-    BATCH_ID,
-)
-
-HTTP_OPTIONS = (
-    Option("url", "", "The URL of the requests.", is_required=True),
-    Option("method", "POST", "`POST`, `PUT` or `PATCH`."),
-    Option(
-        "format",
-        "json",
-        "The body of a request: `json`, an array of objects; `ndjson`, one object per "
-        "line; `arrow`, an Arrow stream.",
-    ),
-    Option(
-        "header.*",
-        "",
-        "A header, such as `header.Authorization`. Its value is never shown.",
-    ),
-    Option("batchRows", "1000", "The maximum number of rows in a request."),
-    Option(
-        "batchBytes",
-        "1048576",
-        "The maximum size of a request in bytes; a larger row is sent alone.",
-    ),
-    Option("timeoutS", "30", "The timeout of a request in seconds."),
-    *RETRY_OPTIONS,
-    Option(
-        "deadLetterTopic",
-        "",
-        "The topic for rows that the server rejects; without it the query fails.",
-    ),
-    Option("deadLetterUrl", URL_DEFAULT, "The broker of that topic."),
     APP_ID,
     BATCH_ID,
 )

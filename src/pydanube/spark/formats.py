@@ -27,7 +27,6 @@ SINKS = {
     "danube-postgres": "pydanube.sinks.postgres",
     "danube-clickhouse": "pydanube.sinks.clickhouse",
     "danube-lancedb": "pydanube.sinks.lancedb",
-    "danube-http": "pydanube.sinks.http",
 }
 """The module of each format."""
 
@@ -39,7 +38,6 @@ OPTIONS = {
     "danube-postgres": ("pydanube.sinks.option_tables", "POSTGRES_OPTIONS"),
     "danube-clickhouse": ("pydanube.sinks.option_tables", "CLICKHOUSE_OPTIONS"),
     "danube-lancedb": ("pydanube.sinks.option_tables", "LANCEDB_OPTIONS"),
-    "danube-http": ("pydanube.sinks.option_tables", "HTTP_OPTIONS"),
 }
 """The module and the name of the table of options of each format."""
 

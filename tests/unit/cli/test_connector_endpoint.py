@@ -17,7 +17,7 @@ from support.connectors import declared
 
 FILE = """
 connectors:
-  numbers: {kind: generator, topic: /default/numbers, unhealthy_after: 1m}
+  numbers: {kind: generator-source, topic: /default/numbers, unhealthy_after: 1m}
 """
 TOKEN = {"Authorization": "Bearer sesame"}
 
@@ -58,7 +58,7 @@ def test_every_metric_is_served(runs, client):
     runs.statuses[0].lag = 7
     runs.statuses[0].count_batch()
     text = client.get("/metrics").text
-    labels = '{connector="numbers",kind="generator",topic="/default/numbers"}'
+    labels = '{connector="numbers",kind="generator-source",topic="/default/numbers"}'
     for metric in CONNECTOR_METRICS:
         assert f"{metric.name}{labels} " in text
 

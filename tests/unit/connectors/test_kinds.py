@@ -20,7 +20,9 @@ def test_every_kind_and_option_has_a_description(name, tmp_path):
 
 
 def test_options_have_their_types_and_defaults(tmp_path):
-    options = {each.name: each for each in options_of(find_kind("mqtt", tmp_path))}
+    options = {
+        each.name: each for each in options_of(find_kind("mqtt-source", tmp_path))
+    }
     assert options["client_id"].default == ""
     assert (options["port"].type, options["port"].default) == ("number", "1883")
     assert (options["version"].type, options["version"].default) == ("3.1.1 or 5", "5")
@@ -30,13 +32,21 @@ def test_options_have_their_types_and_defaults(tmp_path):
 
 
 def test_unknown_kind_is_refused_with_a_suggestion(tmp_path):
-    with pytest.raises(InvalidConfig, match="did you mean 'webhook'"):
-        find_kind("webhoook", tmp_path)
+    with pytest.raises(InvalidConfig, match="did you mean 'webhook-source'"):
+        find_kind("webhook-sorce", tmp_path)
+    with pytest.raises(InvalidConfig, match="known are mqtt-sink, mqtt-source"):
+        find_kind("mqtt", tmp_path)
 
 
-def test_spark_formats_are_kinds_under_both_names(tmp_path):
-    assert find_kind("delta", tmp_path).format == "danube-delta"
-    assert find_kind("danube-delta", tmp_path) is find_kind("delta", tmp_path)
+@pytest.mark.parametrize("name", KINDS)
+def test_kind_is_named_after_the_system_and_whether_it_is_a_source_or_a_sink(
+    name, tmp_path
+):
+    system, _, part = name.rpartition("-")
+    assert system
+    assert part == (
+        "source" if issubclass(find_kind(name, tmp_path), Source) else "sink"
+    )
 
 
 def test_kind_may_be_a_class_in_a_file(tmp_path):

@@ -25,11 +25,11 @@ def test_valid_file_is_loaded_with_parameters_and_secrets(tmp_path):
 parameters: {count: 5}
 connectors:
   numbers:
-    kind: generator
+    kind: generator-source
     topic: /shop/numbers
     options: {count: "${count}"}
   out:
-    kind: http
+    kind: http-sink
     topic: /shop/numbers
     broker: danube://b:1
     options: {url: http://x, headers: {Authorization: "${env:KEY}"}}
@@ -57,10 +57,10 @@ def test_all_problems_are_reported_at_once(tmp_path):
         """
 connectors:
   bad name:
-    kind: generator
+    kind: generator-source
     topic: numbers
   a:
-    kind: generator
+    kind: generator-source
     topic: /default/a
     subscription: s
     mapping: {key: "x[", id: y}
@@ -69,9 +69,9 @@ connectors:
     batch: {messages: 0, bytes: many}
     dead_letters: dead
     options: {cuont: 3, rate: -1}
-  b: {kind: mqqt, topic: /default/b}
+  b: {kind: mqqt-source, topic: /default/b}
   c:
-    kind: http
+    kind: http-sink
     topic: /default/c
     deduplicate: 1h
     type: sharde
@@ -97,7 +97,7 @@ connectors:
         "connectors.c.options",
     }
     assert found["connectors.a.options.cuont"] == "unknown; did you mean 'count'?"
-    assert "did you mean 'mqtt'?" in found["connectors.b.kind"]
+    assert "did you mean 'mqtt-source'?" in found["connectors.b.kind"]
     assert "did you mean 'shared'?" in found["connectors.c.type"]
     assert found["connectors.c.options"] == "'url' is missing"
 
@@ -114,16 +114,16 @@ def test_problems_of_a_transform_have_their_place(tmp_path):
         """
 connectors:
   a:
-    kind: generator
+    kind: generator-source
     topic: /default/a
     transform: ["number", "a[", {function: "no.py:f"}]
   b:
-    kind: http
+    kind: http-sink
     topic: /default/b
     transform: ["a"]
     options: {url: http://x}
   c:
-    kind: generator
+    kind: generator-source
     topic: /default/c
     transform: [a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a]
 """,

@@ -21,8 +21,8 @@ from support.worlds.current import memory_broker
 
 FILE = """
 connectors:
-  numbers: {kind: generator, topic: /default/numbers, options: {rate: 2000}}
-  few: {kind: generator, topic: /default/few, options: {count: 3}}
+  numbers: {kind: generator-source, topic: /default/numbers, options: {rate: 2000}}
+  few: {kind: generator-source, topic: /default/few, options: {count: 3}}
 """
 TIMEOUT_S = 30
 
@@ -122,7 +122,7 @@ class Discard(Sink):
 '''
 TRACED = """
 connectors:
-  few: {kind: generator, topic: /default/few, options: {count: 3}}
+  few: {kind: generator-source, topic: /default/few, options: {count: 3}}
   out: {kind: "own.py:Discard", topic: /default/few, start: earliest}
 """
 

@@ -102,7 +102,7 @@ def test_connector_fails_at_an_invalid_message_without_dead_letters(tmp_path):
 connectors:
   orders: {{kind: "own.py:Orders", topic: {TOPIC}, mapping: {{key: customer}},
            batch: {{messages: 1}}}}
-  numbers: {{kind: generator, topic: /default/numbers, options: {{count: 10}}}}
+  numbers: {{kind: generator-source, topic: /default/numbers, options: {{count: 10}}}}
 """
     found, messages = asyncio.run(run(tmp_path, text))
     assert found["orders"].state is State.FAILED
@@ -157,7 +157,7 @@ def test_stop_publishes_what_was_read():
     async def stop():
         text = f"""
 connectors:
-  numbers: {{kind: generator, topic: {TOPIC}, options: {{rate: 1000}}}}
+  numbers: {{kind: generator-source, topic: {TOPIC}, options: {{rate: 1000}}}}
 """
         async with memory_broker() as broker, broker.connect() as client:
             async with running(declared(text, broker.url)) as until:
@@ -225,7 +225,11 @@ connectors:
 def test_position_moves_on_if_all_records_are_dropped(tmp_path):
     text = f"""
 connectors:
-  c: {{kind: generator, topic: {TOPIC}, transform: ["nothing"], options: {{count: 5}}}}
+  c:
+    kind: generator-source
+    topic: {TOPIC}
+    transform: [nothing]
+    options: {{count: 5}}
 """
     found, messages = asyncio.run(run(tmp_path, text))
     status = found["c"]

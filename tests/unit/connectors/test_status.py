@@ -4,7 +4,9 @@ from pydanube.connectors.status import ConnectorStatus, State
 
 
 def test_line_has_the_counts_that_matter():
-    status = ConnectorStatus(connector="hook", kind="webhook", topic="/default/a")
+    status = ConnectorStatus(
+        connector="hook", kind="webhook-source", topic="/default/a"
+    )
     assert status.line() == "hook: starting, 0 messages"
     status.state = State.RETRYING
     status.messages, status.retries, status.lag = 1200, 2, 5
@@ -19,7 +21,7 @@ def test_line_has_the_counts_that_matter():
 
 def status_after(*changes):
     """The status of a connector after (time in seconds, state) pairs."""
-    status = ConnectorStatus(connector="c", kind="webhook", topic="/default/a")
+    status = ConnectorStatus(connector="c", kind="webhook-source", topic="/default/a")
     for second, state in changes:
         status.enter(state, second * 1_000_000)
     return status

@@ -26,7 +26,7 @@ def monitor(*statuses, error="", token=""):
 
 
 def status(name="orders", topic="/default/t", **facts):
-    return ConnectorStatus(connector=name, kind="kafka", topic=topic, **facts)
+    return ConnectorStatus(connector=name, kind="kafka-source", topic=topic, **facts)
 
 
 def test_connectors_of_other_topics_are_not_shown():

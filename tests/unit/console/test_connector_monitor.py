@@ -13,7 +13,9 @@ class Process:
 
     def __init__(self, url="http://a", token="sesame"):
         self.url, self.token = url, token
-        self.status = ConnectorStatus(connector="orders", kind="kafka", topic="/d/t")
+        self.status = ConnectorStatus(
+            connector="orders", kind="kafka-source", topic="/d/t"
+        )
         self.is_silent = False
 
     def statuses(self):

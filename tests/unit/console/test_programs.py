@@ -21,7 +21,9 @@ from support.worlds.current import memory_broker
 
 
 def connector(state):
-    return ConnectorStatus(connector="c", kind="kafka", topic="/d/t", state=state)
+    return ConnectorStatus(
+        connector="c", kind="kafka-source", topic="/d/t", state=state
+    )
 
 
 def pipeline(state, *, is_running):

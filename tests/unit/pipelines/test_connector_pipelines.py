@@ -12,7 +12,7 @@ from support.connectors import declared
 URL = "danube://127.0.0.1:1"
 
 
-def connector(fields, directory, kind="delta"):
+def connector(fields, directory, kind="delta-sink"):
     text = f"""connectors:
   orders:
     kind: {kind}
@@ -54,9 +54,9 @@ def test_every_field_has_its_place_in_the_pipeline(tmp_path):
       trigger: available-now
       master: local[1]
       settings: {spark.x: 1}
-      sink: {uri: postgresql://h/d, table: t}""",
+      sink: {database: d, table: t}""",
         tmp_path,
-        kind="danube-postgres",
+        kind="clickhouse-sink",
     )
     assert tree_of(found) == {
         "name": "orders",
@@ -74,8 +74,8 @@ def test_every_field_has_its_place_in_the_pipeline(tmp_path):
         "sinks": {
             "table": {
                 "input": "rows",
-                "format": "danube-postgres",
-                "options": {"uri": "postgresql://h/d", "table": "t"},
+                "format": "danube-clickhouse",
+                "options": {"database": "d", "table": "t"},
             }
         },
     }

@@ -21,7 +21,6 @@ REFUSED = [
     ("csv", Mode.COMPLETE, {}, "only append"),
     ("danube", Mode.COMPLETE, {}, "rows can only be appended to a topic"),
     ("danube", Mode.OVERWRITE, {}, "rows can only be appended to a topic"),
-    ("danube-http", Mode.COMPLETE, {}, "mode: append"),
     ("danube-clickhouse", Mode.OVERWRITE, {}, "mode: append"),
     ("danube-lancedb", Mode.COMPLETE, {}, "mode: append"),
 ]
@@ -34,7 +33,6 @@ def test_mode_that_would_leave_stale_rows_is_refused(name, mode, options, words)
 
 ALLOWED = [
     ("danube", Mode.UPDATE, {}),
-    ("danube-http", Mode.UPDATE, {}),
     ("danube-postgres", Mode.UPDATE, {"KEYCOLUMNS": "customer"}),
     ("danube-lancedb", Mode.UPDATE, {"keyColumns": "customer"}),
     ("danube-clickhouse", Mode.UPDATE, {"engine": "ReplicatedReplacingMergeTree(v)"}),

@@ -229,8 +229,8 @@ SINKS = [
     (
         {
             "input": "a",
-            "format": "danube-http",
-            "options": {"ur": "http://127.0.0.1:1"},
+            "format": "danube-clickhouse",
+            "options": {"ur": "http://127.0.0.1:1", "table": "t"},
         },
         ".options.ur",
         "did you mean 'url'?",
@@ -264,7 +264,7 @@ SINKS = [
         "; use 'url'",
     ),
     ({"input": "a", "format": "danube-iceberg"}, "", "options.table is missing"),
-    ({"input": "a", "format": "danube-http"}, "", "options.url is missing"),
+    ({"input": "a", "format": "danube-lancedb"}, "", "options.uri is missing"),
     ({"input": "a", "format": "noop", "trigger": "never"}, ".trigger", "a trigger is"),
     ({"input": "a", "python": "f.py:g", "format": "noop"}, "", "not both"),
     ({"input": "a", "python": "nope.py:g"}, ".python", "cannot be read"),
@@ -311,12 +311,13 @@ def test_every_unknown_option_of_a_sink_is_reported_once(tmp_path):
 
 def test_options_of_families_and_of_spark_are_known(tmp_path):
     options = {
-        "url": "http://127.0.0.1:1",
-        "Header.Authorization": "Bearer x",
+        "uri": "/tmp/lance",
+        "table": "t",
+        "Storage.Region": "eu",
         "checkpointLocation": "/tmp/x",
-        "BATCHROWS": 10,
+        "INDEXMINROWS": 10,
     }
-    sink = {"input": "a", "format": "danube-http", "options": options}
+    sink = {"input": "a", "format": "danube-lancedb", "options": options}
     assert not problems(tmp_path, sinks={"o": sink})
 
 

@@ -104,4 +104,4 @@ def test_unusable_names_and_positions_are_refused(pipeline, tmp_path):
 
 
 def test_all_formats_with_a_table_have_a_target():
-    assert SINKS.keys() - TARGETS.keys() == {"danube-http"}
+    assert SINKS.keys() <= TARGETS.keys()

@@ -5,7 +5,6 @@ import pytest
 
 from pydanube.sinks.option_tables import (
     CLICKHOUSE_OPTIONS,
-    HTTP_OPTIONS,
     LANCEDB_OPTIONS,
     POSTGRES_OPTIONS,
 )
@@ -22,7 +21,7 @@ def test_options_of_spark_itself_are_ignored():
 
 @pytest.mark.parametrize(
     "declared",
-    [POSTGRES_OPTIONS, CLICKHOUSE_OPTIONS, LANCEDB_OPTIONS, HTTP_OPTIONS],
+    [POSTGRES_OPTIONS, CLICKHOUSE_OPTIONS, LANCEDB_OPTIONS],
 )
 def test_guide_has_the_table_of_each_sink(declared):
     guide = ROOT / "docs/guide/sinks.md"

@@ -466,7 +466,7 @@ def _sample_line(sample: Sample) -> str:
     return f"{sample.topic}{key}  {payload}"
 
 
-@command(app, "danube connect list", "danube connect list mqtt", name="list")
+@command(app, "danube connect list", "danube connect list mqtt-source", name="list")
 def list_kinds(
     kind: Annotated[
         str | None,

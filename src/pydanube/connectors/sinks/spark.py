@@ -101,13 +101,3 @@ class LancedbSink(SparkSink):
     """
 
     format = "danube-lancedb"
-
-
-class PostgresSink(SparkSink):
-    """
-    Writes messages as rows of a table of PostgreSQL, with Spark, for large streams.
-
-    Delivery: exactly once, in batches.
-    """
-
-    format = "danube-postgres"

@@ -37,7 +37,7 @@ class SqlOptions(Section, frozen=True, kw_only=True):
         str,
         Meta(
             description="The database, as SQLAlchemy names it, such as "
-            "`postgresql+psycopg://user@host/shop`."
+            "`postgresql://user@host/shop`."
         ),
     ]
     password: Annotated[
@@ -122,6 +122,9 @@ class _Reader:
 
         try:
             url = make_url(options.url)
+            if url.drivername == "postgresql":
+                # SQLAlchemy's default is a driver that no other connector needs.
+                url = url.set(drivername="postgresql+psycopg")
             if options.password is not None:
                 url = url.set(password=options.password)
             self._secrets = [str(url.password)] if url.password else []

@@ -9,7 +9,7 @@ from support.worlds.current import sync_memory_broker
 
 VALID = """
 connectors:
-  numbers: {kind: generator, topic: /default/numbers, options: {count: 5}}
+  numbers: {kind: generator-source, topic: /default/numbers, options: {count: 5}}
 """
 
 
@@ -33,7 +33,7 @@ def test_valid_file_is_listed(file):
         "connectors": [
             {
                 "connector": "numbers",
-                "kind": "generator",
+                "kind": "generator-source",
                 "direction": "source",
                 "topic": "/default/numbers",
             }
@@ -83,8 +83,10 @@ def test_exit_code_tells_that_a_connector_has_failed(tmp_path):
 
 def test_kinds_and_their_options_are_listed():
     assert "webhook" in danube("connect", "list").stdout
-    options = json.loads(danube("connect", "list", "mqtt", "--format", "json").stdout)
+    options = json.loads(
+        danube("connect", "list", "mqtt-source", "--format", "json").stdout
+    )
     assert options[0]["name"] == "client_id"
-    unknown = danube("connect", "list", "mqqt")
+    unknown = danube("connect", "list", "mqqt-source")
     assert unknown.returncode == 2
-    assert "did you mean 'mqtt'?" in unknown.stderr
+    assert "did you mean 'mqtt-source'?" in unknown.stderr

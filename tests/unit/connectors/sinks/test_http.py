@@ -23,7 +23,7 @@ async def send(server, until_condition, *, fields="", **options):
     text = f"""
 connectors:
   out:
-    kind: http
+    kind: http-sink
     topic: {TOPIC}
     retries: {{backoff: 1ms}}
     options: {chosen}

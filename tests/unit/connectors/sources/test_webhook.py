@@ -29,7 +29,7 @@ async def listening(options, fields="", *, verify=True, scheme="http"):
     text = f"""
 connectors:
   hook:
-    kind: webhook
+    kind: webhook-source
     topic: {TOPIC}
     options: {chosen}
 {fields}"""

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("httpx")
 
 from pydanube.connectors.failures import ConnectorFailed, Transient
-from pydanube.connectors.sources.http_poll import HttpPollOptions, HttpPollSource
+from pydanube.connectors.sources.http import HttpSource, HttpSourceOptions
 from support.http_server import Answer, Broken, LocalServer
 from support.ports import free_port
 
@@ -40,7 +40,7 @@ class Api:
 async def read(server, count, position=None, **options):
     """The first *count* items after *position*, and the position after them."""
     given = {"url": f"{server.url}/items", "poll": "1ms", **options}
-    batches = HttpPollSource(HttpPollOptions(**given)).batches(position)
+    batches = HttpSource(HttpSourceOptions(**given)).batches(position)
     found = []
     try:
         async with asyncio.timeout(30):
@@ -127,8 +127,8 @@ async def test_other_answers_are_errors(answer, options, error, text):
 async def test_items_that_cannot_be_compared_are_reported_once_and_others_are_read():
     items = b'[{"id": 1}, {"id": "a"}, {}, 5, {"id": null}, {"id": 2}, {"id": 1}]'
     with LocalServer(lambda _: Answer(200, items)) as server:
-        options = HttpPollOptions(url=server.url, poll="1ms", cursor="id")
-        batches = HttpPollSource(options).batches(None)
+        options = HttpSourceOptions(url=server.url, poll="1ms", cursor="id")
+        batches = HttpSource(options).batches(None)
         async with asyncio.timeout(30), aclosing(batches):
             good = await anext(batches)
             bad = await anext(batches)
@@ -162,9 +162,9 @@ async def test_a_server_that_is_gone_is_asked_again_later():
 
 
 def test_malformed_options_are_found():
-    options = HttpPollOptions(
+    options = HttpSourceOptions(
         url="ftp://x", items="a[", parameter="p", poll="soon", answer_bytes_max="much"
     )
-    assert list(HttpPollSource.problems(options)) == [
+    assert list(HttpSource.problems(options)) == [
         *("url", "items", "parameter", "poll", "answer_bytes_max")
     ]

@@ -47,8 +47,8 @@ RETRYABLE = frozenset({408, 425, 429})
 """Statuses below 500 after which the same request may succeed."""
 
 
-class HttpPollOptions(Section, frozen=True, kw_only=True):
-    """The options of ``HttpPollSource``."""
+class HttpSourceOptions(Section, frozen=True, kw_only=True):
+    """The options of ``HttpSource``."""
 
     url: Annotated[str, Meta(description="The URL to ask.")]
     headers: Annotated[
@@ -84,18 +84,18 @@ class HttpPollOptions(Section, frozen=True, kw_only=True):
     ] = "16MiB"
 
 
-class HttpPollSource(Source):
+class HttpSource(Source):
     """
     Asks a web server regularly, and publishes new items of its JSON answers.
 
     Delivery: exactly once, in the order of `cursor`.
     """
 
-    Options = HttpPollOptions
+    Options = HttpSourceOptions
     extra = "connect"
 
     @classmethod
-    def problems(cls, options: HttpPollOptions) -> dict[str, str]:
+    def problems(cls, options: HttpSourceOptions) -> dict[str, str]:
         """Return the options that are malformed."""
         found = http_problems(options.url)
         for name in ("items", "cursor"):
@@ -114,7 +114,7 @@ class HttpPollSource(Source):
         """Yield new items after *position*, the last value of the cursor."""
         import httpx  # noqa: PLC0415
 
-        options: HttpPollOptions = self.options
+        options: HttpSourceOptions = self.options
         polling = _Polling(options, position)
         async with httpx.AsyncClient(
             timeout=parse_duration(options.timeout),
@@ -134,7 +134,7 @@ class HttpPollSource(Source):
 class _Polling:
     """The questions to a server, and how far its answers are published."""
 
-    def __init__(self, options: HttpPollOptions, position: Any) -> None:
+    def __init__(self, options: HttpSourceOptions, position: Any) -> None:
         self._options = options
         self._position = position
         # The first value that was seen, while there is no position.
