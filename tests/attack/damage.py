@@ -370,8 +370,8 @@ async def make_original(place: Path) -> Original:
     change_metadata(
         data,
         "DELETE FROM entries WHERE path = '/topics/default/gone'",
-        f"""INSERT INTO entries VALUES ('/deleted-topics/{topic_id}',
-            CAST('{{"name": "{GONE}", "deleted_at": 0}}' AS BLOB), 1)""",
+        f"""INSERT INTO entries VALUES ('/deleted-topics/default/gone',
+            CAST('{{"topic_id": {topic_id}, "deleted_at": 0}}' AS BLOB), 1)""",
     )
     return Original(old, data, messages)
 

@@ -27,6 +27,7 @@ from pydanube.broker.catalog import Catalog
 from pydanube.broker.consumer_registry import ConsumerRegistry
 from pydanube.broker.counts import BrokerCounts
 from pydanube.broker.dead_letters import DeadLetters
+from pydanube.broker.deleted_topics import DeletedTopics
 from pydanube.broker.iceberg_tables import IcebergTables
 from pydanube.broker.indirect_targets import IndirectTargets
 from pydanube.broker.internal_batches import InternalBatch, Source
@@ -455,7 +456,10 @@ async def open_broker(
         )
         if shards is None:
             await _open_recovered(broker, store, storage)
-        opening = [tasks.create_task(_open_for_retention(broker))]
+        opening = [
+            tasks.create_task(_open_for_retention(broker)),
+            tasks.create_task(DeletedTopics(broker.topics, store, shards).run()),
+        ]
         if storage.uploader is not None:
             opening.append(tasks.create_task(_open_backlog(broker, storage.uploader)))
         files = MemoryFiles() if staging_files is None else staging_files
@@ -563,17 +567,17 @@ async def _open_recovered(
         for path, stored in await store.scan_valid(keys.TOPICS)
     }
     deleted = {
-        TopicId(int(keys.DELETED_TOPICS.name_of(path))): stored.value.name
+        TopicId(stored.value.topic_id): TopicName.parse(
+            "/" + keys.DELETED_TOPICS.name_of(path)
+        )
         for path, stored in await store.scan_valid(keys.DELETED_TOPICS)
     }
     unsealed: list[TopicName] = []
     for topic_id, text in storage.recovered:
         name = known.get(topic_id)
         if name is None:
-            records = (
-                keys.topic(TopicName.parse(text)),
-                keys.DELETED_TOPICS.key(topic_id),
-            )
+            former = TopicName.parse(text)
+            records = keys.topic(former), keys.deleted_topic(former)
             if any(key.path in store.damaged for key in records):
                 # Its contents stay until its record is repaired.
                 continue
@@ -586,12 +590,12 @@ async def _open_recovered(
                 )
         elif storage.must_be_opened(topic_id):
             unsealed.append(name)
-    for topic_id, text in deleted.items():
-        log.info("removing the contents of the deleted topic %s", text)
+    for topic_id, name in deleted.items():
+        log.info("removing the contents of the deleted topic %s", name)
         try:
-            await broker.topics.remove_content(topic_id)
+            await broker.topics.remove_content(topic_id, name)
         except BrokerError as error:
-            log.warning("the next start will try again: %s", error)
+            log.warning("it is tried again: %s", error)
     await broker.topics.open_all(unsealed)
 
 

@@ -57,6 +57,7 @@ from pydanube.model.errors import (
     RevisionConflict,
     SchemaNotFound,
     TopicNotFound,
+    Unavailable,
 )
 from pydanube.model.ids import TopicId
 from pydanube.model.names import NamespaceName, TopicName
@@ -453,24 +454,26 @@ class Catalog:
                 operations.append(Delete(key))
             if topic.policy.is_reliable:
                 deleted = DeletedTopicRecord(
-                    name=str(name), deleted_at=now, shard=topic.shard
+                    topic_id=topic.topic_id, deleted_at=now, shard=topic.shard
                 )
-                operations.append(Put(keys.DELETED_TOPICS.key(topic.topic_id), deleted))
+                operations.append(Put(keys.deleted_topic(name), deleted))
         if partitioned is not None:
             base, stored = partitioned
             conditions.append(unchanged(keys.partitioned_topic(base), stored))
             operations.append(Delete(keys.partitioned_topic(base)))
         await self._store.transaction(conditions, operations)
 
-    async def wait_forgotten(self, topics: Set[TopicId], name: TopicName) -> None:
+    async def wait_forgotten(self, topics: Set[TopicName], name: TopicName) -> None:
         """
         Wait until other brokers have removed the contents of *topics*.
+
+        Until then, no topics of these names can be created.
 
         *name* is that of the topic or partitioned topic.
 
         Bounds: It waits for ``REMOVAL_WAIT_S`` at most, and logs that it gave up.
         """
-        waiting = {keys.DELETED_TOPICS.key(topic_id).path for topic_id in topics}
+        waiting = {keys.deleted_topic(each).path for each in topics}
         with suppress(TimeoutError):
             async with (
                 asyncio.timeout(REMOVAL_WAIT_S),
@@ -485,8 +488,13 @@ class Catalog:
         if waiting:
             log.warning("other brokers have not removed the contents of %s yet", name)
 
-    async def forget_content(self, topic_id: TopicId) -> None:
-        """Delete the remaining records of a deleted topic without contents."""
+    async def forget_content(self, topic_id: TopicId, name: TopicName) -> None:
+        """
+        Delete the remaining records of a deleted topic without contents.
+
+        From then on, another topic may have its *name*.
+        """
+        deleted = await self._store.get(keys.deleted_topic(name))
         operations: list[Operation] = []
         prefixes: list[Prefix[Any]] = [
             keys.SUBSCRIPTIONS.within(topic_id),
@@ -499,20 +507,26 @@ class Catalog:
             operations += [
                 Delete(prefix.key(prefix.name_of(path))) for path, _ in stored
             ]
-        # Last, so that an interrupted deletion continues at the next start.
-        operations += [
-            Delete(keys.EPOCHS.key(topic_id)),
-            Delete(keys.DELETED_TOPICS.key(topic_id)),
-        ]
+        operations.append(Delete(keys.EPOCHS.key(topic_id)))
         for begin in range(0, len(operations), OPERATIONS_MAX):
             await self._store.transaction(
                 [], operations[begin : begin + OPERATIONS_MAX]
             )
+        # Last, so that an interrupted deletion continues at the next start.
+        if deleted is not None and deleted.value.topic_id == topic_id:
+            key = keys.deleted_topic(name)
+            with suppress(RevisionConflict):
+                await self._store.transaction([unchanged(key, deleted)], [Delete(key)])
 
     # Helpers.
 
     async def _check_name_is_free(self, name: TopicName) -> None:
-        """Raise if a name is a topic or has partitions."""
+        """Raise if a name is a topic or has partitions, or was one a moment ago."""
+        if await self._store.get(keys.deleted_topic(name)) is not None:
+            raise Unavailable(
+                f"the contents of the deleted topic {name} are still being removed, so "
+                "it cannot be created again yet; try again"
+            )
         if await self.find(name) is not None:
             raise AlreadyExists(f"Topic '{name}' already exists")
         stored = await self.find_partitioned(name)

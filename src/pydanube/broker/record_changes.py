@@ -51,14 +51,13 @@ class RecordChanges:
         self._namespaces = namespaces
         self._schemas = schemas
         self._serving = serving
-        self._deleted: set[TopicId] = set()
-        """Deleted topics, whose contents this broker may have to remove."""
         self._unknown: dict[TopicId, TopicName] = {}
         """Topics that were closed because they have no records any more."""
         self._changed: dict[TopicName, bytes | None] = {}
         """The open topics to which changes may have to be applied, with their new
         records as they are stored if nothing else has changed."""
         self._wake = asyncio.Event()
+        self._has_unknown = asyncio.Event()
 
     async def run(self) -> None:
         """Apply changes until cancelled; one that was missed is applied later."""
@@ -75,6 +74,7 @@ class RecordChanges:
                 follow(self._store, keys.DELETED_TOPICS, self._on_deleted),
                 "follow the records of deleted topics",
             )
+            tasks.run(self._remove_unknown(), "remove what is left of topics")
             await self._apply_all()
 
     def _on_begin(self) -> None:
@@ -102,10 +102,8 @@ class RecordChanges:
         self._wake.set()
 
     def _on_deleted(self, changes: Changes[DeletedTopicRecord]) -> None:
-        for path, stored in changes.values.items():
-            if stored is not None:
-                self._deleted.add(TopicId(int(keys.DELETED_TOPICS.name_of(path))))
-        self._wake.set()
+        if any(changes.values.values()):
+            self._topics.leftovers.set()
 
     async def _apply_all(self) -> None:
         failures = 0
@@ -116,19 +114,30 @@ class RecordChanges:
                 while self._changed:
                     await self._try_to_apply(next(iter(self._changed)))
                     failures = 0
-                while self._unknown:
-                    topic_id, name = next(iter(self._unknown.items()))
-                    await self._serving.remove_unknown(topic_id, name)
-                    del self._unknown[topic_id]
-                while self._deleted:
-                    topic_id = next(iter(self._deleted))
-                    await self._serving.remove_deleted(topic_id)
-                    self._deleted.discard(topic_id)
             except MetadataUnavailable as error:
                 failures += 1
                 log.warning("changed records cannot be applied yet: %s", error)
                 await asyncio.sleep(_RETRIES.delay_s(failures))
                 self._wake.set()
+
+    async def _remove_unknown(self) -> None:
+        # In a task of its own, because an object store may be slow, and deleted topics
+        # must be closed soon.
+        failures = 0
+        while True:
+            await self._has_unknown.wait()
+            self._has_unknown.clear()
+            try:
+                while self._unknown:
+                    topic_id, name = next(iter(self._unknown.items()))
+                    await self._serving.remove_unknown(topic_id, name)
+                    del self._unknown[topic_id]
+                failures = 0
+            except MetadataUnavailable as error:
+                failures += 1
+                log.warning("contents of deleted topics are not removed yet: %s", error)
+                await asyncio.sleep(_RETRIES.delay_s(failures))
+                self._has_unknown.set()
 
     async def _try_to_apply(self, name: TopicName) -> None:
         try:
@@ -152,6 +161,7 @@ class RecordChanges:
                 if stored is None or stored.value.topic_id != topic.topic_id:
                     if self._topics.close_deleted(topic):
                         self._unknown[topic.topic_id] = name
+                        self._has_unknown.set()
                 else:
                     await self._apply_record(topic, stored.value)
             if self._changed[name] is reported:

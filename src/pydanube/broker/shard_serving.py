@@ -16,7 +16,6 @@ from pydanube.model.errors import BrokerError, Closed, Unavailable
 from pydanube.model.ids import Epoch, TopicId
 from pydanube.model.names import TopicName
 from pydanube.storage.storage import Storage
-from pydanube.storage.topic_openings import Leftover
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +58,6 @@ class ShardServing:
         """
         self._shards.served[shard] = Epoch(epoch)
         self._shards.on_change()
-        await self._remove_deleted(shard)
         unsealed = [
             TopicName.parse(name)
             for topic_id, name in topics.items()
@@ -70,6 +68,8 @@ class ShardServing:
                 raise error
             self._topics.failures.report(topic, "opening it", error)
         await self._remove_unknown(shard, topics)
+        # An earlier owner may have left contents of deleted topics.
+        self._topics.leftovers.set()
         self.on_served()
 
     async def served_ids(self) -> set[TopicId]:
@@ -80,32 +80,6 @@ class ShardServing:
             if self._shards.serves(int(shard)):
                 ids.add(TopicId(int(topic_id)))
         return ids
-
-    async def _remove_deleted(self, shard: int) -> None:
-        """Remove what an earlier owner has left of deleted topics."""
-        for path, stored in await self._store.scan_valid(keys.DELETED_TOPICS):
-            if stored.value.shard == shard:
-                await self.remove_deleted(
-                    TopicId(int(keys.DELETED_TOPICS.name_of(path)))
-                )
-
-    async def remove_deleted(self, topic_id: TopicId) -> None:
-        """
-        Remove the contents of a deleted topic, if this broker serves its shard.
-
-        If that fails, the next owner tries again.
-        """
-        async with self._topics.lock:
-            stored = await self._store.get(keys.DELETED_TOPICS.key(topic_id))
-            if stored is None or stored.value.shard not in self._shards.served:
-                return
-            record, epoch = stored.value, self._shards.served[stored.value.shard]
-            for topic in topics_of_shard(self._topics.opened, stored.value.shard):
-                if topic.topic_id == topic_id:
-                    self._topics.close_deleted(topic)
-            log.info("removing the contents of the deleted topic %s", record.name)
-            leftover = Leftover(record.name, epoch, stored.value.shard)
-            await self._remove_content(topic_id, record.name, leftover)
 
     async def _remove_unknown(self, shard: int, topics: Mapping[TopicId, str]) -> None:
         """Remove what was adopted of topics that were deleted during the takeover."""
@@ -122,7 +96,7 @@ class ShardServing:
         Another broker may have removed the contents, and the record of the deletion,
         between two steps of the takeover of the shard.
         """
-        async with self._topics.lock:
+        async with self._topics.lock.shared(), self._topics.locks.of(name):
             known = self._storage.logs.get(topic_id)
             content = known or self._storage.find_state(topic_id)
             if content is None or content.shard is None:
@@ -130,15 +104,11 @@ class ShardServing:
             if self._shards.served.get(content.shard) != content.epoch:
                 return
             stored = await self._store.get(keys.topic(name))
-            if stored is None or stored.value.topic_id != topic_id:
-                log.info("removing what is left of the deleted topic %s", name)
-                await self._remove_content(topic_id, str(name))
-
-    async def _remove_content(
-        self, topic_id: TopicId, name: str, leftover: Leftover | None = None
-    ) -> None:
+            if stored is not None and stored.value.topic_id == topic_id:
+                return
+        log.info("removing what is left of the deleted topic %s", name)
         try:
-            await self._topics.remove_content(topic_id, leftover)
+            await self._topics.remove_content(topic_id, name)
         except Exception as error:  # noqa: BLE001  # The next owner will try again.
             self._topics.failures.report(name, "removing its contents", error)
 

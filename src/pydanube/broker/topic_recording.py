@@ -37,7 +37,8 @@ from pydanube.model.schemas import TopicSchema
 log = logging.getLogger(__name__)
 
 TOGETHER_MAX = 40
-"""How many topics one transaction records; each needs two operations of 100."""
+"""How many topics one transaction records; each needs three comparisons, and etcd by
+default accepts 128."""
 
 NAMESPACES_KNOWN_MAX = 1000
 """The number of namespaces whose records are remembered."""
@@ -148,7 +149,7 @@ class TopicRecording:
         absent = [
             Unchanged(key(name), ABSENT)
             for name in records
-            for key in (keys.topic, keys.partitioned_topic)
+            for key in (keys.topic, keys.partitioned_topic, keys.deleted_topic)
         ]
         revision = await self._store.transaction(
             [

@@ -96,6 +96,10 @@ class Topics:
         self.failures = TopicFailures()
         self.locks: NamedLocks[TopicName] = NamedLocks()
         """Held while a topic is created or opened, and its subscriptions change."""
+        self.leftovers = asyncio.Event()
+        """Set if there may be contents of deleted topics; see ``DeletedTopics``."""
+        self.removals: NamedLocks[TopicId] = NamedLocks()
+        """Held while the contents of a deleted topic are removed."""
         self._slots = asyncio.Semaphore(CONCURRENT_MAX)
         self._store = store
         self._storage = storage
@@ -390,17 +394,24 @@ class Topics:
             closed = {each.topic_id for each in topics if self.close_deleted(each)}
             log.info("deleted %s%s", name, " by force" if force else "")
             reliable = {
-                TopicId(each.topic_id) for each in records if each.policy.is_reliable
+                each: TopicId(record.topic_id)
+                for each, record in records.items()
+                if record.policy.is_reliable
             }
-            own = reliable & closed
-            await run_all(map(self.remove_content, own))
-        if reliable > own:
-            # A new topic of this name must not meet an owner that has the old one.
-            await self._catalog.wait_forgotten(reliable - own, name)
+        # Without the lock: an object store may be slow, and nobody creates a topic of
+        # this name meanwhile.
+        await run_all(
+            self.remove_content(topic_id, each)
+            for each, topic_id in reliable.items()
+            if topic_id in closed
+        )
+        others = {each for each in reliable if reliable[each] not in closed}
+        if others:
+            await self._catalog.wait_forgotten(others, name)
 
     async def _remove_names(
         self, name: TopicName, *, force: bool
-    ) -> tuple[list[TopicRecord], list[Topic]]:
+    ) -> tuple[dict[TopicName, TopicRecord], list[Topic]]:
         """
         Remove a name and its partitions from the catalog.
 
@@ -430,7 +441,7 @@ class Topics:
             await self._catalog.remove(
                 stored, None if partitioned is None else (name, partitioned)
             )
-        return [record.value for _, record in stored], topics
+        return {each: record.value for each, record in stored}, topics
 
     def close_deleted(self, topic: Topic) -> bool:
         """
@@ -447,16 +458,23 @@ class Topics:
         return True
 
     async def remove_content(
-        self, topic_id: TopicId, leftover: Leftover | None = None
+        self, topic_id: TopicId, name: TopicName, leftover: Leftover | None = None
     ) -> None:
         """
-        Remove the contents of a topic whose name is removed already.
+        Remove the contents of the topic *topic_id*, which does not exist any more.
+
+        Afterwards, another topic may have its *name*: the names of its objects may be
+        the same.
 
         See ``Storage.delete_topic``.
         """
-        async with self._slots:
-            await self._storage.delete_topic(topic_id, leftover)
-            await self._catalog.forget_content(topic_id)
+        try:
+            async with self.removals.of(topic_id), self._slots:
+                await self._storage.delete_topic(topic_id, leftover)
+                await self._catalog.forget_content(topic_id, name)
+        except Exception:
+            self.leftovers.set()
+            raise
 
     # Opening.
 

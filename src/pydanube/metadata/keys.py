@@ -77,8 +77,8 @@ PARTITIONED_TOPICS = prefix_of(
 )
 """``/partitioned-topics/{namespace}/{base name}``"""
 
-DELETED_TOPICS = prefix_of("/deleted-topics/", DeletedTopicRecord, int)
-"""``/deleted-topics/{topic id}``"""
+DELETED_TOPICS = prefix_of("/deleted-topics/", DeletedTopicRecord, _parse_topic)
+"""``/deleted-topics/{namespace}/{topic}``: no topic may have the name meanwhile"""
 
 EPOCHS = prefix_of("/epochs/", int)
 """``/epochs/{topic id}``: the number of times the topic was claimed"""
@@ -173,6 +173,11 @@ def topic(name: TopicName) -> Key[TopicRecord]:
 def partitioned_topic(base: TopicName) -> Key[PartitionedTopicRecord]:
     """Return the key of a partitioned topic."""
     return PARTITIONED_TOPICS.key(base.namespace, base.topic)
+
+
+def deleted_topic(name: TopicName) -> Key[DeletedTopicRecord]:
+    """Return the key of a deleted topic whose contents must still be removed."""
+    return DELETED_TOPICS.key(name.namespace, name.topic)
 
 
 def segment(topic_id: TopicId, base: int) -> Key[SegmentEntry]:

@@ -113,8 +113,7 @@ class PartitionedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):
 class DeletedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A deleted topic whose data must still be removed."""
 
-    name: str
-    """Its former name, which another topic may have now."""
+    topic_id: int
     deleted_at: int
     shard: int | None = None
     """Its shard, whose owner removes the data."""

@@ -1,6 +1,7 @@
 """The records of topics in a cluster; tests of topics cover those of one broker."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -9,7 +10,7 @@ from pydanube.broker.namespaces import Namespaces
 from pydanube.cluster.shard_topics import shard_of
 from pydanube.metadata import keys
 from pydanube.metadata.records import NamespaceRecord
-from pydanube.model.ids import TopicId
+from pydanube.model.errors import Unavailable
 from support.brokers import A_TOPIC, RELIABLE
 from support.memory_store import MemoryStore
 
@@ -72,8 +73,28 @@ async def test_a_deleted_topic_leaves_its_shard(store, catalog_of):
     shard = shard_of(A_TOPIC, 16)
     await catalog.remove([(A_TOPIC, await catalog.get_topic(A_TOPIC))], None)
     assert await shard_topics(store) == {}
-    deleted = await store.get(keys.DELETED_TOPICS.key(TopicId(1)))
+    deleted = await store.get(keys.deleted_topic(A_TOPIC))
     assert deleted.value.shard == shard
+
+
+async def test_the_name_of_a_deleted_topic_is_taken_until_it_is_forgotten(
+    store, catalog_of
+):
+    catalog = catalog_of(16)
+    for name in (A_TOPIC, PARTS[1]):
+        record = await catalog.create(name, RELIABLE)
+        await catalog.remove([(name, await catalog.get_topic(name))], None)
+        await store.delete(keys.partitioned_topic(A_TOPIC))
+        for create in (
+            partial(catalog.create, name, RELIABLE),
+            partial(catalog.create_partitioned, A_TOPIC, 3, RELIABLE, exist_ok=True),
+        ):
+            with pytest.raises(Unavailable, match="cannot be created again yet"):
+                await create()
+            if name is A_TOPIC:
+                break
+        await catalog.forget_content(record.topic_id, name)
+    await catalog.create_partitioned(A_TOPIC, 3, RELIABLE, exist_ok=False)
 
 
 async def test_topics_of_a_standalone_broker_have_no_shard(store, catalog_of):

@@ -15,6 +15,7 @@ from pydanube.metadata.store import OPERATIONS_MAX
 from pydanube.model.errors import TopicFenced
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
+from support.brokers import A_TOPIC
 from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
@@ -108,14 +109,14 @@ async def test_the_records_of_a_deleted_topic_are_removed_in_several_transaction
     store: CountingStore,
 ) -> None:
     await MetadataManifest(store).change(TOPIC, 1, added=SEGMENTS)
-    record = DeletedTopicRecord(name="/default/a", deleted_at=0)
-    await store.put(keys.DELETED_TOPICS.key(TOPIC), record)
+    record = DeletedTopicRecord(topic_id=TOPIC, deleted_at=0)
+    await store.put(keys.deleted_topic(A_TOPIC), record)
     store.counts.clear()
     namespaces: Any = None
     async with asyncio.TaskGroup() as tasks:
         catalog = Catalog(store, namespaces, lambda: 0, tasks=tasks)
-        await catalog.forget_content(TOPIC)
+        await catalog.forget_content(TOPIC, A_TOPIC)
     # The mark of the deletion is in the last one.
-    assert store.counts == [100, 100, 52]
+    assert store.counts == [100, 100, 51, 1]
     assert await store.scan(keys.SEGMENTS) == []
     assert await store.scan(keys.DELETED_TOPICS) == []

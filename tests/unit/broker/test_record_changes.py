@@ -125,7 +125,7 @@ async def test_topic_that_is_deleted_during_a_takeover_leaves_nothing(cluster):
             # The first owner has removed the record just before its shard left.
             stored = await a.catalog.get_topic(A_TOPIC)
             await a.catalog.remove([(A_TOPIC, stored)], None)
-            await cluster.store.delete(keys.DELETED_TOPICS.key(topic.topic_id))
+            await cluster.store.delete(keys.deleted_topic(A_TOPIC))
         return await open_recovered(names)
 
     b.topics.open_recovered = delete_and_open

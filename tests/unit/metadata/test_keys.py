@@ -47,7 +47,7 @@ def test_paths_match_the_format_page() -> None:
         keys.NAMESPACES.key(NamespaceName("default")),
         keys.topic(ORDERS),
         keys.partitioned_topic(ORDERS),
-        keys.DELETED_TOPICS.key(TopicId(7)),
+        keys.deleted_topic(ORDERS),
         keys.EPOCHS.key(TopicId(7)),
         keys.SUBSCRIPTIONS.key(TopicId(7), BILLING),
         keys.SETTINGS.key(TopicId(7), BILLING),
@@ -68,7 +68,7 @@ def test_paths_match_the_format_page() -> None:
         "/namespaces/default",
         "/topics/default/orders",
         "/partitioned-topics/default/orders",
-        "/deleted-topics/7",
+        "/deleted-topics/default/orders",
         "/epochs/7",
         "/subscriptions/7/billing",
         "/settings/7/billing",
@@ -183,8 +183,8 @@ def test_record_is_readable_json() -> None:
             ),
         ),
         (
-            keys.DELETED_TOPICS.key(TopicId(1)),
-            DeletedTopicRecord(name=str(ORDERS), deleted_at=2),
+            keys.deleted_topic(ORDERS),
+            DeletedTopicRecord(topic_id=1, deleted_at=2),
         ),
         (
             keys.SETTINGS.key(TopicId(1), BILLING),

@@ -276,8 +276,7 @@ class DirectoryContents:
             for path, stored in await store.scan(keys.TOPICS)
         }
         deleted = {
-            int(keys.DELETED_TOPICS.name_of(path))
-            for path, _ in await store.scan(keys.DELETED_TOPICS)
+            stored.value.topic_id for _, stored in await store.scan(keys.DELETED_TOPICS)
         }
         manifest = MetadataManifest(store)
         by_id: dict[int, list[FoundSegment]] = {}
