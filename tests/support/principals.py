@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pydanube.client.client import Client
+from pydanube.client.credentials import Credentials
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.servers.authentication import Authenticator, Identity
 from pydanube.servers.security_config import SecurityConfig
@@ -15,31 +16,51 @@ from support.worlds.current import memory_broker
 
 ROOT = Principal("root", "certificate")
 
+_principals: dict[str, Principal] = {}
+"""By the tokens of the clients that connect as them."""
+
 
 class ChosenIdentity(Authenticator):
-    """Gives all clients the identity that a test chooses."""
+    """Gives other clients than ``client_of`` the identity that a test chooses."""
 
     def __init__(self) -> None:
         super().__init__(SecurityConfig(enabled=True))
         self.principal = ANONYMOUS
 
-    def authenticate(self, *_: Any, **_options: Any) -> Identity:
-        return Identity(self.principal)
+    def authenticate(self, credential: str = "", *_: Any, **_options: Any) -> Identity:
+        return Identity(_principals.get(credential, self.principal))
+
+
+class KnownTokens(Authenticator):
+    """Knows the principals of ``client_of``; others need no credentials."""
+
+    def __init__(self) -> None:
+        super().__init__(SecurityConfig())
+
+    def authenticate(self, credential: str = "", *_: Any, **_options: Any) -> Identity:
+        return Identity(_principals.get(credential, ANONYMOUS))
 
 
 def guarded_broker(**options):
     """Return a broker that enforces its policy, with ``ROOT`` as superuser."""
-    return memory_broker(is_superuser=lambda who: who == ROOT, **options)
+    return memory_broker(
+        is_superuser=lambda who: who == ROOT, authenticator=KnownTokens(), **options
+    )
 
 
 @asynccontextmanager
 async def client_of(
     broker: MemoryBroker, principal: Principal
 ) -> AsyncIterator[Client]:
-    """Connect as *principal*."""
-    known = set(broker.server.connections)
-    async with broker.connect() as client:
+    """Connect as *principal*, to a ``guarded_broker``."""
+    token = repr(principal)
+    _principals[token] = principal
+    client = Client(
+        broker._dial,
+        url=broker.url,
+        credentials=Credentials(token, may_be_plain=True),
+        wall_clock_ns=broker.clock.wall_ns,
+    )
+    async with client._opened():
         await client.connection()
-        for connection in broker.server.connections.keys() - known:
-            connection.identity = Identity(principal)
         yield client

@@ -15,6 +15,7 @@ from pydanube.broker.access_control import IsSuperuser
 from pydanube.client.redirects import Redirect, redirecting
 from pydanube.cluster.shard_moves import move_shard
 from pydanube.model.errors import InvalidRequest, JournalFailed
+from pydanube.servers.authentication import Authenticator
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.native.server import NativeServer, open_native_server
 from pydanube.storage.config import StorageConfig
@@ -45,12 +46,14 @@ class ClusterBroker(WorldBroker):
         tasks: TaskScope,
         chance: Chance,
         listen: ListenConfig | None,
+        authenticator: Authenticator | None,
         storage: dict[str, Any],
     ) -> None:
         super().__init__(clock, tasks, chance)
         self.cluster = cluster
         self.broker_ids = broker_ids
         self._listen = listen
+        self._authenticator = authenticator
         self._storage = storage
         self._reachable: dict[str, NativeServer] = {}
         self._has_changed = asyncio.Event()
@@ -82,7 +85,9 @@ class ClusterBroker(WorldBroker):
     async def _run_until(self, end: asyncio.Event, broker_id: str) -> None:
         async with (
             self.cluster.broker(broker_id, **self._storage) as member,
-            open_native_server(member.broker, self._listen) as server,
+            open_native_server(
+                member.broker, self._listen, self._authenticator
+            ) as server,
         ):
             self._reachable[broker_id] = server
             self._has_changed.set()
@@ -195,6 +200,7 @@ async def cluster_world(
     listen: ListenConfig | None = None,
     is_superuser: IsSuperuser | None = None,
     audit_file: Path | None = None,
+    authenticator: Authenticator | None = None,
 ) -> AsyncIterator[ClusterBroker]:
     """Run the cluster; the options are those of ``memory_broker``."""
     clock = BrokerClock()
@@ -217,6 +223,7 @@ async def cluster_world(
             tasks,
             chance,
             listen,
+            authenticator,
             {name: getattr(settings, name) for name in settings.__struct_fields__},
         )
         for each in broker_ids:

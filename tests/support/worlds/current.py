@@ -10,6 +10,7 @@ from typing import Any
 
 from pydanube import testing
 from pydanube.client.blocking import loop_thread
+from pydanube.servers.authentication import Authenticator
 from pydanube.testing import MemoryBroker, SyncMemoryBroker
 from support.worlds.chance import Chance
 from support.worlds.cluster import cluster_world
@@ -51,14 +52,28 @@ def entered(name: str, seed: str) -> Iterator[CurrentWorld]:
 
 @asynccontextmanager
 async def memory_broker(**options: Any) -> AsyncIterator[MemoryBroker]:
-    """Run a broker of the test's world; see ``pydanube.testing.memory_broker``."""
+    """
+    Run a broker of the test's world; see ``pydanube.testing.memory_broker``.
+
+    The option *authenticator* decides who its clients are.
+    """
     if _current.name == MEMORY:
-        opening: Any = testing.memory_broker(**options)
+        opening: Any = _authenticating(**options)
     else:
         chance = Chance(f"{_current.seed} {len(_current.chances)}")
         _current.chances.append(chance)
         opening = OTHER_WORLDS[_current.name](chance, **options)
     async with opening as broker:
+        yield broker
+
+
+@asynccontextmanager
+async def _authenticating(
+    authenticator: Authenticator | None = None, **options: Any
+) -> AsyncIterator[MemoryBroker]:
+    async with testing.memory_broker(**options) as broker:
+        if authenticator is not None:
+            broker.server.authenticator = authenticator
         yield broker
 
 

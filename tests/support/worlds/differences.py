@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 INSIDE = "The test looks inside of a broker, or of its only connection"
 """There are several, or others after a restart; such a test is not about clients."""
-MOMENTS = "The test depends on the moment at which frames arrive"
+MOMENTS = "The test depends on the moment at which frames arrive or the broker counts"
 PROCESSES = "The test starts processes, which no world reaches"
 OWN_POLICY = "The test is about a broker without security, or has a policy of its own"
 
@@ -33,8 +33,6 @@ OTHERS = (
 
 _CLIENT = "unit/client/test_"
 _INSIDE = (
-    f"{_CLIENT}access.py::*",
-    f"{_CLIENT}quotas.py::*",
     f"{_CLIENT}client.py::test_connecting_*",
     f"{_CLIENT}client.py::test_requests_are_repeated_for_the_time_that_the_caller_*",
     f"{_CLIENT}connection.py::*",
@@ -63,6 +61,7 @@ _INSIDE = (
 _MOMENTS = (
     f"{_CLIENT}partitioned_consumer.py::test_batch_is_of_one_partition_*",
     f"{_CLIENT}partitioned_consumer.py::test_partitions_are_served_round_robin",
+    f"{_CLIENT}quotas.py::test_quota_is_listed_until_it_is_removed",
 )
 _PROCESSES = (
     "e2e/test_cli.py::test_a_second_consumer_of_an_exclusive_subscription_*",

@@ -12,6 +12,7 @@ from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.broker.broker import open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.objects.memory import MemoryObjects
+from pydanube.servers.authentication import Authenticator
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.native.server import NativeServer, open_native_server
 from pydanube.storage.config import StorageConfig
@@ -61,12 +62,14 @@ class RestartingBroker(WorldBroker):
         chance: Chance,
         storage: StorageConfig | None,
         listen: ListenConfig | None,
+        authenticator: Authenticator | None,
         options: dict[str, Any],
     ) -> None:
         super().__init__(clock, tasks, chance)
         self._disk = Disk()
         self._storage = storage or StorageConfig()
         self._listen = listen
+        self._authenticator = authenticator
         self._options = options
         self._server: NativeServer | None = None
         self._is_running = asyncio.Event()
@@ -102,7 +105,7 @@ class RestartingBroker(WorldBroker):
                     staging_files=disk.staged,
                     **self._options,
                 ) as broker,
-                open_native_server(broker, self._listen) as server,
+                open_native_server(broker, self._listen, self._authenticator) as server,
             ):
                 self._server = server
                 self._is_running.set()
@@ -133,6 +136,7 @@ async def restarting_world(
     *,
     storage: StorageConfig | None = None,
     listen: ListenConfig | None = None,
+    authenticator: Authenticator | None = None,
     **options: Any,
 ) -> AsyncIterator[RestartingBroker]:
     """Run the broker; the options are those of ``memory_broker``."""
@@ -140,7 +144,9 @@ async def restarting_world(
         (listen or ListenConfig()).frame_bytes_max
     )
     async with task_scope() as tasks:
-        world = RestartingBroker(BrokerClock(), tasks, chance, storage, listen, options)
+        world = RestartingBroker(
+            BrokerClock(), tasks, chance, storage, listen, authenticator, options
+        )
         tasks.run(world.run())
         await world.find_server()
         with world.redirect(world.url):
