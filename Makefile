@@ -67,9 +67,6 @@ format: set-up  ## Format the code, and mend what the linter can mend.
 	@$(PYTHON) -m ruff format .
 
 bench: set-up  ## Measure pydanube beside its peers: make bench ARGS='--quick'.
-	@cmp -s pyproject.toml .venv/ready-bench || { \
-		$(PYTHON) -m pip install --quiet --disable-pip-version-check \
-			--editable '.[bench]' && cp pyproject.toml .venv/ready-bench; }
 	@$(PYTHON) -m bench $(ARGS)
 
 sim: set-up  ## Run the simulation with one seed: make sim SEED=4711.

@@ -23,12 +23,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
-BROKER = ("schemas", "cli", "security", "broker")
+BROKER = ("schemas", "protoc", "cli", "broker")
 STORES = ("objects", "redis", "etcd", "zookeeper")
 PROGRAMS = (
     *("connect", "kafka", "mqtt", "mysql-cdc", "nats", "postgres-cdc", "rabbitmq"),
-    *("redis", "objects", "sql", "webhook", "qdrant"),
-    *("console", "mcp", "otel", "traces"),
+    *("redis", "objects", "sql", "qdrant"),
+    *("console", "mcp", "otel"),
 )
 TOOLS = (
     *("pytest", "pytest-timeout", "hypothesis", "httpx", "moto", "aiosmtpd", "mqtt5"),

@@ -18,12 +18,12 @@ import os
 import subprocess
 import sys
 import tempfile
-import tomllib
 import venv
 from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+TOOLS = ("build>=1.2", "cyclonedx-bom>=7.1")
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     if any(target.iterdir()):
         sys.exit(f"{target} is not empty; name another directory, or empty it")
     with tempfile.TemporaryDirectory() as directory:
-        tools = _new_environment(Path(directory) / "tools", *_tools())
+        tools = _new_environment(Path(directory) / "tools", *TOOLS)
         environ = os.environ | {"SOURCE_DATE_EPOCH": _time_of_commit()}
         # Modes of files that no umask changes.
         os.umask(0o022)
@@ -52,12 +52,6 @@ def main() -> None:
     )
     (target / "SHA256SUMS").write_text(sums)
     sys.stdout.write(sums)
-
-
-def _tools() -> list[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    tools: list[str] = project["optional-dependencies"]["release"]
-    return tools
 
 
 def _time_of_commit() -> str:

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+from pydanube.broker.schema_registry import NewSchema
 from pydanube.model.errors import BrokerError, Refused
 from pydanube.model.schemas import SchemaType
-from pydanube.schemas.registry import NewSchema
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal

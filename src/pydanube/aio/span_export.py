@@ -1,4 +1,4 @@
-"""The export of spans to a collector of OpenTelemetry, with ``pydanube[traces]``."""
+"""The export of spans to a collector of OpenTelemetry, with ``pydanube[otel]``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def open_span_export(
     Raises:
         MissingExtra: The packages of the extra are not installed.
     """
-    require("traces", feature)
+    require("otel", feature)
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
         OTLPSpanExporter,
     )

@@ -39,6 +39,7 @@ from pydanube.broker.namespaces import FIRST_NAMESPACES, Namespaces
 from pydanube.broker.producers import Producers
 from pydanube.broker.quotas import Quotas, following_quotas
 from pydanube.broker.retention_holds import RetentionHolds
+from pydanube.broker.schema_registry import SchemaRegistry
 from pydanube.broker.shard_serving import ShardServing
 from pydanube.broker.shards import Shards
 from pydanube.broker.shared_staging import SharedStaging, open_shared_staging
@@ -85,7 +86,6 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ids import TopicId
 from pydanube.model.names import TopicName
-from pydanube.schemas.registry import SchemaRegistry
 from pydanube.security.quotas import NO_QUOTA, Quota
 from pydanube.storage.config import NamedStoreConfig, StagingConfig
 from pydanube.storage.files import Files, MemoryFiles

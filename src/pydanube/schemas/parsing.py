@@ -29,6 +29,8 @@ def parse_schema(
         )
     if not type_.is_primitive:
         require("schemas", f"a schema of type {type_.value}")
+    if type_ is SchemaType.PROTOBUF:
+        require("protoc", "a Protobuf schema in a .proto source")
     match type_:
         case SchemaType.AVRO:
             from pydanube.schemas.avro import AvroSchema

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, simplefilter
 
 from pydanube.model.errors import InvalidConfig, Unauthenticated
-from pydanube.model.extras import require
 from pydanube.security.credentials import GROUPS_MAX, is_principal_name
 from pydanube.security.principals import Principal
 
@@ -73,7 +72,6 @@ def parse_keys(text: str) -> IssuerKeys:
     Raises:
         InvalidConfig: It is neither, or has no key to verify with.
     """
-    require("security", "the verification of tokens")
     if len(text) > KEYS_BYTES_MAX:
         raise InvalidConfig(f"the keys have more than {KEYS_BYTES_MAX} characters")
     try:

@@ -353,7 +353,7 @@ class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TracesConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Traces by OpenTelemetry, with ``pip install 'pydanube[traces]'``."""
+    """Traces by OpenTelemetry, with ``pip install 'pydanube[otel]'``."""
 
     sample_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.0
     """The part of the batches that are traced, from publishing to delivery. 0: none. A

@@ -1,5 +1,5 @@
 """
-Traces of the broker by OpenTelemetry, with the extra ``pydanube[traces]``.
+Traces of the broker by OpenTelemetry, with the extra ``pydanube[otel]``.
 
 A batch that is traced has a span for its way into the topic, until it is stored, and
 one for each delivery, from its publish time until it is sent.  They belong to the trace

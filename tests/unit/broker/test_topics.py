@@ -4,6 +4,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from pydanube.broker.schema_registry import NewSchema
 from pydanube.broker.topics import describe_drops
 from pydanube.metadata import keys
 from pydanube.metadata.sqlite import open_sqlite
@@ -26,7 +27,6 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.model.schemas import SchemaType, TopicSchema
-from pydanube.schemas.registry import NewSchema
 from support.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, BrokerWorld, MeddledStore
 from support.readers import S, attach, publish, subscribe
 from support.storages import seal

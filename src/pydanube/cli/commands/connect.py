@@ -18,6 +18,7 @@ from msgspec import to_builtins
 from pydanube.aio.span_export import open_span_export
 from pydanube.aio.tasks import task_scope
 from pydanube.cli import interruption, parameters
+from pydanube.cli.connector_pipelines import pipeline_of
 from pydanube.cli.connector_runs import (
     ConnectorRun,
     new_token,
@@ -56,7 +57,6 @@ from pydanube.model.extras import MissingExtra, require
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_time
 from pydanube.model.shown_text import excerpt, printable
-from pydanube.pipelines.connector_pipelines import pipeline_of
 from pydanube.pipelines.state import process_start_time
 from pydanube.security.addresses import parse_listen
 

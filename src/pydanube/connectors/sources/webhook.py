@@ -120,7 +120,7 @@ class WebhookSource(Source):
     """
 
     Options = WebhookOptions
-    extra = "webhook"
+    extra = "connect"
     has_positions = False
     refuses = True
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from pydanube.broker.broker import Broker
+from pydanube.broker.schema_registry import NewSchema
 from pydanube.model.errors import BrokerError, SchemaNotFound
 from pydanube.model.names import TopicName
 from pydanube.model.schemas import (
@@ -20,7 +21,6 @@ from pydanube.model.schemas import (
     SchemaType,
     TopicSchema,
 )
-from pydanube.schemas.registry import NewSchema
 from pydanube.servers.authorization import visible_subjects
 from pydanube.servers.grpc.services import StatusError, refusing
 from pydanube.wire.grpc.danube_schema_api import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from pydanube.broker.schema_registry import NewSchema
 from pydanube.model.schemas import (
     Compatibility,
     SchemaType,
@@ -11,7 +12,6 @@ from pydanube.model.schemas import (
     SubjectDescription,
     TopicSchema,
 )
-from pydanube.schemas.registry import NewSchema
 from pydanube.servers.authorization import visible_subjects
 from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints, parse_count
 from pydanube.servers.http.responses import json_response

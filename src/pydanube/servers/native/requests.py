@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from pydanube.broker.backups import Backups
 from pydanube.broker.broker import Broker
+from pydanube.broker.schema_registry import NewSchema
 from pydanube.cluster.overview import STREAM
 from pydanube.model.clusters import BrokerMode, ShardMoves
 from pydanube.model.descriptions import TopicSettings
@@ -37,7 +38,6 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.model.schemas import Compatibility, SchemaType
-from pydanube.schemas.registry import NewSchema
 from pydanube.security.permissions import Permission
 from pydanube.servers.authorization import (
     author_of_settings,

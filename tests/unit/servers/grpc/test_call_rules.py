@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
+from pydanube.broker.schema_registry import NewSchema
 from pydanube.model.names import NamespaceName, TopicName
 from pydanube.model.policy import TopicPolicy
 from pydanube.model.schemas import SchemaType
-from pydanube.schemas.registry import NewSchema
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal

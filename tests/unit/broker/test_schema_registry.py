@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from pydanube.broker.schema_registry import NewSchema, SchemaRegistry
 from pydanube.metadata.sqlite import open_sqlite
 from pydanube.model.errors import (
     IncompatibleSchema,
@@ -14,8 +15,8 @@ from pydanube.model.errors import (
     InvalidSchema,
     SchemaNotFound,
 )
+from pydanube.model.extras import EXTRAS, require
 from pydanube.model.schemas import Compatibility, SchemaType
-from pydanube.schemas.registry import NewSchema, SchemaRegistry
 from support.memory_store import MemoryStore
 
 
@@ -50,6 +51,16 @@ async def test_versions_count_from_one_and_share_the_subjects_id(registry):
     assert await registry.version("orders") == second
     assert await registry.by_id(1, 1) == first
     assert await registry.by_id(1) == second
+
+
+async def test_proto_source_is_refused_by_a_broker_without_the_compiler(
+    registry, monkeypatch
+):
+    monkeypatch.setitem(EXTRAS, "protoc", ("no_such_compiler",))
+    require.cache_clear()
+    new = NewSchema(type=SchemaType.PROTOBUF, definition="message A {}")
+    with pytest.raises(InvalidSchema, match=r"pip install 'pydanube\[protoc\]'; then"):
+        await registry.register("orders", new)
 
 
 async def test_equal_schema_is_registered_once(registry):

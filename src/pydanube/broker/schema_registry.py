@@ -31,6 +31,7 @@ from pydanube.metadata.store import (
     unchanged,
 )
 from pydanube.model.errors import IncompatibleSchema, InvalidSchema, SchemaNotFound
+from pydanube.model.extras import MissingExtra
 from pydanube.model.names import parse_subject
 from pydanube.model.schemas import (
     Compatibility,
@@ -432,9 +433,14 @@ class SchemaRegistry:
 
     async def _parse(self, new: NewSchema | SchemaVersion) -> ParsedSchema:
         async with self._threads:
-            return await asyncio.to_thread(
-                parse_schema, new.type, new.definition, message=new.message
-            )
+            try:
+                return await asyncio.to_thread(
+                    parse_schema, new.type, new.definition, message=new.message
+                )
+            except MissingExtra as missing:
+                raise InvalidSchema(
+                    f"the broker cannot read the schema: {missing}; then start it again"
+                ) from missing
 
 
 def _version_of(

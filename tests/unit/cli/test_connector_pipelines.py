@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pydanube.cli.connector_pipelines import pipeline_of, tree_of
 from pydanube.declarations.problems import InvalidDeclaration
-from pydanube.pipelines.connector_pipelines import pipeline_of, tree_of
 from pydanube.pipelines.spec import TriggerKind
 from support.connectors import declared
 
