@@ -33,10 +33,8 @@ URL_DEFAULT = "danube://127.0.0.1:6651"
 URL = Option(
     "url",
     URL_DEFAULT,
-    "The broker, or several of a cluster with commas between them; `danube.url` is "
-    "another name for it.",
-    alias="danube.url",
-    instead_of=("kafka.bootstrap.servers", "bootstrap.servers"),
+    "The broker, or several of a cluster with commas between them.",
+    instead_of=("danube.url", "kafka.bootstrap.servers", "bootstrap.servers"),
 )
 
 CONNECTION = (

@@ -39,13 +39,6 @@ def test_defaults_are_those_of_sparks_kafka_source():
     assert stream().fail_on_data_loss
 
 
-def test_the_url_has_two_names_that_must_agree():
-    assert stream(**{"danube.url": "danube://b:1"}).url == "danube://b:1"
-    assert stream(url="danube://b:1").url == "danube://b:1"
-    with pytest.raises(InvalidConfig, match="url"):
-        stream(**{"danube.url": "danube://b:1", "url": "danube://c:1"})
-
-
 def test_files_with_credentials_are_in_the_url():
     found = stream(**{"url": "danube://b:1", "auth.apiKeyFile": "/key"})
     assert found.url == "danube://b:1?api_key_file=/key"

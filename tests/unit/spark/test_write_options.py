@@ -23,7 +23,7 @@ def test_write_is_exactly_once_by_default():
 def test_write_option_names_are_case_insensitive():
     found = parse_write_options(
         {
-            "danube.URL": "danube://host",
+            "URL": "danube://host",
             "TOPIC": "/default/a",
             "Delivery": "AT-LEAST-ONCE",
             "encode": "payload",
@@ -45,7 +45,8 @@ def test_write_option_names_are_case_insensitive():
         ({"delivery": "exactly_once"}, "did you mean 'exactly-once'"),
         ({"schemaVersion": "0"}, "schemaVersion: must be a number from 1 up"),
         ({"schemaVersion": "1", "encode": "payload"}, "not with encode=payload"),
-        ({"url": "danube://a", "danube.url": "danube://b"}, "given twice"),
+        ({"appId": "a", "txnAppId": "b"}, "given twice"),
+        ({"danube.url": "danube://b"}, "unknown option 'danube.url'; use 'url'"),
         ({"batchId": "1"}, "set appId, too"),
         ({"mode": "at-least-once"}, "unknown option 'mode'; use 'delivery'"),
     ],
