@@ -107,7 +107,7 @@ async def measure(
     table.row("broker after the restart", f"{memory(broker.pid):,.0f} MB")
     async with pydanube.connect(url, wait_s=60, retry_s=60) as client:
         began = time.monotonic()
-        listed = await client.topics("default")
+        listed = await client.topics.list("default")
         assert len(listed) == count + single
         table.row("listing all", f"{time.monotonic() - began:.2f} s")
         asked = listed[:: max(1, len(listed) // LOOKUPS_MAX)]

@@ -170,7 +170,7 @@ class Run:
                 await client.add_binding(
                     f"user:{name}", ["developer"], [f"/{name}", f"/{name}/*"]
                 )
-            await client.set_namespace_retention("greedy", RETENTION)
+            await client.namespaces.configure("greedy", retention=RETENTION)
 
     async def _round(self, number: int) -> None:
         found: dict[str, Latencies] = {}

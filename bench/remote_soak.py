@@ -113,7 +113,9 @@ async def run(scratch: Path, options: dict[str, str], arguments: Any) -> int:
     with running_broker(scratch / "data", log, settings) as broker:
         async with pydanube.connect(broker.url()) as client:
             await client.create_topic(TOPIC)
-            await client.set_retention(TOPIC, Retention(age_s=RETENTION_AGE_S))
+            await client.topics.configure(
+                TOPIC, retention=Retention(age_s=RETENTION_AGE_S)
+            )
             await client.create_subscription(TOPIC, "soak", start="earliest")
             consumer = await start(broker, "consume", stdin=subprocess.PIPE)
             full = await published(await start(broker, "publish", seconds=MEASURE_S))

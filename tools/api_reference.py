@@ -37,6 +37,7 @@ without `await`. The errors are on [a page of their own](errors.md).
 
 SECTIONS = {
     "Programs": ["connect", "run", "Client", "ClientCounters", "Workers"],
+    "Administration": ["Topics", "Subscriptions", "Namespaces"],
     "Producers": ["Producer", "TypedProducer", "PartitionedProducer", "Pending"],
     "Consumers": ["Consumer", "PartitionedConsumer", "MultiTopicConsumer"],
     "Messages": ["Message", "MessageBatch", "MessageId", "MessageIds"],

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pydanube.client.multi_topic_consumer import (
         MultiTopicConsumer as MultiTopicConsumer,
     )
+    from pydanube.client.namespaces import Namespaces as Namespaces
     from pydanube.client.partitioned_consumer import (
         PartitionedConsumer as PartitionedConsumer,
     )
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from pydanube.client.schemas import Schemas as Schemas
     from pydanube.client.staging import PartWriter as PartWriter
     from pydanube.client.staging import Staging as Staging
+    from pydanube.client.subscriptions import Subscriptions as Subscriptions
+    from pydanube.client.topics import Topics as Topics
     from pydanube.client.transactions import Transaction as Transaction
     from pydanube.client.typed_producer import TypedProducer as TypedProducer
     from pydanube.client.workers import Workers as Workers
@@ -72,6 +75,7 @@ _HOMES = {
     "MessageId": "client.messages",
     "MessageIds": "client.messages",
     "MultiTopicConsumer": "client.multi_topic_consumer",
+    "Namespaces": "client.namespaces",
     "PartWriter": "client.staging",
     "PartitionedConsumer": "client.partitioned_consumer",
     "PartitionedProducer": "client.partitioned_producer",
@@ -82,6 +86,8 @@ _HOMES = {
     "Schema": "client.schema",
     "Schemas": "client.schemas",
     "Staging": "client.staging",
+    "Subscriptions": "client.subscriptions",
+    "Topics": "client.topics",
     "Transaction": "client.transactions",
     "TypedProducer": "client.typed_producer",
     "Violation": "schemas.compatibility",

@@ -34,11 +34,14 @@ from pydanube.client.blocking import (
 from pydanube.client.consumer import Consumer as AsyncConsumer
 from pydanube.client.dead_letters import DeadLetters as AsyncDeadLetters
 from pydanube.client.messages import Message, MessageBatch, MessageId, T_co
+from pydanube.client.namespaces import Namespaces as AsyncNamespaces
 from pydanube.client.producer import Producer as AsyncProducer
 from pydanube.client.producer import close_timeout_error
 from pydanube.client.schemas import Schemas as AsyncSchemas
 from pydanube.client.staging import PartWriter as AsyncPartWriter
 from pydanube.client.staging import Staging as AsyncStaging
+from pydanube.client.subscriptions import Subscriptions as AsyncSubscriptions
+from pydanube.client.topics import Topics as AsyncTopics
 from pydanube.client.transactions import Transaction as AsyncTransaction
 from pydanube.client.typed_producer import TypedProducer as AsyncTypedProducer
 from pydanube.model.errors import BrokerError, Closed, TimedOut
@@ -377,8 +380,27 @@ class Schemas(Facade):
     check = blocking(AsyncSchemas.check)
     compatibility = blocking(AsyncSchemas.compatibility)
     set_compatibility = blocking(AsyncSchemas.set_compatibility)
-    bind = blocking(AsyncSchemas.bind)
     topic_schema = blocking(AsyncSchemas.topic_schema)
+
+
+class Topics(Facade):
+    """The topics of a broker; see ``pydanube.Topics``."""
+
+    list = blocking(AsyncTopics.list)
+    configure = blocking(AsyncTopics.configure)
+
+
+class Subscriptions(Facade):
+    """The subscriptions of all topics; see ``pydanube.Subscriptions``."""
+
+    configure = blocking(AsyncSubscriptions.configure)
+
+
+class Namespaces(Facade):
+    """The namespaces of a broker; see ``pydanube.Namespaces``."""
+
+    list = blocking(AsyncNamespaces.list)
+    configure = blocking(AsyncNamespaces.configure)
 
 
 class DeadLetters(Facade):
@@ -437,6 +459,9 @@ class Client(Facade):
 
     def __init__(self, loop: LoopThread, client: aio.Client) -> None:
         super().__init__(loop, client)
+        self.topics = Topics(loop, client.topics)
+        self.subscriptions = Subscriptions(loop, client.subscriptions)
+        self.namespaces = Namespaces(loop, client.namespaces)
         self.schemas = Schemas(loop, client.schemas)
         """The schema registry."""
 
@@ -560,7 +585,6 @@ class Client(Facade):
 
     create_topic = blocking(aio.Client.create_topic)
     delete_topic = blocking(aio.Client.delete_topic)
-    topics = blocking(aio.Client.topics)
     describe_topic = blocking(aio.Client.describe_topic)
     list_offsets = blocking(aio.Client.list_offsets)
     segments = blocking(aio.Client.segments)
@@ -569,12 +593,6 @@ class Client(Facade):
     hold_topic = blocking(aio.Client.hold_topic)
     release_topic = blocking(aio.Client.release_topic)
     find_offsets = blocking(aio.Client.find_offsets)
-    configure_topic = blocking(aio.Client.configure_topic)
-    set_topic_limits = blocking(aio.Client.set_topic_limits)
-    set_on_corruption = blocking(aio.Client.set_on_corruption)
-    set_deduplication = blocking(aio.Client.set_deduplication)
-    set_sealing = blocking(aio.Client.set_sealing)
-    set_retention = blocking(aio.Client.set_retention)
     plan_retention = blocking(aio.Client.plan_retention)
     apply_retention = blocking(aio.Client.apply_retention)
     add_partitions = blocking(aio.Client.add_partitions)
@@ -589,10 +607,7 @@ class Client(Facade):
 
     create_namespace = blocking(aio.Client.create_namespace)
     delete_namespace = blocking(aio.Client.delete_namespace)
-    namespaces = blocking(aio.Client.namespaces)
     describe_namespace = blocking(aio.Client.describe_namespace)
-    set_namespace_policy = blocking(aio.Client.set_namespace_policy)
-    set_namespace_retention = blocking(aio.Client.set_namespace_retention)
     plan_namespace_retention = blocking(aio.Client.plan_namespace_retention)
     apply_namespace_retention = blocking(aio.Client.apply_namespace_retention)
 
@@ -602,11 +617,6 @@ class Client(Facade):
     report_progress = blocking(aio.Client.report_progress)
     report_positions = blocking(aio.Client.report_positions)
     subscription_settings = blocking(aio.Client.subscription_settings)
-    configure_subscription = blocking(aio.Client.configure_subscription)
-    set_failure_policy = blocking(aio.Client.set_failure_policy)
-    set_dispatch_limits = blocking(aio.Client.set_dispatch_limits)
-    pause_subscription = blocking(aio.Client.pause_subscription)
-    resume_subscription = blocking(aio.Client.resume_subscription)
     seek_subscription = blocking(aio.Client.seek_subscription)
     skip = blocking(aio.Client.skip)
     mark_done = blocking(aio.Client.mark_done)

@@ -136,7 +136,7 @@ async def _serves(
             for topic in TOPICS:
                 base = (bases or {}).get(topic, 0)
                 await _check_topic(client, topic, original, base=base)
-            names = await client.topics()
+            names = await client.topics.list()
             assert GONE not in names or after_recovery, "a deleted topic is back"
     except AssertionError:
         raise

@@ -112,7 +112,7 @@ async def attack(target: Target, rng: Random) -> None:
 async def clean_up(url: str) -> None:
     """Delete the topics that damaged requests created."""
     async with pydanube.connect(url) as client:
-        for topic in await client.topics():
+        for topic in await client.topics.list():
             if topic.startswith(f"/{NAMESPACE}/"):
                 with suppress(pydanube.BrokerError):
                     await client.delete_topic(topic, force=True)
@@ -245,23 +245,25 @@ async def fetch(client: pydanube.Client) -> None:
 async def administrate(client: pydanube.Client) -> None:
     """Send administrative requests."""
     await publish(client)
-    await client.topics()
+    await client.topics.list()
     await client.describe_topic(TOPIC)
     await client.segments(TOPIC)
-    await client.set_topic_limits(TOPIC, NamespacePolicy(max_consumers_per_topic=9))
-    await client.set_topic_limits(TOPIC, None)
+    await client.topics.configure(
+        TOPIC, limits=NamespacePolicy(max_consumers_per_topic=9)
+    )
+    await client.topics.configure(TOPIC, limits=None)
     await client.add_partitions(f"{TOPIC}-parts", 3)
     await client.create_subscription(TOPIC, "admin")
     await client.describe_subscription(TOPIC, "admin")
-    await client.set_failure_policy(TOPIC, "admin", FailurePolicy())
-    await client.pause_subscription(TOPIC, "admin")
-    await client.resume_subscription(TOPIC, "admin")
+    await client.subscriptions.configure(TOPIC, "admin", failure_policy=FailurePolicy())
+    await client.subscriptions.configure(TOPIC, "admin", is_paused=True)
+    await client.subscriptions.configure(TOPIC, "admin", is_paused=False)
     await client.seek_subscription(TOPIC, "admin", "earliest")
     await client.skip(TOPIC, "admin", 3)
     await client.delete_subscription(TOPIC, "admin")
     await client.hold_topic(TOPIC, "holder", "why")
     await client.release_topic(TOPIC, "holder")
-    await client.namespaces()
+    await client.namespaces.list()
     await client.describe_namespace(NAMESPACE)
 
 

@@ -77,11 +77,15 @@ async def _publish(
 ) -> None:
     topic = f"/default/{name}"
     await client.create_topic(topic)
-    await client.schemas.bind(
+    await client.topics.configure(
         topic,
-        name,
-        policy=rng.choice(("enforce", "warn")),
-        validates_payload=True,
+        schema=pydanube.TopicSchema(
+            subject=name,
+            policy=rng.choice(
+                [pydanube.SchemaPolicy.ENFORCE, pydanube.SchemaPolicy.WARN]
+            ),
+            validates_payload=True,
+        ),
     )
     found = await client.schemas.latest(name)
     payloads = [*hostile.payloads, *_mutations(hostile, rng, 3)]
@@ -108,7 +112,10 @@ async def _publish(
             )
             await _send(calls, message)
     # Receive and decode the accepted messages, up to an end marker.
-    await client.schemas.bind(topic, name, policy="none")
+    await client.topics.configure(
+        topic,
+        schema=pydanube.TopicSchema(subject=name, policy=pydanube.SchemaPolicy.NONE),
+    )
     async with client.producer(topic) as producer:
         await producer.send(b"end")
     async with client.consumer(topic, subscription="s", start="earliest") as consumer:

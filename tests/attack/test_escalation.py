@@ -243,6 +243,6 @@ def _fits_a_request_line(text):
 
 async def test_client_sees_no_other_topic_in_a_list(broker, admin, mallory):
     async with connected_as(broker.stream_url, mallory) as client:
-        assert await client.topics() == [OWN]
-        assert await client.namespaces() == ["shop"]
-        assert SECRET in await admin.topics()
+        assert await client.topics.list() == [OWN]
+        assert await client.namespaces.list() == ["shop"]
+        assert SECRET in await admin.topics.list()

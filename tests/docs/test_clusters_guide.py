@@ -80,7 +80,9 @@ async def fill(url: str) -> None:
     """Make a broker have what a broker has after some use."""
     async with pydanube.connect(url) as client:
         await client.create_namespace("shop")
-        await client.create_topic(ORDERS, retention_age_s=86400.0, partitions=2)
+        await client.create_topic(
+            ORDERS, partitions=2, retention=pydanube.Retention(age_s=86400.0)
+        )
         await client.create_topic(LINES)
         async with client.producer(LINES) as producer:
             for number in range(100):

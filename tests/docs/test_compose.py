@@ -79,7 +79,7 @@ def test_the_brokers_serve_topics_together(cluster: str) -> None:
         client.create_topic("/default/orders", partitions=6)
         with client.producer("/default/orders") as producer:
             producer.send_batch([b"order %d" % number for number in range(600)])
-        described = map(client.describe_topic, client.topics("default"))
+        described = map(client.describe_topic, client.topics.list("default"))
         assert sum(topic.end_offset for topic in described) == 600
     shown = danube("cluster", "status", url=cluster)
     assert shown.returncode == 0, shown.stderr

@@ -136,7 +136,7 @@ async def test_a_client_takes_its_api_key_from_the_environment(
     created = await admin.create_api_key("billing")
     monkeypatch.setenv("DANUBE_API_KEY", created.key)
     async with pydanube.connect(broker.stream_url) as client:
-        assert await client.topics() == []
+        assert await client.topics.list() == []
 
 
 async def test_a_client_reads_its_api_key_from_a_file(broker, admin, tmp_path):
@@ -144,7 +144,7 @@ async def test_a_client_reads_its_api_key_from_a_file(broker, admin, tmp_path):
     file = tmp_path / "api-key"
     file.write_text(f"{created.key}\n")
     async with pydanube.connect(f"{broker.stream_url}?api_key_file={file}") as client:
-        assert await client.topics() == []
+        assert await client.topics.list() == []
 
 
 async def test_api_keys_are_listed_without_the_keys(broker, admin, tmp_path):
@@ -230,7 +230,7 @@ async def test_a_revoked_key_ends_open_connections(broker, admin):
             reason = await lost.get()
             assert "the API key was revoked" in str(reason)
             with pytest.raises(pydanube.Unauthenticated):
-                await client.topics()
+                await client.topics.list()
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await (await stream).read()
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -271,7 +271,7 @@ async def test_an_expired_key_ends_open_connections(broker, admin):
         assert 0 < identity.expires_in_s <= 2
         assert "expired" in str(await lost.get())
         with pytest.raises(pydanube.Unauthenticated):
-            await client.topics()
+            await client.topics.list()
     assert await admin.api_keys() == []
 
 
@@ -473,7 +473,7 @@ async def test_an_expired_token_ends_the_connection(token_broker):
     ) as client:
         assert "the token has expired" in str(await lost.get())
         with pytest.raises(pydanube.Unauthenticated):
-            await client.topics()
+            await client.topics.list()
 
 
 async def test_a_renewed_token_must_be_of_the_same_principal(token_broker):
@@ -486,7 +486,7 @@ async def test_a_renewed_token_must_be_of_the_same_principal(token_broker):
         with pytest.raises(pydanube.Unauthenticated):
             await connection.authenticate("")
         assert await connection.authenticate(signed(claims(), "RS256")) > 3000
-        assert await client.topics() == []
+        assert await client.topics.list() == []
 
 
 async def test_keys_of_an_issuer_are_replaced_while_the_broker_runs(tmp_path):

@@ -30,11 +30,11 @@ async def test_client_may_do_what_its_roles_permit_until_they_are_taken_away(tmp
         async with pydanube.connect(broker.stream_url, api_key=key) as client:
             with pytest.raises(pydanube.PermissionDenied, match="create on /default"):
                 await client.create_topic("/default/other")
-            assert await client.topics() == []
+            assert await client.topics.list() == []
             binding = await admin.add_binding(
                 "user:carol", ["producer", "consumer"], [TOPIC]
             )
-            assert await client.topics() == [TOPIC]
+            assert await client.topics.list() == [TOPIC]
             async with client.producer(TOPIC) as producer:
                 await producer.send(b"first")
                 batch = await anext(aiter(client.read(TOPIC)))

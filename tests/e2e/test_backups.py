@@ -16,6 +16,7 @@ from pydanube.model.errors import (
     InvalidRequest,
     NotFound,
 )
+from pydanube.model.policy import Retention
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.servers.restore import choose_backup, restore_backup
 from support.directories import publish, serving
@@ -190,7 +191,7 @@ async def test_no_segment_is_removed_during_a_backup(data, store):
     settings = SEALING | {"storage__retention_interval_s": 0.001}
     stores = {str(number): {"url": f"fs://{store}/{number}"} for number in range(5)}
     async with serving(data, stores=stores, **settings) as client:
-        await client.create_topic(TOPIC, retention_bytes_max=1)
+        await client.create_topic(TOPIC, retention=Retention(bytes_max=1))
         for number in range(5):
             await publish(client, TOPIC, b"%d" % number)
             progress = await backed_up(client, f"{number}")

@@ -164,11 +164,18 @@ class Campaign:
             await client.create_topic(
                 sender.topic,
                 partitions=PARTITIONS if isinstance(sender, KeyedSender) else None,
-                deduplication_age_s=3600 if is_repeated else None,
+                deduplication=pydanube.Deduplication(age_s=3600)
+                if is_repeated
+                else None,
             )
         await client.schemas.register(SUBJECT, Schema.json_schema('{"type": "string"}'))
-        await client.schemas.bind(
-            "/default/refused", SUBJECT, policy="enforce", validates_payload=True
+        await client.topics.configure(
+            "/default/refused",
+            schema=pydanube.TopicSchema(
+                subject=SUBJECT,
+                policy=pydanube.SchemaPolicy.ENFORCE,
+                validates_payload=True,
+            ),
         )
 
     def state(self) -> str:

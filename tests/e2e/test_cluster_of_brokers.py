@@ -124,12 +124,12 @@ async def test_dead_letters_of_all_brokers_reach_their_topic(
             await client.create_topic("/default/dead")
             for topic in TOPICS:
                 await client.create_topic(topic)
-                await client.set_failure_policy(
-                    *(topic, "s"),
+                policy = pydanube.FailurePolicy(
                     redeliveries_max=0,
-                    poison="dead_letter",
+                    poison=pydanube.PoisonPolicy.DEAD_LETTER,
                     dead_letter_topic="/default/dead",
                 )
+                await client.subscriptions.configure(topic, "s", failure_policy=policy)
                 async with (
                     client.consumer(
                         topic, subscription="s", start="earliest"
@@ -447,7 +447,7 @@ async def test_requests_leave_a_broker_that_is_suspended(
             os.kill(first.pid, signal.SIGSTOP)
             # The idle timeout is longer than the client repeats a request.
             assert len(await client.partitions(TOPICS[0])) == 2
-            assert len(await client.topics()) == 2
+            assert len(await client.topics.list()) == 2
             first.kill()
 
 

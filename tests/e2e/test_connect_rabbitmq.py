@@ -139,7 +139,9 @@ async def test_messages_with_ids_are_published_once(server):
         pydanube.connect(broker.url) as client,
         channel_with(server, "orders") as channel,
     ):
-        await client.create_topic(TOPIC, deduplication_age_s=3600)
+        await client.create_topic(
+            TOPIC, deduplication=pydanube.Deduplication(age_s=3600)
+        )
         async with running(declared(text, broker.url)):
             for each in ("a", "a", "b"):
                 message = aio_pika.Message(each.encode(), message_id=each)

@@ -63,16 +63,24 @@ def fill(client):
     client.create_topic(TOPIC)
     client.create_topic(DEAD)
     client.create_subscription(TOPIC, "billing", type="shared", start="earliest")
-    client.set_failure_policy(
+    client.subscriptions.configure(
         TOPIC,
         "billing",
-        redeliveries_max=0,
-        poison="dead_letter",
-        dead_letter_topic=DEAD,
+        failure_policy=pydanube.FailurePolicy(
+            redeliveries_max=0,
+            poison=pydanube.PoisonPolicy.DEAD_LETTER,
+            dead_letter_topic=DEAD,
+        ),
     )
     # In the list, the name of this subscription is the first one.
     client.create_subscription(TOPIC, "audit", type="shared", start="earliest")
-    client.set_failure_policy(TOPIC, "audit", redeliveries_max=0, poison="block")
+    client.subscriptions.configure(
+        TOPIC,
+        "audit",
+        failure_policy=pydanube.FailurePolicy(
+            redeliveries_max=0, poison=pydanube.PoisonPolicy.BLOCK
+        ),
+    )
     for each in SCHEMAS:
         client.schemas.register("orders", client_schema(each))
     with client.producer(TOPIC, name="web-1") as producer:
@@ -211,7 +219,7 @@ async def test_settings_of_a_topic_are_changed_after_a_preview(
         opened_page(browser, width=width) as page,
         pydanube.connect(broker.url) as client,
     ):
-        await client.configure_topic(CARTS, retention=None, seal_age_s=None)
+        await client.topics.configure(CARTS, retention=None, seal_age_s=None)
         await page.goto(f"{console}/topic?name={CARTS}&tab=settings")
         await page.get_by_role("button", name="Change settings").click()
         dialog = page.get_by_role("dialog")
@@ -261,7 +269,7 @@ async def test_topic_is_created_written_and_deleted(browser, console, broker):
         await page.get_by_label(f"Type {name}").fill(name)
         await delete.click()
         await page.get_by_role("heading", name="Topics", level=1).wait_for()
-        assert name not in await client.topics()
+        assert name not in await client.topics.list()
         assert page.problems == []
 
 

@@ -90,7 +90,7 @@ async def test_client_without_valid_credentials_is_refused(broker, admin, files,
                 await look_again_and_again(broker, files, options["token"])
     with pytest.raises(ClientFailed, match=r"(?i)unauthenticated|credentials|token"):
         await asyncio.to_thread(exchange, broker.grpc_url, OWN, **options)
-    assert OWN not in await admin.topics()
+    assert OWN not in await admin.topics.list()
 
 
 async def look_again_and_again(broker, files, key):
@@ -98,7 +98,7 @@ async def look_again_and_again(broker, files, key):
         async with pydanube.connect(
             broker.stream_url, ca_file=files["ca"][0], api_key=key
         ) as client:
-            await client.topics()
+            await client.topics.list()
 
 
 async def test_client_that_trusts_another_authority_does_not_connect(
@@ -109,4 +109,4 @@ async def test_client_that_trusts_another_authority_does_not_connect(
     options = {"ca_file": str(write_certificates(other)["ca"][0]), "token": "x"}
     with pytest.raises(ClientFailed):
         await asyncio.to_thread(exchange, broker.grpc_url, OWN, **options)
-    assert OWN not in await admin.topics()
+    assert OWN not in await admin.topics.list()

@@ -50,12 +50,22 @@ def test_the_native_client_registers_publishes_and_decodes(broker):
             return
         await client.schemas.register(subject, schema)
         await client.create_topic(topic)
-        await client.schemas.bind(
-            topic, subject, policy="enforce", validates_payload=True
+        await client.topics.configure(
+            topic,
+            schema=pydanube.TopicSchema(
+                subject=subject,
+                policy=pydanube.SchemaPolicy.ENFORCE,
+                validates_payload=True,
+            ),
         )
         assert await are_taken(client, topic, subject, hostile) is not hostile.is_bad
         # Without validation the payloads reach consumers.
-        await client.schemas.bind(topic, subject, policy="none")
+        await client.topics.configure(
+            topic,
+            schema=pydanube.TopicSchema(
+                subject=subject, policy=pydanube.SchemaPolicy.NONE
+            ),
+        )
         assert await are_taken(client, topic, subject, hostile)
         async with client.consumer(
             topic, subscription="s", start="earliest"

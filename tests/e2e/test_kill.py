@@ -120,7 +120,7 @@ def test_failed_message_or_its_dead_letter_survives_a_kill(tmp_path):
             async with client.producer(topic) as producer:
                 for base in range(0, 2000, 20):
                     await producer.send_batch([str(base + n) for n in range(20)])
-            await client.set_failure_policy(topic, "s", policy)
+            await client.subscriptions.configure(topic, "s", failure_policy=policy)
             async with client.consumer(
                 topic, subscription="s", start="earliest"
             ) as consumer:

@@ -372,7 +372,7 @@ async def test_the_topics_of_rules_are_created_with_their_namespace(tmp_path):
         mqtt_broker(tmp_path, rules=rules) as broker,
         pydanube.connect(broker.stream_url) as client,
     ):
-        assert "/iot/everything" in map(str, await client.topics("iot"))
+        assert "/iot/everything" in map(str, await client.topics.list("iot"))
 
 
 async def test_partitioned_topics_cannot_be_used(tmp_path):

@@ -30,12 +30,14 @@ def readings(**fields):
     return (rule("readings/#", TOPIC, schema="readings", **fields),)
 
 
-async def registered(broker, *names, policy="enforce"):
+async def registered(broker, *names, policy=pydanube.SchemaPolicy.ENFORCE):
     async with pydanube.connect(broker.stream_url) as client:
         await client.schemas.register("readings", schema("celsius", *names))
         if policy:
             await client.create_topic(TOPIC, exist_ok=True)
-            await client.schemas.bind(TOPIC, "readings", policy=policy)
+            await client.topics.configure(
+                TOPIC, schema=pydanube.TopicSchema(subject="readings", policy=policy)
+            )
 
 
 async def payloads_of(broker, topic):
@@ -58,7 +60,7 @@ async def test_valid_payloads_are_stored_with_their_schema(tmp_path, version, qo
 
 @VERSIONS
 @QOS
-@pytest.mark.parametrize("policy", ["enforce", None])
+@pytest.mark.parametrize("policy", [pydanube.SchemaPolicy.ENFORCE, None])
 async def test_invalid_payloads_are_dropped_if_the_rule_says_so(
     tmp_path, version, qos, policy
 ):

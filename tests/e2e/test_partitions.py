@@ -91,8 +91,8 @@ async def test_settings_and_delayed_messages_survive_a_kill(broker):
         await client.create_namespace("shop", policy=limits)
         await client.create_topic("/shop/t", partitions=2, ttl_s=3600)
         await client.create_subscription("/shop/t", "s", start="earliest")
-        await client.set_failure_policy("/shop/t", "s", policy)
-        await client.pause_subscription("/shop/t", "s")
+        await client.subscriptions.configure("/shop/t", "s", failure_policy=policy)
+        await client.subscriptions.configure("/shop/t", "s", is_paused=True)
         async with client.producer("/shop/t") as producer:
             await producer.send_batch([b"far"], deliver_after_s=3600)
             await producer.send_batch([b"soon"], deliver_after_s=0.2)
@@ -105,7 +105,7 @@ async def test_settings_and_delayed_messages_survive_a_kill(broker):
         assert (settings.failure_policy, settings.is_paused) == (policy, True)
         topic = await client.describe_topic("/shop/t-part-1")
         assert (topic.policy.ttl_s, topic.limits) == (3600.0, limits)
-        await client.resume_subscription("/shop/t", "s")
+        await client.subscriptions.configure("/shop/t", "s", is_paused=False)
         async with client.consumer("/shop/t", subscription="s") as consumer:
             message = await consumer.receive(timeout_s=60)
             assert message.payload == b"soon"

@@ -161,7 +161,7 @@ def test_rows_of_messages_that_were_dropped_are_not_compared(
         pipeline.file.write_text(POSTGRES)
         assert pipeline.run(session) is RunState.DONE
         send(client, topic, *map(large, range(4, 7)))
-        client.set_retention(topic, Retention(bytes_max=1))
+        client.topics.configure(topic, retention=Retention(bytes_max=1))
         # The last segment stays, once the last messages are in one.
         [dropped] = client.apply_retention(topic)
         polls = 0

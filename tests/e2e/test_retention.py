@@ -118,7 +118,7 @@ def test_topic_that_nobody_uses_after_the_start_loses_its_old_segments(
             for topic in (TOPIC, "/default/kept"):
                 await client.create_topic(topic)
                 await publish(client, topic, 4)
-            await client.set_retention("/default/kept", KEEP_ALL)
+            await client.topics.configure("/default/kept", retention=KEEP_ALL)
 
     def segments(topic):
         return len(list(Path(tmp_path, "data", "objects", topic[1:]).glob("*.parquet")))
@@ -166,7 +166,9 @@ def test_kills_during_retention_lose_nothing_and_leave_no_objects(tmp_path, opti
         fast: list[int] = []
         stop = asyncio.Event()
         async with pydanube.connect(broker.url) as client:
-            await client.create_topic(TOPIC, retention_acknowledged=True)
+            await client.create_topic(
+                TOPIC, retention=pydanube.Retention(drops_acknowledged=True)
+            )
             for name in ("fast", "slow"):
                 await client.create_subscription(TOPIC, name, start="earliest")
             async with asyncio.TaskGroup() as tasks:

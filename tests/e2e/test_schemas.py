@@ -82,7 +82,12 @@ def test_values_and_their_schemas_survive_a_restart(tmp_path):
             ) as producer:
                 assert producer.schema.version == 2
                 producer.send_nowait(Better("cellar", 9.0, 0.9)).result()
-            client.schemas.bind(TOPIC, "default-readings", policy="enforce")
+            client.topics.configure(
+                TOPIC,
+                schema=pydanube.TopicSchema(
+                    subject="default-readings", policy=pydanube.SchemaPolicy.ENFORCE
+                ),
+            )
         assert broker.stop() == 0
         broker.start()
         with sync.connect(broker.url) as client:

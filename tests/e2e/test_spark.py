@@ -73,7 +73,7 @@ def test_batch_of_many_small_messages_is_divided_among_the_cores(
 ):
     with client.producer(topic) as producer:
         # Sealed messages and those of the tail are never in one partition.
-        client.set_sealing(topic, seal_bytes=64 * 1024 * 1024, seal_age_s=3600)
+        client.topics.configure(topic, seal_bytes=64 * 1024 * 1024, seal_age_s=3600)
         producer.send_batch(pa.table({"payload": [b"x"] * 270_000}))
     rows = table(spark, broker_url, topic)
     assert rows.rdd.getNumPartitions() == 2

@@ -14,6 +14,7 @@ from pyspark.errors import (  # noqa: E402
 )
 
 from pydanube import Schema  # noqa: E402
+from pydanube.model.schemas import TopicSchema  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
@@ -65,7 +66,9 @@ class Topic:
     def register(self, schema):
         self.client.schemas.register(self.subject, schema)
         self.client.schemas.set_compatibility(self.subject, "none")
-        self.client.schemas.bind(self.name, self.subject)
+        self.client.topics.configure(
+            self.name, schema=TopicSchema(subject=self.subject)
+        )
 
     def publish(self, schema, values):
         """Publish values of *schema*, which is registered if it is new."""
@@ -271,7 +274,7 @@ def test_undecodable_message_fails_the_query(spark, broker_url, topic, tmp_path)
 
 
 def test_a_topic_that_is_not_bound_is_refused_with_what_to_do(spark, broker_url, topic):
-    with pytest.raises(AnalysisException, match=r"client.schemas.bind\("):
+    with pytest.raises(AnalysisException, match=r"client.topics.configure\("):
         table(spark, broker_url, topic.name)
 
 

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: E402, N812
 
 from pydanube.client.routing import fnv1a_64  # noqa: E402
 from pydanube.client.schema import Schema  # noqa: E402
+from pydanube.model.schemas import SchemaPolicy, TopicSchema  # noqa: E402
 from pydanube.spark.formats import check_sink  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
@@ -37,7 +38,9 @@ class Site:
     def bind(self, topic, schema, **options):
         subject = topic.strip("/").replace("/", "-")
         self.client.schemas.register(subject, schema)
-        self.client.schemas.bind(topic, subject, **options)
+        self.client.topics.configure(
+            topic, schema=TopicSchema(subject=subject, **options)
+        )
 
     def rows(self, count):
         """Numbered rows from which the columns of messages are made."""
@@ -143,7 +146,7 @@ def test_values_are_encoded_with_the_topics_schema_and_read_back(
     site, schema, delivery
 ):
     topic = site.topic()
-    site.bind(topic, schema, policy="enforce", validates_payload=True)
+    site.bind(topic, schema, policy=SchemaPolicy.ENFORCE, validates_payload=True)
     value = "struct(id, IF(id % 2 = 0, concat('n', id), NULL) AS name) AS value"
     site.write(site.rows(100).selectExpr(value), topic=topic, delivery=delivery)
     back = (

@@ -55,7 +55,7 @@ async def _publish_and_follow(*, size, key, attributes, name, compression, reaso
         )
         for kind in ("shared", "key_shared"):
             await client.create_subscription(TOPIC, kind, type=kind, start="earliest")
-            await client.set_failure_policy(TOPIC, kind, policy)
+            await client.subscriptions.configure(TOPIC, kind, failure_policy=policy)
             async with client.consumer(TOPIC, subscription=kind, type=kind) as consumer:
                 given_back = await consumer.receive(timeout_s=60)
                 assert given_back.payload == payload

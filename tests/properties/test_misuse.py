@@ -7,12 +7,9 @@ from datetime import datetime
 import pytest
 
 import pydanube
-from pydanube.client.changes import FailureSettings
 from pydanube.model.policy import (
-    Backoff,
     DispatchLimits,
     FailurePolicy,
-    PoisonPolicy,
     Retention,
 )
 from support.running import TOPIC
@@ -144,33 +141,19 @@ async def test_misuse_of_a_transaction_is_explained(client, call, said):
     ("call", "said"),
     [
         (
-            lambda c: c.set_failure_policy(TOPIC, "s", poison="dead-leter"),
-            "poison must be 'dead_letter', 'block' or 'drop', not 'dead-leter'",
-        ),
-        (
-            lambda c: c.set_failure_policy(TOPIC, "s", backoff="linear"),
-            "backoff must be 'fixed' or 'exponential', not 'linear'",
-        ),
-        (
-            lambda c: c.set_failure_policy(TOPIC, "s", FailurePolicy(poison="drop")),
+            lambda c: c.subscriptions.configure(
+                TOPIC, "s", failure_policy=FailurePolicy(poison="drop")
+            ),
             "policy.poison must be PoisonPolicy.DEAD_LETTER, .*, not 'drop'",
         ),
         (
-            lambda c: c.set_failure_policy(TOPIC, "s", FailurePolicy(), poison="drop"),
-            "policy and its fields exclude each other",
-        ),
-        (
-            lambda c: c.set_failure_policy(TOPIC, "s", redeliveries=5),
-            "no setting 'redeliveries' .* did you mean 'redeliveries_max'",
-        ),
-        (
-            lambda c: c.set_dispatch_limits(
-                TOPIC, "s", DispatchLimits(unacked_messages_max="5")
+            lambda c: c.subscriptions.configure(
+                TOPIC, "s", limits=DispatchLimits(unacked_messages_max="5")
             ),
             "limits.unacked_messages_max must be a whole number or None, not '5'",
         ),
         (
-            lambda c: c.set_retention(TOPIC, Retention(age_s="7d")),
+            lambda c: c.topics.configure(TOPIC, retention=Retention(age_s="7d")),
             "retention.age_s must be a number of seconds or None, not '7d'",
         ),
     ],
@@ -179,35 +162,3 @@ async def test_wrong_part_of_a_policy_is_named(client, call, said):
     await client.create_topic(TOPIC)
     with pytest.raises(pydanube.InvalidRequest, match=said):
         await call(client)
-
-
-async def test_words_stand_for_the_choices_of_a_failure_policy(client):
-    await client.create_topic(TOPIC)
-    await client.set_failure_policy(
-        TOPIC,
-        "s",
-        redeliveries_max=2,
-        backoff="fixed",
-        poison="dead-letter",
-        dead_letter_topic="/default/dead",
-    )
-    settings = await client.subscription_settings(TOPIC, "s")
-    assert settings.failure_policy == FailurePolicy(
-        redeliveries_max=2,
-        backoff=Backoff.FIXED,
-        poison=PoisonPolicy.DEAD_LETTER,
-        dead_letter_topic="/default/dead",
-    )
-    await client.set_failure_policy(TOPIC, "s")
-    settings = await client.subscription_settings(TOPIC, "s")
-    assert settings.failure_policy is None
-
-
-def test_keywords_of_a_failure_policy_are_its_fields():
-    fields = typing.get_type_hints(FailurePolicy)
-    keywords = typing.get_type_hints(FailureSettings)
-    assert fields.keys() == keywords.keys()
-    same = fields.keys() - {"backoff", "poison"}
-    assert {each: fields[each] for each in same} == {
-        each: keywords[each] for each in same
-    }

@@ -141,4 +141,4 @@ async def test_any_request_gets_its_answer_or_an_error(broker, asked):
         else:
             assert answer.kind is kind.answer
     async with broker.connect() as client:
-        assert await client.namespaces()
+        assert await client.namespaces.list()

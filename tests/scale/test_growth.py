@@ -334,7 +334,7 @@ async def test_topics_are_listed_in_pages(broker, client):
         True,
     )
     assert (list(last.topics), last.has_more) == (["/default/c"], False)
-    assert await client.topics() == [*first.topics, *last.topics]
+    assert await client.topics.list() == [*first.topics, *last.topics]
 
 
 async def test_topic_is_described_in_pages(client):

@@ -224,8 +224,8 @@ class Transcript:
         given = {
             key: int(value) for key, _, value in (x.partition("=") for x in limits)
         }
-        await self.broker.namespaces.set_policy(
-            name, replace(NamespacePolicy(), **given)
+        await self.broker.namespaces.configure(
+            name, policy=replace(NamespacePolicy(), **given)
         )
         return []
 

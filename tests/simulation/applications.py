@@ -359,9 +359,11 @@ class Administrator(Application):
         while not self.world.are_faults_over:  # noqa: ASYNC110
             await asyncio.sleep(0.5)
         self.world.trace.note(self.name, "restores the settings")
-        await client.resume_subscription(subscription.topic, subscription.name)
-        await client.set_failure_policy(
-            subscription.topic, subscription.name, LENIENT_POLICY
+        await client.subscriptions.configure(
+            subscription.topic, subscription.name, is_paused=False
+        )
+        await client.subscriptions.configure(
+            subscription.topic, subscription.name, failure_policy=LENIENT_POLICY
         )
         self._is_done = True
 
@@ -371,9 +373,9 @@ class Administrator(Application):
         self.world.trace.note(self.name, what)
         match what:
             case "pause":
-                await client.pause_subscription(topic, name)
+                await client.subscriptions.configure(topic, name, is_paused=True)
                 await asyncio.sleep(rng.expovariate(1))
-                await client.resume_subscription(topic, name)
+                await client.subscriptions.configure(topic, name, is_paused=False)
             case "seek":
                 end = (await client.describe_topic(topic)).end_offset
                 where: int | str = rng.choice(("earliest", "latest", "offset"))
@@ -383,10 +385,12 @@ class Administrator(Application):
             case "skip":
                 await client.skip(topic, name, rng.randint(1, 5))
             case "policy":
-                await client.set_failure_policy(
+                await client.subscriptions.configure(
                     topic,
                     name,
-                    rng.choice((None, LENIENT_POLICY, self.subscription.policy)),
+                    failure_policy=rng.choice(
+                        (None, LENIENT_POLICY, self.subscription.policy)
+                    ),
                 )
             case "mark done":
                 cursor = (await client.describe_subscription(topic, name)).cursor

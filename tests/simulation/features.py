@@ -8,6 +8,7 @@ users do, and keeps its own account of what it was told.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,12 +28,12 @@ from pydanube.model.errors import (
 if TYPE_CHECKING:
     from simulation.served import ServedWorld
 
-LENIENT = {
-    "redeliveries_max": 1000,
-    "ack_timeout_s": 5.0,
-    "redelivery_delay_s": 0.1,
-    "redelivery_delay_s_max": 1.0,
-}
+LENIENT = pydanube.FailurePolicy(
+    redeliveries_max=1000,
+    ack_timeout_s=5.0,
+    redelivery_delay_s=0.1,
+    redelivery_delay_s_max=1.0,
+)
 """A failure policy that gives up no message."""
 
 
@@ -116,7 +117,9 @@ class Transactions(Feature):
 
     async def prepare(self, admin: Any) -> None:
         await super().prepare(admin)
-        await admin.set_failure_policy(self.SOURCE, "s", **LENIENT)
+        await admin.subscriptions.configure(
+            self.SOURCE, "s", failure_policy=pydanube.LENIENT
+        )
         await admin.create_subscription(
             self.SOURCE, "s", type="shared", start="earliest"
         )
@@ -195,7 +198,9 @@ class Deduplication(Feature):
         self.offsets: dict[str, int] = {}
 
     async def prepare(self, admin: Any) -> None:
-        await admin.create_topic(self.TOPIC, deduplication_age_s=3600.0)
+        await admin.create_topic(
+            self.TOPIC, deduplication=pydanube.Deduplication(age_s=3600.0)
+        )
 
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
         for name in ("one", "two"):
@@ -250,7 +255,9 @@ class Delays(Feature):
 
     async def prepare(self, admin: Any) -> None:
         await super().prepare(admin)
-        await admin.set_failure_policy(self.TOPIC, "s", **LENIENT)
+        await admin.subscriptions.configure(
+            self.TOPIC, "s", failure_policy=pydanube.LENIENT
+        )
         await admin.create_subscription(
             self.TOPIC, "s", type="shared", start="earliest"
         )
@@ -324,18 +331,17 @@ class DeadLetters(Feature):
 
     async def prepare(self, admin: Any) -> None:
         await super().prepare(admin)
-        policy = {"redelivery_delay_s": 0.1, "ack_timeout_s": 5.0}
-        for topic, dead in self.pairs:
-            await admin.set_failure_policy(
-                *(topic, "s"),
-                redeliveries_max=1,
-                poison="dead_letter",
-                dead_letter_topic=dead,
-                **policy,
-            )
-        await admin.set_failure_policy(
-            *(self.blocking, "s"), redeliveries_max=1, poison="block", **policy
+        blocking = pydanube.FailurePolicy(
+            redeliveries_max=1, redelivery_delay_s=0.1, ack_timeout_s=5.0
         )
+        for topic, dead in self.pairs:
+            policy = dataclasses.replace(
+                blocking,
+                poison=pydanube.PoisonPolicy.DEAD_LETTER,
+                dead_letter_topic=dead,
+            )
+            await admin.subscriptions.configure(topic, "s", failure_policy=policy)
+        await admin.subscriptions.configure(self.blocking, "s", failure_policy=blocking)
         for topic in (*(pair[0] for pair in self.pairs), self.blocking):
             await admin.create_subscription(topic, "s", type="shared", start="earliest")
 
@@ -445,7 +451,7 @@ class Churn(Feature):
             await admin.create_topic(topic, exist_ok=True)
             await self.contents(admin, topic)
             await admin.delete_topic(topic, force=True)
-        if found := set(await admin.topics("default")) & set(self.topics):
+        if found := set(await admin.topics.list("default")) & set(self.topics):
             return f"{found} were deleted"
         return None
 
@@ -566,7 +572,9 @@ class Seeks(Feature):
 
     async def prepare(self, admin: Any) -> None:
         await super().prepare(admin)
-        await admin.set_failure_policy(self.TOPIC, "s", **LENIENT)
+        await admin.subscriptions.configure(
+            self.TOPIC, "s", failure_policy=pydanube.LENIENT
+        )
         await admin.create_subscription(self.TOPIC, "s", start="earliest")
 
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from pydanube.model.batch import Column
-from pydanube.model.policy import FailurePolicy
+from pydanube.model.policy import FailurePolicy, SubscriptionSettings
 from pydanube.wire.batches import decode
 from pydanube.wire.native.connection import DELIVERY_PREFIX_BYTES
 from pydanube.wire.native.frames import FrameReader
 from pydanube.wire.native.kinds import Kind
-from pydanube.wire.native.messages import from_wire
+from pydanube.wire.native.messages import changes_from_wire
 from simulation.deliveries import Delivered
 from support.streams import cut
 
@@ -136,18 +136,15 @@ class LinkTap:
                 offsets = {at for base, end in _ranges(m) for at in range(base, end)}
                 watch.on_marked(m.topic, m.subscription, offsets)
                 self._when_ok(frame, lambda: watch.on_confirmed(of, offsets))
-            case Kind.PAUSE if m.is_paused:
-                self._when_ok(frame, lambda: watch.on_paused(of))
-            case Kind.PAUSE:
-                watch.on_resumed(of)
-            case Kind.SET_FAILURE_POLICY:
-                is_given = m.HasField("failure_policy")
-                watch.on_policy(
-                    of,
-                    from_wire(FailurePolicy, m.failure_policy)
-                    if is_given
-                    else FailurePolicy(),
-                )
+            case Kind.CONFIGURE_SUBSCRIPTION:
+                changes = changes_from_wire(SubscriptionSettings, m.settings, m.changes)
+                if changes.get("is_paused") is True:
+                    self._when_ok(frame, lambda: watch.on_paused(of))
+                elif "is_paused" in changes:
+                    watch.on_resumed(of)
+                if "failure_policy" in changes:
+                    policy = changes["failure_policy"] or FailurePolicy()
+                    watch.on_policy(of, policy)
 
     def _when_ok(self, frame: RawFrame, then: Callable[[], None]) -> None:
         def on_answer(kind: Kind, _: Any) -> None:

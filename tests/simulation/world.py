@@ -22,6 +22,7 @@ from pydanube.model.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
+from pydanube.model.policy import Retention
 from simulation.applications import Administrator, Publisher, Subscriber
 from simulation.deliveries import SENDING_S_MAX, Watch
 from simulation.faults import FaultInjector
@@ -279,15 +280,21 @@ class World:
                     reliable=topic.is_reliable,
                     durability=topic.durability,
                     ttl_s=topic.ttl_s,
-                    retention_bytes_max=topic.retention_bytes_max,
-                    retention_acknowledged=topic.drops_acknowledged,
                     exist_ok=True,
+                    retention=Retention(
+                        bytes_max=topic.retention_bytes_max,
+                        drops_acknowledged=topic.drops_acknowledged,
+                    ),
                 )
             for each in self.plan.subscriptions:
                 if each.policy is not None:
-                    await client.set_failure_policy(each.topic, each.name, each.policy)
+                    await client.subscriptions.configure(
+                        each.topic, each.name, failure_policy=each.policy
+                    )
                 if each.limits is not None:
-                    await client.set_dispatch_limits(each.topic, each.name, each.limits)
+                    await client.subscriptions.configure(
+                        each.topic, each.name, limits=each.limits
+                    )
 
         await self._with_client(make)
 

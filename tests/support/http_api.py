@@ -56,6 +56,9 @@ class Api:
     async def put(self, path, body, status=200):
         return await self.ask("PUT", path, body, status)
 
+    async def patch(self, path, body, status=200):
+        return await self.ask("PATCH", path, body, status)
+
     async def post(self, path, body, status=201):
         return await self.ask("POST", path, body, status)
 

@@ -49,7 +49,7 @@ class Asker:
         """Ask for something that everybody with an identity may ask for."""
         return await self._ask(
             listener,
-            lambda client: client.topics(),
+            lambda client: client.topics.list(),
             grpc=("danube_schema.SchemaRegistry/ListSubjects", {}),
             admin=("danube_admin.BrokerAdmin/ListNamespaces", {}),
             http=("GET", "/api/v1/topics", None),

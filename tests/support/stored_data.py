@@ -30,7 +30,9 @@ async def write_sealed(url: str) -> None:
     """Write what the broker seals into segments, and wait until it has."""
     async with pydanube.connect(url) as client:
         await client.create_namespace("shop")
-        await client.create_topic(ORDERS, deduplication_age_s=604_800)
+        await client.create_topic(
+            ORDERS, deduplication=pydanube.Deduplication(age_s=604_800)
+        )
         await client.create_subscription(ORDERS, "billing", start="earliest")
         async with client.producer(ORDERS, name="web") as producer:
             for payload in SEALED:
@@ -57,7 +59,9 @@ async def write_unsealed(url: str) -> None:
                 if number != 5:
                     await consumer.ack(message)
             await consumer.flush()
-        await client.create_topic(COUNTERS, partitions=3, retention_age_s=1e9)
+        await client.create_topic(
+            COUNTERS, partitions=3, retention=pydanube.Retention(age_s=1e9)
+        )
         await client.create_subscription(
             COUNTERS, "all", type="key_shared", start="earliest"
         )
@@ -66,7 +70,12 @@ async def write_unsealed(url: str) -> None:
                 await transaction.send(COUNTERS, str(number), key=str(number))
         await client.schemas.register("price", PRICE)
         await client.create_topic(PRICES)
-        await client.schemas.bind(PRICES, "price", policy="enforce")
+        await client.topics.configure(
+            PRICES,
+            schema=pydanube.TopicSchema(
+                subject="price", policy=pydanube.SchemaPolicy.ENFORCE
+            ),
+        )
         async with client.producer(PRICES, schema=PRICE, subject="price") as prices:
             await prices.send({"price": 1.5})
         await client.set_role("readers", ["consume"], ["/shop/*"])

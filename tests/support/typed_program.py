@@ -17,7 +17,7 @@ def blocking() -> None:
     with sync.connect("danube://127.0.0.1", close_timeout_s=1.0) as client:
         assert_type(client, sync.Client)
         client.create_topic("/default/a", partitions=2, ttl_s=1.5)
-        assert_type(client.topics("default"), list[str])
+        assert_type(client.topics.list("default"), list[str])
         with client.producer("/default/a", name="p", access="shared") as producer:
             assert_type(producer, sync.Producer)
             assert_type(producer.send("text", key=b"k", ttl_s=1.0), pydanube.MessageId)
@@ -62,7 +62,7 @@ async def waiting() -> None:
             assert_type([message.value for message in batch], list[str])
             assert_type(batch[0].value, str)
     try:
-        await client.topics()
+        await client.topics.list()
     except pydanube.TopicNotFound as error:
         assert_type(error.remedy, pydanube.Remedy)
 
@@ -86,4 +86,4 @@ def mistakes(client: sync.Client, producer: pydanube.Producer) -> None:
     producer.send_nowait(7)  # type: ignore[arg-type]
     producer.send_nowait(b"m", ttl=7)  # type: ignore[call-arg]
     sync.connect(7)  # type: ignore[arg-type]
-    asyncio.run(client.topics())  # type: ignore[arg-type]
+    asyncio.run(client.topics.list())  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ async def test_without_workers_there_is_only_a_client(app):
         assert app.state.danube.close_timeout_s == 3
         assert app.state.danube_workers is None
     with pytest.raises(pydanube.Closed):
-        await app.state.danube.topics()
+        await app.state.danube.topics.list()
 
 
 async def test_the_failure_of_a_worker_is_visible_and_ends_the_lifespan(app, client):

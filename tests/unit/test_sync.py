@@ -59,7 +59,7 @@ def url():
 def client(url):
     with sync.connect(url) as client:
         yield client
-        for name in {topic.partition("-part-")[0] for topic in client.topics()}:
+        for name in {topic.partition("-part-")[0] for topic in client.topics.list()}:
             client.delete_topic(name, force=True)
 
 
@@ -86,13 +86,13 @@ def test_mistakes_of_send_nowait_are_raised_by_result(client):
 
 
 def test_all_send_methods_take_ids(client):
-    client.create_topic(TOPIC, deduplication_age_s=60)
+    client.create_topic(TOPIC, deduplication=pydanube.Deduplication(age_s=60))
     with client.producer(TOPIC) as producer:
         first = producer.send("0", id="a")
         pending = producer.send_nowait("0", id="a", attributes={"n": "1"})
         assert pending.result() == first
         assert list(producer.send_batch(["0", "1"], ids=["a", "b"]).offsets) == [0, 1]
-    client.set_deduplication(TOPIC, None)
+    client.topics.configure(TOPIC, deduplication=None)
 
 
 def test_order_is_kept_between_send_methods(client):
@@ -222,7 +222,7 @@ def test_reader_may_be_abandoned(client):
     for batch in client.read(TOPIC):
         assert len(batch)
         break
-    assert client.topics() == [TOPIC]
+    assert client.topics.list() == [TOPIC]
 
 
 def test_partitions_delivery_windows_and_dead_letters_work_without_await(client):
@@ -233,7 +233,7 @@ def test_partitions_delivery_windows_and_dead_letters_work_without_await(client)
     )
     client.create_topic(TOPIC, partitions=2)
     client.create_topic("/default/dead")
-    client.set_failure_policy(TOPIC, "s", policy)
+    client.subscriptions.configure(TOPIC, "s", failure_policy=policy)
     assert client.subscription_settings(TOPIC, "s").failure_policy == policy
     with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
         with client.producer(TOPIC) as producer:
@@ -270,25 +270,27 @@ def test_batch_after_iteration_is_of_one_partition(client):
 
 def test_settings_can_be_changed_without_await(client):
     client.create_namespace("shop")
-    client.set_namespace_policy("shop", pydanube.NamespacePolicy())
-    client.set_namespace_retention("shop", pydanube.Retention(age_s=60.0))
+    client.namespaces.configure("shop", policy=pydanube.NamespacePolicy())
+    client.namespaces.configure("shop", retention=pydanube.Retention(age_s=60.0))
     assert client.plan_namespace_retention("shop") == []
     assert client.apply_namespace_retention("shop") == []
     assert client.describe_namespace("shop").topic_count == 0
-    assert "shop" in client.namespaces()
+    assert "shop" in client.namespaces.list()
     client.delete_namespace("shop")
     client.create_topic(TOPIC, partitions=1)
     client.add_partitions(TOPIC, 2)
     assert len(client.partitions(TOPIC)) == 2
-    client.set_topic_limits(TOPIC, None)
-    client.set_on_corruption(TOPIC, "skip")
-    client.set_retention(TOPIC, pydanube.Retention(drops_acknowledged=True))
+    client.topics.configure(TOPIC, limits=None)
+    client.topics.configure(TOPIC, on_corruption="skip")
+    client.topics.configure(
+        TOPIC, retention=pydanube.Retention(drops_acknowledged=True)
+    )
     assert len(client.plan_retention(TOPIC)) == len(client.apply_retention(TOPIC)) == 2
-    client.set_sealing(TOPIC, seal_age_s=60.0)
+    client.topics.configure(TOPIC, seal_age_s=60.0)
     client.create_subscription(TOPIC, "s")
-    client.set_dispatch_limits(TOPIC, "s", pydanube.DispatchLimits())
-    client.pause_subscription(TOPIC, "s")
-    client.resume_subscription(TOPIC, "s")
+    client.subscriptions.configure(TOPIC, "s", limits=pydanube.DispatchLimits())
+    client.subscriptions.configure(TOPIC, "s", is_paused=True)
+    client.subscriptions.configure(TOPIC, "s", is_paused=False)
     client.seek_subscription(TOPIC, "s", "earliest")
     client.mark_done(TOPIC, "s", [])
     with pytest.raises(pydanube.InvalidRequest):

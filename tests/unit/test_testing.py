@@ -57,7 +57,7 @@ async def test_message_expires_and_becomes_a_dead_letter(broker, client):
     )
     await client.create_topic(TOPIC)
     await client.create_subscription(TOPIC, "s", start="earliest")
-    await client.set_failure_policy(TOPIC, "s", policy)
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=policy)
     async with client.producer(TOPIC) as producer:
         await producer.send(b"short", ttl_s=DAY_S)
         broker.advance(2 * DAY_S)
@@ -99,7 +99,7 @@ async def test_connect_reaches_a_broker_by_its_url_or_by_a_redirect(broker, clie
 
 async def topics_at(url):
     async with pydanube.connect(url) as client:
-        return await client.topics()
+        return await client.topics.list()
 
 
 async def test_malformed_url_is_not_redirected(broker):
@@ -135,7 +135,7 @@ def test_broker_in_a_thread_has_clients_in_any_loop():
             assert (later.publish_time - message.publish_time).total_seconds() >= DAY_S
         assert asyncio.run(topics_at(broker.url)) == [TOPIC]
         with broker.redirect(), sync.connect(ORDERS) as client:
-            assert client.topics() == [TOPIC]
+            assert client.topics.list() == [TOPIC]
 
 
 def test_options_of_the_broker_in_a_thread_are_those_of_the_other():

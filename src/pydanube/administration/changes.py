@@ -12,7 +12,7 @@ from pydanube.administration.message_samples import parse_start
 from pydanube.administration.tool_calls import Subscription, Topic, caller_of
 from pydanube.client.client import Client
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.policy import Retention
+from pydanube.model.policy import KEEP_ALL, Retention
 
 Broker = Annotated[str, Field(description="The id of a broker in describe_cluster.")]
 Reason = Annotated[
@@ -52,11 +52,11 @@ class Changes:
     ) -> dict[str, Any]:
         """Create a reliable topic; without retention it has that of its namespace."""
         client = await self._client(context)
+        retention = Retention(age_s=retention_age_s, bytes_max=retention_bytes_max)
         await client.create_topic(
             topic,
             partitions=partitions,
-            retention_age_s=retention_age_s,
-            retention_bytes_max=retention_bytes_max,
+            retention=None if retention == KEEP_ALL else retention,
         )
         return {"created": topic}
 
@@ -81,7 +81,7 @@ class Changes:
             bytes_max=retention_bytes_max,
             drops_acknowledged=retention_acknowledged,
         )
-        await client.configure_topic(topic, retention=retention)
+        await client.topics.configure(topic, retention=retention)
         return {"configured": topic}
 
     async def create_subscription(
@@ -143,8 +143,7 @@ class Changes:
     ) -> dict[str, Any]:
         """Stop the deliveries of a subscription, or resume them."""
         client = await self._client(context)
-        change = client.pause_subscription if is_paused else client.resume_subscription
-        await change(topic, subscription)
+        await client.subscriptions.configure(topic, subscription, is_paused=is_paused)
         return {"subscription": subscription, "is_paused": is_paused}
 
     async def drain_broker(

@@ -74,7 +74,7 @@ class Inspection:
         if pattern:
             names = await find_matching(client, pattern)
         else:
-            names = sorted(await client.topics())
+            names = sorted(await client.topics.list())
         offsets = await client.list_offsets(names[:limit])
         rows = [
             {

@@ -42,7 +42,7 @@ from pydanube.model.names import (
     NamespaceName,
     TopicName,
 )
-from pydanube.model.policy import NamespacePolicy, Retention
+from pydanube.model.policy import NamespacePolicy, NamespaceSettings, Retention
 from pydanube.model.settings_text import settings_text
 
 log = logging.getLogger(__name__)
@@ -165,54 +165,45 @@ class Namespaces:
         """
         return (await self.find(name)).value.policy
 
-    async def set_policy(self, name: NamespaceName, policy: NamespacePolicy) -> None:
+    async def configure(self, name: NamespaceName, **settings: Any) -> None:
         """
-        Set the limits of a namespace's topics, including those that are open.
+        Change these settings of a namespace, all or none; the others keep their values.
 
-        Connected producers and consumers stay, even if there are more than allowed.
+        They are fields of ``NamespaceSettings``, and apply to topics that have none of
+        their own, including those that are open.  Connected producers and consumers
+        stay, even if there are more than allowed.  The next retention pass applies a
+        changed retention.  Of concurrent changes of a setting, the last one wins.
+
+        Durability: On return the changes are on disk.  After a crash, either all of
+            them are in effect, or none.
 
         Raises:
             NamespaceNotFound: It does not exist.
             InvalidRequest: A limit is out of range.
         """
-        check_policy(policy)
+        changed = NamespaceSettings(**settings)
+        check_policy(changed.policy)
+        changed.retention.check()
         async with self._lock:
-            await retry_on_conflict(partial(self._try_change, name, policy=policy))
-            for topic in self._opened.values():
-                if topic.name.namespace == name and not topic.has_own_limits:
-                    topic.set_limits(policy, are_own=False)
-        log.info("set the limits of the namespace %s: %s", name, settings_text(policy))
-
-    async def set_retention(self, name: NamespaceName, retention: Retention) -> None:
-        """
-        Set the retention of a namespace's topics that have none of their own.
-
-        The next retention pass applies it.  Of concurrent changes, the last one wins.
-
-        Durability: On return it is on disk.
-
-        Raises:
-            NamespaceNotFound: It does not exist.
-            InvalidRequest: A limit is out of range.
-        """
-        retention.check()
-        async with self._lock:
-            await retry_on_conflict(
-                partial(self._try_change, name, retention=retention)
+            record = await retry_on_conflict(
+                partial(self._try_change, name, **settings)
             )
             for topic in self._opened.values():
                 if topic.name.namespace == name:
-                    topic.configure(topic.policy, retention)
-        text = settings_text(retention)
-        log.info("set the retention of the namespace %s: %s", name, text)
+                    if not topic.has_own_limits:
+                        topic.set_limits(record.policy, are_own=False)
+                    topic.configure(topic.policy, record.retention)
+        text = settings_text(settings)
+        log.info("changed the settings of the namespace %s: %s", name, text)
 
-    async def _try_change(self, name: NamespaceName, **fields: Any) -> None:
-        """Change *fields* in the record of a namespace."""
+    async def _try_change(self, name: NamespaceName, **fields: Any) -> NamespaceRecord:
+        """Change *fields* in the record of a namespace, and return the new record."""
         stored = await self.find(name)
         record = msgspec.structs.replace(stored.value, **fields)
         await self._store.put(
             keys.NAMESPACES.key(name), record, expected=stored.revision
         )
+        return record
 
 
 def namespace_not_found(name: NamespaceName) -> NamespaceNotFound:

@@ -32,7 +32,7 @@ async def check_broker(url: str) -> AsyncIterator[Finding]:
                 yield findings.cluster(described)
             for broker_id, storage in (await client.describe_storages()).items():
                 yield findings.storage(broker_id, storage)
-            topic_count = len(await client.topics())
+            topic_count = len(await client.topics.list())
             yield findings.subscriptions(await client.list_findings(), topic_count)
     except BrokerError as error:
         yield findings.unreachable(

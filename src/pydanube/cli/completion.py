@@ -21,9 +21,9 @@ def complete_topics(ctx: Any, incomplete: str) -> list[str]:
         from pydanube.model.subscription_lag import base_of  # noqa: PLC0415
 
         found: set[str] = set()
-        for namespace in await client.namespaces():
+        for namespace in await client.namespaces.list():
             if f"/{namespace}/".startswith(incomplete[: len(namespace) + 2]):
-                found.update(map(base_of, await client.topics(namespace)))
+                found.update(map(base_of, await client.topics.list(namespace)))
         return sorted(found)
 
     return _complete(ctx, incomplete, find)
@@ -52,7 +52,7 @@ def complete_namespaces(ctx: Any, incomplete: str) -> list[str]:
     """Return the namespaces whose names begin with *incomplete*."""
 
     async def find(client: Any) -> list[str]:
-        return sorted(await client.namespaces())
+        return sorted(await client.namespaces.list())
 
     return _complete(ctx, incomplete, find)
 

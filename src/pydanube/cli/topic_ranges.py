@@ -91,7 +91,7 @@ async def _partitions(client: Client, name: str) -> list[str]:
         return topics
     known: list[str] = []
     with suppress(NamespaceNotFound):
-        known = await client.topics(TopicName.parse(name).namespace)
+        known = await client.topics.list(TopicName.parse(name).namespace)
     known = known[:SUGGESTIONS_FROM_MAX]
     raise TopicNotFound(
         f"Unable to find the topic: {name}{did_you_mean(name, map(_base_name, known))}"

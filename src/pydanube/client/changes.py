@@ -1,27 +1,20 @@
-"""The settings of topics and subscriptions that one call changes together."""
+"""The settings of topics, subscriptions and namespaces that one call changes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from enum import Enum
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
-from pydanube.model.choices import (
-    BackoffName,
-    CorruptionPolicyName,
-    PoisonPolicyName,
-)
+from pydanube.model.choices import CorruptionPolicyName
 from pydanube.model.descriptions import TopicSettings
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import (
-    Backoff,
     CorruptionPolicy,
     Deduplication,
     DispatchLimits,
     FailurePolicy,
     NamespacePolicy,
-    PoisonPolicy,
     Retention,
 )
 from pydanube.model.positions import parse_choice
@@ -35,7 +28,7 @@ S = TypeVar("S", bound="DataclassInstance")
 
 
 class TopicChanges(TypedDict, total=False):
-    """The settings that ``Client.configure_topic`` changes."""
+    """The settings that ``Topics.configure`` changes."""
 
     limits: NamespacePolicy | None
     retention: Retention | None
@@ -47,31 +40,18 @@ class TopicChanges(TypedDict, total=False):
 
 
 class SubscriptionChanges(TypedDict, total=False):
-    """The settings that ``Client.configure_subscription`` changes."""
+    """The settings that ``Subscriptions.configure`` changes."""
 
     failure_policy: FailurePolicy | None
     limits: DispatchLimits | None
     is_paused: bool
 
 
-class FailureSettings(TypedDict, total=False):
-    """The fields of a FailurePolicy, with words for the choices."""
+class NamespaceChanges(TypedDict, total=False):
+    """The settings that ``Namespaces.configure`` changes."""
 
-    redeliveries_max: int
-    ack_timeout_s: float | None
-    redelivery_delay_s: float
-    redelivery_delay_s_max: float
-    backoff: BackoffName
-    poison: PoisonPolicyName
-    dead_letter_topic: str | None
-    dead_letter_expired: bool
-
-
-_CHOICES: dict[str, type[Enum]] = {
-    "on_corruption": CorruptionPolicy,
-    "backoff": Backoff,
-    "poison": PoisonPolicy,
-}
+    policy: NamespacePolicy
+    retention: Retention
 
 
 def settings_of(model: type[S], changes: Mapping[str, Any]) -> S:
@@ -92,11 +72,11 @@ def settings_of(model: type[S], changes: Mapping[str, Any]) -> S:
                 f"there is no setting {name!r} that can change; the settings are "
                 f"{', '.join(known)}{did_you_mean(name, known)}"
             )
-    chosen = {
-        name: parse_choice(name, changes[name], _CHOICES[name])
-        for name in changes.keys() & _CHOICES.keys()
-    }
-    return model(**{**changes, **chosen})
+    if "on_corruption" in changes:
+        word = changes["on_corruption"]
+        chosen = parse_choice("on_corruption", word, CorruptionPolicy)
+        changes = {**changes, "on_corruption": chosen}
+    return model(**changes)
 
 
 def changes_of(old: TopicSettings, new: TopicSettings) -> TopicChanges:

@@ -26,7 +26,7 @@ async def describe_topics(
     Raises: As ``find_matching``.
     """
     if pattern is None:
-        names = sorted(await client.topics())
+        names = sorted(await client.topics.list())
     else:
         names = await find_matching(client, pattern)
     return await describe_all(client, names[:count_max]), len(names)
@@ -57,7 +57,7 @@ async def find_matching(client: Client, pattern: str) -> list[str]:
         TopicNotFound: No topic matches.
     """
     parsed = TopicPattern(pattern)
-    found = parsed.select(await client.topics(parsed.namespace))
+    found = parsed.select(await client.topics.list(parsed.namespace))
     if not found:
         raise TopicNotFound(f"no topic matches {pattern}")
     return found

@@ -107,7 +107,7 @@ async def _find(client: TopicRequests, selection: TopicSelection) -> list[str]:
     for name in selection.names:
         found += await client.partitions(name)
     for namespace in selection.namespaces():
-        found += selection.matching(await client.topics(namespace))
+        found += selection.matching(await client.topics.list(namespace))
     return list(dict.fromkeys(found))
 
 

@@ -594,7 +594,7 @@ class Producer(KeptChannel):
             raise InvalidRequest(
                 f"{self.topic} does not deduplicate, so its messages have no ids: "
                 f"'danube topics configure {self.topic} --set deduplication.age=10m' "
-                "or client.set_deduplication changes that"
+                "or client.topics.configure changes that"
             )
         for each in ids:
             check_id(each)

@@ -1,4 +1,4 @@
-"""The operations of a client on the retention and the sealing of topics."""
+"""The operations of a client on the retention of topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydanube.model.arguments import checks_arguments
 from pydanube.model.descriptions import RetentionDrops
 from pydanube.model.errors import TopicNotFound
 from pydanube.model.names import parse_namespace
-from pydanube.model.policy import Retention, TopicPolicy
+from pydanube.model.policy import Retention
 from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -17,50 +17,10 @@ from pydanube.wire.pb import stream_pb2 as pb
 @checks_arguments
 class RetentionRequests(TopicRequests):
     """
-    The operations of ``Client`` on retention and sealing.
+    The operations of ``Client`` on retention.
 
     Brokers apply retention every ``storage.retention_interval_s`` to all open topics.
-    Of concurrent changes, the last one wins.
     """
-
-    async def set_retention(self, topic: str, retention: Retention | None) -> None:
-        """
-        Set the retention of *topic*, or of each of its partitions, also later ones.
-
-        None: that of its namespace, also when that changes later.
-
-        Durability: On return the change is on disk.  The next retention pass applies
-            it; see ``apply_retention``.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-            InvalidRequest: A limit is out of range.
-        """
-        if retention is not None:
-            # In the protocol, 0 means no limit.
-            retention.check()
-        message = pb.SetTopicRetention(retention=to_wire(pb.Retention, retention))
-        await self.request_topic(topic, message)
-
-    async def set_namespace_retention(
-        self, namespace: str, retention: Retention
-    ) -> None:
-        """
-        Set the retention of all topics of *namespace* that have none of their own.
-
-        Durability: As for ``set_retention``.
-
-        Raises:
-            NamespaceNotFound: There is no such namespace.
-            InvalidRequest: A limit is out of range.
-        """
-        retention.check()
-        await self.send_request(
-            pb.SetNamespaceRetention(
-                namespace=parse_namespace(namespace),
-                retention=to_wire(pb.Retention, retention),
-            )
-        )
 
     async def apply_retention(self, topic: str) -> list[RetentionDrops]:
         """
@@ -143,33 +103,6 @@ class RetentionRequests(TopicRequests):
         )
         return await self._drops_of_all(namespace, message)
 
-    async def set_sealing(
-        self,
-        topic: str,
-        *,
-        seal_bytes: int | None = None,
-        seal_age_s: float | None = None,
-    ) -> None:
-        """
-        Set when messages of *topic* are sealed as a segment, also for later partitions.
-
-        Args:
-            topic: A topic, or a partitioned topic.
-            seal_bytes: The size of a segment before compression; None: the broker's
-                setting ``storage.seal_bytes``.
-            seal_age_s: The age at which messages are sealed even if the segment is
-                small; None: the broker's setting ``storage.seal_age_s``.
-
-        Durability: On return the change is on disk and in effect.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-            InvalidRequest: A value is out of range.
-        """
-        TopicPolicy(seal_bytes=seal_bytes, seal_age_s=seal_age_s).check()
-        message = pb.SetSealing(seal_bytes=seal_bytes or 0, seal_age_s=seal_age_s or 0)
-        await self.request_topic(topic, message)
-
     async def _drops_of_all(
         self, namespace: str, message: pb.ApplyRetention
     ) -> list[RetentionDrops]:
@@ -177,7 +110,7 @@ class RetentionRequests(TopicRequests):
             pb.DescribeNamespace(namespace=parse_namespace(namespace))
         )
         drops = []
-        for name in await self.topics(namespace):
+        for name in await self.topics.list(namespace):
             # A topic may be deleted after it was listed.
             with suppress(TopicNotFound):
                 if (await self.describe_topic(name)).policy.is_reliable:

@@ -10,17 +10,15 @@ from pydanube.client.schema import Schema
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import parse_subject
-from pydanube.model.positions import parse_choice
 from pydanube.model.schemas import (
     Compatibility,
-    SchemaPolicy,
     SchemaVersion,
     SubjectDescription,
     TopicSchema,
 )
 from pydanube.schemas.compatibility import Direction, Violation
 from pydanube.schemas.language import Incompatibility
-from pydanube.wire.native.messages import from_wire, to_wire
+from pydanube.wire.native.messages import from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 
@@ -244,51 +242,6 @@ class Schemas:
         )
 
     # Topics.
-
-    async def bind(
-        self,
-        topic: str,
-        subject: str | None,
-        *,
-        policy: str | SchemaPolicy = SchemaPolicy.WARN,
-        validates_payload: bool = False,
-        version: int | None = None,
-        version_min: int | None = None,
-    ) -> None:
-        """
-        Bind *topic* to a subject; None: to no subject.
-
-        This takes effect in all partitions, at once, also for open producers.
-
-        Args:
-            topic: ``/{namespace}/{topic}``.
-            subject: An existing subject.
-            policy: What the broker does with messages of other schemas: ``"enforce"``
-                refuses them, ``"warn"`` accepts and counts them, ``"none"`` does not
-                check.
-            validates_payload: Check every payload, not only its schema id.
-            version: Accept only this version of the subject; None: any.
-            version_min: Accept no older version than this one; None: any.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-            SchemaNotFound: There is no such subject or version.
-        """
-        schema = None
-        if subject is not None:
-            schema = to_wire(
-                pb.TopicSchema,
-                TopicSchema(
-                    subject=parse_subject(subject),
-                    policy=parse_choice("policy", policy, SchemaPolicy)
-                    if isinstance(policy, str)
-                    else policy,
-                    validates_payload=validates_payload,
-                    version=version,
-                    version_min=version_min,
-                ),
-            )
-        await self._client.request_topic(topic, pb.BindSchema(schema=schema))
 
     async def topic_schema(self, topic: str) -> TopicSchema | None:
         """

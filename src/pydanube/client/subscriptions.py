@@ -6,11 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from pydanube.aio.tasks import gather
-from pydanube.client.changes import (
-    FailureSettings,
-    SubscriptionChanges,
-    settings_of,
-)
+from pydanube.client.changes import SubscriptionChanges, settings_of
 from pydanube.client.offsets import AckTarget, parts_of
 from pydanube.client.topics import TopicRequests
 from pydanube.model.arguments import checks_arguments
@@ -18,12 +14,7 @@ from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.names import TopicName, parse_subscription
-from pydanube.model.policy import (
-    DispatchLimits,
-    FailurePolicy,
-    SubscriptionSettings,
-    SubscriptionType,
-)
+from pydanube.model.policy import SubscriptionSettings, SubscriptionType
 from pydanube.model.positions import PositionLike, parse_choice, to_position
 from pydanube.wire.native.messages import (
     divided_to_wire,
@@ -36,6 +27,43 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 
 @checks_arguments
+class Subscriptions:
+    """The subscriptions of all topics; ``Client.subscriptions``."""
+
+    def __init__(self, client: TopicRequests) -> None:
+        self._client = client
+
+    async def configure(
+        self, topic: str, subscription: str, **changes: Unpack[SubscriptionChanges]
+    ) -> None:
+        """
+        Change several settings of a subscription, all or none; the others stay.
+
+        This takes effect at once, also for messages that have failed already.  The
+        subscription need not exist yet.  In a partitioned topic, each partition changes
+        all settings or none, one partition after the other.
+
+        Args:
+            topic: A topic, or a partitioned topic.
+            subscription: The name of the subscription.
+            changes: The settings, as in ``configure(topic, subscription,
+                limits=DispatchLimits(unacked_messages_max=100), is_paused=False)``.
+
+        Durability: On return the changes are on disk.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: The topic is not reliable, a value is invalid, or no
+                setting is given.
+        """
+        settings = settings_of(SubscriptionSettings, changes)
+        message = pb.ConfigureSubscription(
+            settings=to_wire(pb.Settings, settings), changes=list(changes)
+        )
+        await _request_all(self._client, topic, subscription, message)
+
+
+@checks_arguments
 class SubscriptionRequests(TopicRequests):
     """
     The operations of ``Client`` on subscriptions.
@@ -43,6 +71,11 @@ class SubscriptionRequests(TopicRequests):
     Unless stated otherwise, the name of a partitioned topic stands for all of its
     partitions, one after the other.
     """
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The subscriptions of all topics."""
+        return Subscriptions(self)
 
     async def create_subscription(
         self,
@@ -64,7 +97,7 @@ class SubscriptionRequests(TopicRequests):
             type=enum_to_wire(type_),
             position=position_to_wire(to_position(start), pb.Position),
         )
-        await self._request_all(topic, subscription, message)
+        await _request_all(self, topic, subscription, message)
 
     async def delete_subscription(
         self, topic: str, subscription: str, *, force: bool = False
@@ -77,7 +110,7 @@ class SubscriptionRequests(TopicRequests):
             SubscriptionInUse: It has consumers, and *force* is false.
         """
         message = pb.DeleteSubscription(force=force)
-        await self._request_all(topic, subscription, message)
+        await _request_all(self, topic, subscription, message)
 
     async def describe_subscription(
         self, topic: str, subscription: str
@@ -89,7 +122,7 @@ class SubscriptionRequests(TopicRequests):
             SubscriptionNotFound: There is no such subscription.
         """
         message = pb.DescribeSubscription()
-        answer = await self._request_one(topic, subscription, message)
+        answer = await _request_one(self, topic, subscription, message)
         return from_wire(SubscriptionDescription, answer)
 
     async def report_progress(self, topic: str, subscription: str, offset: int) -> None:
@@ -99,7 +132,7 @@ class SubscriptionRequests(TopicRequests):
         The subscription, which is created if necessary, then shows the reader's lag.
         Its position only rises.
         """
-        await self._request_one(topic, subscription, pb.ReportProgress(offset=offset))
+        await _request_one(self, topic, subscription, pb.ReportProgress(offset=offset))
 
     async def report_positions(
         self, subscription: str, offsets: Mapping[str, int]
@@ -138,105 +171,8 @@ class SubscriptionRequests(TopicRequests):
             TopicNotFound: There is no such topic.
         """
         first, *_ = await self.existing_partitions(topic)
-        answer = await self._request_one(first, subscription, pb.DescribeSettings())
+        answer = await _request_one(self, first, subscription, pb.DescribeSettings())
         return from_wire(SubscriptionSettings, answer)
-
-    async def configure_subscription(
-        self, topic: str, subscription: str, **changes: Unpack[SubscriptionChanges]
-    ) -> None:
-        """
-        Change several settings of a subscription, all or none; the others stay.
-
-        This takes effect at once, also for messages that have failed already.  The
-        subscription need not exist yet.  In a partitioned topic, each partition changes
-        all settings or none, one partition after the other.
-
-        Args:
-            topic: A topic, or a partitioned topic.
-            subscription: The name of the subscription.
-            changes: The settings, as in ``configure_subscription(topic, subscription,
-                limits=DispatchLimits(unacked_messages_max=100), is_paused=False)``.
-
-        Durability: On return the changes are on disk.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-            InvalidRequest: The topic is not reliable, a value is invalid, or no
-                setting is given.
-        """
-        settings = settings_of(SubscriptionSettings, changes)
-        message = pb.ConfigureSubscription(
-            settings=to_wire(pb.Settings, settings), changes=list(changes)
-        )
-        await self._request_all(topic, subscription, message)
-
-    async def set_failure_policy(
-        self,
-        topic: str,
-        subscription: str,
-        policy: FailurePolicy | None = None,
-        **settings: Unpack[FailureSettings],
-    ) -> None:
-        """
-        Set the failure policy of a subscription.
-
-        This takes effect at once, also for messages that have failed already.  The
-        subscription need not exist yet.
-
-        Args:
-            topic: A topic, or a partitioned topic.
-            subscription: The name of the subscription.
-            policy: The policy; None: the default.
-            settings: The fields of the policy instead of *policy*, with words for the
-                choices, as in ``poison="dead_letter"``; other fields get their
-                defaults.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-            InvalidRequest: The topic is not reliable, or the policy is invalid.
-        """
-        if settings and policy is not None:
-            raise InvalidRequest("policy and its fields exclude each other")
-        if settings:
-            policy = settings_of(FailurePolicy, settings)
-        message = pb.SetFailurePolicy(failure_policy=to_wire(pb.FailurePolicy, policy))
-        await self._request_all(topic, subscription, message)
-
-    async def set_dispatch_limits(
-        self, topic: str, subscription: str, limits: DispatchLimits | None
-    ) -> None:
-        """
-        Limit a subscription's messages in flight; None: by consumers' credit only.
-
-        This takes effect at once.  The subscription need not exist yet.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-            InvalidRequest: The topic is not reliable, or the limits are invalid.
-        """
-        message = pb.SetDispatchLimits(limits=to_wire(pb.DispatchLimits, limits))
-        await self._request_all(topic, subscription, message)
-
-    async def pause_subscription(self, topic: str, subscription: str) -> None:
-        """
-        Stop deliveries until ``resume_subscription``.
-
-        Consumers stay connected, and may acknowledge the messages that they have.  The
-        subscription stays paused when the broker restarts.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-            InvalidRequest: The topic is not reliable.
-        """
-        await self._request_all(topic, subscription, pb.Pause(is_paused=True))
-
-    async def resume_subscription(self, topic: str, subscription: str) -> None:
-        """
-        Resume deliveries.
-
-        Raises: As ``pause_subscription``.
-        """
-        await self._request_all(topic, subscription, pb.Pause(is_paused=False))
 
     # The cursor.
 
@@ -257,9 +193,9 @@ class SubscriptionRequests(TopicRequests):
         message = pb.SeekSubscription(to=position_to_wire(position, pb.Position))
         if isinstance(position, int):
             topic = await self.one_partition(topic, "an offset")
-            await self._request_one(topic, subscription, message)
+            await _request_one(self, topic, subscription, message)
         else:
-            await self._request_all(topic, subscription, message)
+            await _request_all(self, topic, subscription, message)
 
     async def skip(self, topic: str, subscription: str, count: int) -> None:
         """
@@ -274,7 +210,7 @@ class SubscriptionRequests(TopicRequests):
         if count < 1:
             raise InvalidRequest(f"count is {count}: skip at least one message")
         topic = await self.one_partition(topic, "skipping")
-        await self._request_one(topic, subscription, pb.Skip(count=count))
+        await _request_one(self, topic, subscription, pb.Skip(count=count))
 
     async def mark_done(
         self, topic: str, subscription: str, messages: AckTarget
@@ -298,14 +234,20 @@ class SubscriptionRequests(TopicRequests):
                     f"cannot acknowledge a message of {each} on topic {topic}"
                 )
             for some in divided_to_wire(ranges):
-                await self._request_one(each, subscription, pb.MarkDone(ranges=some))
+                await _request_one(self, each, subscription, pb.MarkDone(ranges=some))
 
-    async def _request_one(self, topic: str, subscription: str, message: Any) -> Any:
-        """Send *message* about one topic or partition, and return the answer."""
-        message.subscription = parse_subscription(subscription)
-        return await self.request_topic(topic, message)
 
-    async def _request_all(self, topic: str, subscription: str, message: Any) -> None:
-        """Send *message* about each partition of *topic*."""
-        for each in await self.existing_partitions(topic):
-            await self._request_one(each, subscription, message)
+async def _request_one(
+    client: TopicRequests, topic: str, subscription: str, message: Any
+) -> Any:
+    """Send *message* about one topic or partition, and return the answer."""
+    message.subscription = parse_subscription(subscription)
+    return await client.request_topic(topic, message)
+
+
+async def _request_all(
+    client: TopicRequests, topic: str, subscription: str, message: Any
+) -> None:
+    """Send *message* about each partition of *topic*."""
+    for each in await client.existing_partitions(topic):
+        await _request_one(client, each, subscription, message)

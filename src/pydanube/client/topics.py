@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 from pydanube.aio.tasks import gather
 from pydanube.client.changes import TopicChanges, settings_of
@@ -31,17 +31,15 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import TopicName, parse_namespace
 from pydanube.model.policy import (
-    KEEP_ALL,
     CorruptionPolicy,
     Deduplication,
     DispatchMode,
     Durability,
-    NamespacePolicy,
     Retention,
     TopicPolicy,
 )
 from pydanube.model.positions import parse_choice, to_microseconds
-from pydanube.wire.native.messages import enum_to_wire, from_wire, to_wire
+from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 PAGE = 1000
@@ -50,9 +48,72 @@ ROUNDS_MAX = 3
 """How often the brokers of topics that move are asked for them, before each topic."""
 
 
+Names: TypeAlias = "list[str]"
+
+
+@checks_arguments
+class Topics:
+    """The topics of a broker or of its cluster; ``Client.topics``."""
+
+    def __init__(self, client: Requester) -> None:
+        self._client = client
+
+    async def list(self, namespace: str | None = None) -> Names:
+        """Return the names of all topics and partitions, or those of *namespace*."""
+        names: Names = []
+        has_more = True
+        while has_more:
+            message = pb.ListTopics(
+                namespace=parse_namespace(namespace) if namespace else "",
+                after=names[-1] if names else "",
+                limit=PAGE,
+            )
+            answer = await self._client.send_request(message)
+            names += answer.topics
+            has_more = answer.has_more
+        return names
+
+    async def configure(self, topic: str, **changes: Unpack[TopicChanges]) -> None:
+        """
+        Change several settings of *topic*, all or none; the others keep their values.
+
+        The name of a partitioned topic stands for all partitions, also for later ones.
+        All settings of all partitions change together.  Of concurrent changes of a
+        setting, the last one wins.
+
+        Args:
+            topic: A topic, or a partitioned topic.
+            changes: The settings, as in ``configure(topic,
+                retention=Retention(age_s=86_400), on_corruption="skip")``.  None as
+                limits or retention stands for those of the namespace, as
+                ``seal_bytes`` or ``seal_age_s`` for those of the broker's settings, as
+                ``deduplication`` for no deduplication, and as ``schema`` for no schema.
+
+        Durability: On return the changes are on disk and in effect; the next retention
+            pass applies a changed retention.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            SchemaNotFound: There is no such subject or version.
+            InvalidRequest: A value is out of range or needs a reliable topic, or no
+                setting is given.
+        """
+        settings = settings_of(TopicSettings, changes)
+        settings.check()
+        message = pb.ConfigureTopic(
+            settings=to_wire(pb.TopicSettings, settings), changes=list(changes)
+        )
+        await self._client.request_topic(topic, message)
+
+
 @checks_arguments
 class TopicRequests(Requester):
     """The operations of ``Client`` on topics and partitions."""
+
+    @property
+    def topics(self) -> Topics:
+        """The topics of the broker or of its cluster."""
+        return Topics(self)
 
     async def create_topic(
         self,
@@ -61,13 +122,12 @@ class TopicRequests(Requester):
         partitions: int | None = None,
         reliable: bool = True,
         durability: DurabilityName = "durable",
-        retention_age_s: float | None = None,
-        retention_bytes_max: int | None = None,
-        retention_acknowledged: bool = False,
         ttl_s: float | None = None,
+        retention: Retention | None = None,
         on_corruption: CorruptionPolicyName = "stop",
-        deduplication_age_s: float | None = None,
-        deduplication_messages_max: int = 100_000,
+        seal_bytes: int | None = None,
+        seal_age_s: float | None = None,
+        deduplication: Deduplication | None = None,
         exist_ok: bool = False,
     ) -> None:
         """
@@ -81,19 +141,17 @@ class TopicRequests(Requester):
             reliable: Store the messages on disk, or deliver them from memory only.
             durability: When a message is acknowledged: ``"durable"``: it is on disk;
                 ``"written"``: it is written to the operating system.
-            retention_age_s: Drop older messages; None: never.
-            retention_bytes_max: Drop the oldest messages beyond this; None: never.
-            retention_acknowledged: Drop messages that all subscriptions have
-                acknowledged.  If none of the three is given, the topic has the
-                retention of its namespace; see ``set_retention``.
             ttl_s: Deliver no older messages; None: deliver all.
+            retention: Which messages to drop; None: as its namespace says.  This and
+                the following settings can change later; see ``topics.configure``.
             on_corruption: What subscriptions do if a segment cannot be read:
                 ``"stop"`` with an error, or ``"skip"`` its messages.
-            deduplication_age_s: Do not store a message whose id is that of a message
-                published this many seconds ago or later; None: refuse messages with
-                ids.  See ``set_deduplication``.
-            deduplication_messages_max: Compare ids with those of this number of the
-                topic's last messages, with or without ids.
+            seal_bytes: The size before compression at which messages are sealed as a
+                segment; None: the broker's setting ``storage.seal_bytes``.
+            seal_age_s: The age at which messages are sealed even if the segment is
+                small; None: the broker's setting ``storage.seal_age_s``.
+            deduplication: Do not store a message whose id is that of a message in
+                this window; None: refuse messages with ids.
             exist_ok: Accept a topic that exists with the same settings; those that
                 can be changed later are not compared, and do not change.
 
@@ -103,24 +161,17 @@ class TopicRequests(Requester):
         """
         if ttl_s is not None and ttl_s <= 0:
             raise InvalidRequest(f"ttl_s is {ttl_s}: it must be more than 0, or None")
-        retention = Retention(
-            age_s=retention_age_s,
-            bytes_max=retention_bytes_max,
-            drops_acknowledged=retention_acknowledged,
-        )
         policy = TopicPolicy(
             dispatch=DispatchMode.RELIABLE if reliable else DispatchMode.NON_RELIABLE,
             durability=parse_choice("durability", durability, Durability),
-            retention=None if retention == KEEP_ALL else retention,
+            retention=retention,
             ttl_s=ttl_s,
             on_corruption=parse_choice(
                 "on_corruption", on_corruption, CorruptionPolicy
             ),
-            deduplication=None
-            if deduplication_age_s is None
-            else Deduplication(
-                age_s=deduplication_age_s, messages_max=deduplication_messages_max
-            ),
+            seal_bytes=seal_bytes,
+            seal_age_s=seal_age_s,
+            deduplication=deduplication,
         )
         policy.check()
         await self.create_topics(topic, policy, partitions, exist_ok=exist_ok)
@@ -180,21 +231,6 @@ class TopicRequests(Requester):
             raise TopicHeld(
                 f"{topic} is held by {holds}; release it first, or force the deletion"
             )
-
-    async def topics(self, namespace: str | None = None) -> list[str]:
-        """Return the names of all topics and partitions, or those of *namespace*."""
-        names: list[str] = []
-        has_more = True
-        while has_more:
-            message = pb.ListTopics(
-                namespace=parse_namespace(namespace) if namespace else "",
-                after=names[-1] if names else "",
-                limit=PAGE,
-            )
-            answer = await self.send_request(message)
-            names += answer.topics
-            has_more = answer.has_more
-        return names
 
     async def describe_topic(self, topic: str) -> TopicDescription:
         """
@@ -443,95 +479,6 @@ class TopicRequests(Requester):
         return [
             offset if offset < answer.end_offset else None for offset in answer.offset
         ]
-
-    async def configure_topic(
-        self, topic: str, **changes: Unpack[TopicChanges]
-    ) -> None:
-        """
-        Change several settings of *topic*, all or none; the others keep their values.
-
-        The name of a partitioned topic stands for all partitions, also for later ones.
-        All settings of all partitions change together.  Of concurrent changes of a
-        setting, the last one wins.
-
-        Args:
-            topic: A topic, or a partitioned topic.
-            changes: The settings, as in ``configure_topic(topic,
-                retention=Retention(age_s=86_400), on_corruption="skip")``.  None as
-                limits or retention stands for those of the namespace, as
-                ``seal_bytes`` or ``seal_age_s`` for those of the broker's settings, as
-                ``deduplication`` for no deduplication, and as ``schema`` for no schema.
-
-        Durability: On return the changes are on disk and in effect; the next retention
-            pass applies a changed retention.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-            SchemaNotFound: There is no such subject or version.
-            InvalidRequest: A value is out of range or needs a reliable topic, or no
-                setting is given.
-        """
-        settings = settings_of(TopicSettings, changes)
-        settings.check()
-        message = pb.ConfigureTopic(
-            settings=to_wire(pb.TopicSettings, settings), changes=list(changes)
-        )
-        await self.request_topic(topic, message)
-
-    async def set_topic_limits(
-        self, topic: str, limits: NamespacePolicy | None
-    ) -> None:
-        """
-        Set the limits of *topic*, or of each of its partitions, also later ones.
-
-        None: the limits of its namespace.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-        """
-        message = pb.SetTopicLimits(limits=to_wire(pb.NamespacePolicy, limits))
-        await self.request_topic(topic, message)
-
-    async def set_on_corruption(
-        self, topic: str, on_corruption: CorruptionPolicyName
-    ) -> None:
-        """
-        Make subscriptions of *topic* ``"stop"`` at or ``"skip"`` corrupt segments.
-
-        This takes effect at once, in all partitions; see ``create_topic``.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-        """
-        policy = parse_choice("on_corruption", on_corruption, CorruptionPolicy)
-        message = pb.SetOnCorruption(on_corruption=enum_to_wire(policy))
-        await self.request_topic(topic, message)
-
-    async def set_deduplication(
-        self, topic: str, deduplication: Deduplication | None
-    ) -> None:
-        """
-        Set in which window *topic* recognises the ids of messages.
-
-        The topic does not store a message whose id is in the window, and acknowledges
-        it with the offset of the stored one.  The topic keeps the messages of the
-        window whatever its retention says.  None ends deduplication: then producers
-        refuse messages with ids.  Open producers connect again to learn the change.
-
-        In a partitioned topic, each partition recognises the ids of its own messages.
-
-        Durability: On return the change is on disk and in effect.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-            InvalidRequest: The topic is not reliable, or a limit is out of range.
-        """
-        if deduplication is not None:
-            deduplication.check()
-        message = pb.SetDeduplication(
-            deduplication=to_wire(pb.Deduplication, deduplication)
-        )
-        await self.request_topic(topic, message)
 
     # Partitions.
 

@@ -32,7 +32,7 @@ from pydanube.model.errors import (
     Refused,
     StagingClosed,
 )
-from pydanube.model.policy import Deduplication
+from pydanube.model.policy import Deduplication, Retention
 from pydanube.model.schemas import SchemaReference
 
 QUERY_PREFIX = "connector:"
@@ -139,7 +139,7 @@ async def open_staged(
 ) -> AsyncIterator[Publisher]:
     """Open the publisher of a source with positions, and load its position."""
     await ensure_topic(
-        client, positions_topic, retention_bytes_max=POSITION_RETENTION_BYTES
+        client, positions_topic, retention=Retention(bytes_max=POSITION_RETENTION_BYTES)
     )
     publisher = StagedPublisher(client, name, positions_topic)
     await publisher.load()
@@ -260,26 +260,25 @@ async def ensure_topic(
     *,
     partitions: int | None = None,
     deduplication_age_s: float | None = None,
-    retention_bytes_max: int | None = None,
+    retention: Retention | None = None,
 ) -> None:
     """
     Create *topic* unless it exists.
 
     An existing topic without deduplication gets it if *deduplication_age_s* is given.
     """
+    window = None
+    if deduplication_age_s is not None:
+        window = Deduplication(age_s=deduplication_age_s)
     names = await client.partitions(topic)
     if not names:
         # Somebody else may be faster.
         with suppress(AlreadyExists):
             await client.create_topic(
-                topic,
-                partitions=partitions,
-                deduplication_age_s=deduplication_age_s,
-                retention_bytes_max=retention_bytes_max,
+                topic, partitions=partitions, retention=retention, deduplication=window
             )
             return
-    if deduplication_age_s is not None:
+    if window is not None:
         facts = await client.describe_topic((names or [topic])[0])
         if facts.policy.deduplication is None:
-            window = Deduplication(age_s=deduplication_age_s)
-            await client.set_deduplication(topic, window)
+            await client.topics.configure(topic, deduplication=window)

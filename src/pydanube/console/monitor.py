@@ -49,7 +49,7 @@ class Monitor(Poller):
     async def take(self) -> None:
         """Take a sample."""
         client = self._client
-        names = sorted(await client.topics())
+        names = sorted(await client.topics.list())
         found = await describe_all(client, names[:TOPICS_MAX])
         findings = await client.list_findings()
         storages = await _if_permitted(client.describe_storages()) or {}

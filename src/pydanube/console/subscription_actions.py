@@ -60,14 +60,18 @@ class SubscriptionActions:
     async def _pause(self) -> None:
         name = self._name.value
         await self._page.attempt(
-            lambda: self._page.client.pause_subscription(self._topic, name),
+            lambda: self._page.client.subscriptions.configure(
+                self._topic, name, is_paused=True
+            ),
             f"{name} is paused",
         )
 
     async def _resume(self) -> None:
         name = self._name.value
         await self._page.attempt(
-            lambda: self._page.client.resume_subscription(self._topic, name),
+            lambda: self._page.client.subscriptions.configure(
+                self._topic, name, is_paused=False
+            ),
             f"{name} continues",
         )
 

@@ -174,7 +174,7 @@ class SettingsForm:
                 "again"
             )
         changes = changes_of(self._topic.settings, self._new())
-        await client.configure_topic(self._name, **changes)
+        await client.topics.configure(self._name, **changes)
         self._dialog.close()
 
 

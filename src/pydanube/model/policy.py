@@ -198,6 +198,15 @@ BYTES_MAX = 2**63 - 1
 KEEP_ALL = Retention()
 """The retention that drops nothing."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceSettings:
+    """The settings of a namespace, for topics that have none of their own."""
+
+    policy: NamespacePolicy = NamespacePolicy()
+    retention: Retention = KEEP_ALL
+
+
 SEAL_BYTES_MIN = 64 * 1024
 SEAL_BYTES_MAX = 1024 * 1024 * 1024
 SEAL_AGE_S_MIN = 1.0

@@ -110,7 +110,7 @@ class BrokerChecks:
         try:
             with self._connect(url) as client:
                 missing = [each for each in topics if not client.partitions(each)]
-                return missing, client.topics() if missing else []
+                return missing, client.topics.list() if missing else []
         except ConnectionLost as error:
             self.unanswered += 1
             self._problems.add(

@@ -104,7 +104,7 @@ class Catalog:
 
     def topics(self) -> list[str]:
         """Return the names of all topics and partitions, sorted."""
-        return self._request(lambda client: sorted(client.topics()))
+        return self._request(lambda client: sorted(client.topics.list()))
 
     def partitions(self, topic: str) -> list[str]:
         """

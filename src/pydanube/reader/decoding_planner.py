@@ -191,8 +191,8 @@ def unbound_topics(topics: Sequence[str]) -> InvalidRequest:
     """Return the error for *topics* that are not bound to a subject."""
     return InvalidRequest(
         f"decode: not bound to a schema subject: {', '.join(topics)}. Bind it with "
-        f"client.schemas.bind({topics[0]!r}, subject), or open a producer that has a "
-        "schema"
+        f"client.topics.configure({topics[0]!r}, schema=TopicSchema(subject=…)), or "
+        "open a producer that has a schema"
     )
 
 

@@ -18,7 +18,12 @@ from pydanube.client.client import Client
 from pydanube.client.messages import MessageIds
 from pydanube.connectors.publishing import ensure_topic
 from pydanube.model.errors import AlreadyExists, TopicNotFound
-from pydanube.model.policy import FailurePolicy, SubscriptionSettings, SubscriptionType
+from pydanube.model.policy import (
+    FailurePolicy,
+    Retention,
+    SubscriptionSettings,
+    SubscriptionType,
+)
 from pydanube.replication.positions import TopicPosition
 
 RANGES_MAX = 100
@@ -92,7 +97,7 @@ class Checkpoints:
         if states == self._last:
             return
         await ensure_topic(
-            self._target, self._topic, retention_bytes_max=RETENTION_BYTES
+            self._target, self._topic, retention=Retention(bytes_max=RETENTION_BYTES)
         )
         async with self._target.producer(self._topic) as producer:
             await producer.send(msgspec.json.encode(states))
@@ -128,7 +133,7 @@ async def move_subscription(
         # Inexact offsets are earlier ones: messages that are not done.
         if ids and position.is_exact_at(first):
             await target.mark_done(topic, name, MessageIds(topic, ids))
-    await target.configure_subscription(
+    await target.subscriptions.configure(
         topic,
         name,
         failure_policy=_renamed(state.settings.failure_policy, topics),

@@ -35,6 +35,7 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.names import parse_client_name
+from pydanube.model.policy import Retention
 from pydanube.model.token_bucket import TokenBucket
 from pydanube.replication.checkpoints import Checkpoints, read_subscriptions
 from pydanube.replication.naming import INTERNAL_PREFIX, TopicNaming
@@ -164,7 +165,7 @@ class Replicator:
         """
         topic = self._replication.positions_topic
         await ensure_topic(
-            self._target, topic, retention_bytes_max=POSITION_RETENTION_BYTES
+            self._target, topic, retention=Retention(bytes_max=POSITION_RETENTION_BYTES)
         )
         await self._publisher.load()
         self._is_new = self._publisher.position is None
@@ -212,7 +213,7 @@ class Replicator:
         """Begin with topics that exist at the source and match."""
         matching = [
             each
-            for each in await self._source.topics()
+            for each in await self._source.topics.list()
             if self._replication.naming.matches(each)
         ]
         new = [each for each in sorted(matching) if each not in self.position.topics]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import suppress
+from dataclasses import replace
 
 from pydanube.client.client import Client
 from pydanube.client.schema import schema_of
@@ -63,12 +64,8 @@ class TargetTopics:
         for each in await self._source.schemas.versions(schema.subject):
             await self.copy_schema(each.schema_id, each.version)
         # The numbers of versions differ if the source has deleted some.
-        await self._target.schemas.bind(
-            topic,
-            schema.subject,
-            policy=schema.policy,
-            validates_payload=schema.validates_payload,
-        )
+        binding = replace(schema, version=None, version_min=None)
+        await self._target.topics.configure(topic, schema=binding)
 
     async def copy_schema(self, schema_id: int, version: int) -> SchemaReference | None:
         """

@@ -181,8 +181,8 @@ class SecuredBroker(WorldBroker):
         """Raise if the neighbour sees, or has lost, anything."""
         assert not self.seen, "\n".join(self.seen)
         neighbour = self._neighbour
-        assert await neighbour.topics() == [PRIVATE]
-        assert await neighbour.namespaces() == [NAMESPACE]
+        assert await neighbour.topics.list() == [PRIVATE]
+        assert await neighbour.namespaces.list() == [NAMESPACE]
         async with neighbour.consumer(PRIVATE, subscription="own") as consumer:
             message = await consumer.receive(timeout_s=60)
             assert (message.payload, message.attempt) == (MARK, 1)

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from mcp import Client
 
+from pydanube import FailurePolicy, PoisonPolicy
 from pydanube.administration.callers import open_callers
 from pydanube.administration.changes import Changes
 from pydanube.administration.inspection import Inspection
@@ -116,11 +117,13 @@ def test_dead_letters_are_shown_with_their_reasons():
     async def run():
         async with assistant() as (danube, _, call):
             await danube.create_topic(ORDERS)
-            await danube.set_failure_policy(
-                *(ORDERS, "billing"),
+            policy = FailurePolicy(
                 redeliveries_max=0,
-                poison="dead_letter",
+                poison=PoisonPolicy.DEAD_LETTER,
                 dead_letter_topic="/default/dead",
+            )
+            await danube.subscriptions.configure(
+                ORDERS, "billing", failure_policy=policy
             )
             async with (
                 danube.producer(ORDERS) as producer,

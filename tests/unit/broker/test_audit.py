@@ -209,7 +209,7 @@ async def test_requests_of_clients_are_recorded(guarded, tmp_path):
 async def test_records_have_the_values_that_were_set(guarded, tmp_path):
     async with client_of(guarded, ROOT) as root:
         await root.create_topic("/default/orders")
-        await root.configure_topic("/default/orders", seal_age_s=5.0)
+        await root.topics.configure("/default/orders", seal_age_s=5.0)
     await guarded.broker.audit.flush()
     *_, changed = lines_of(tmp_path / "audit.jsonl")
     details = json.loads(changed["details"])

@@ -86,7 +86,7 @@ async def test_fully_sealed_topic_continues_at_its_end_offset(memory, client):
 async def test_subscription_overtaken_by_retention_fails_once_and_continues(
     memory, client
 ):
-    await client.create_topic(TOPIC, retention_bytes_max=1)
+    await client.create_topic(TOPIC, retention=Retention(bytes_max=1))
     await client.create_subscription(TOPIC, "s", start="earliest")
     topic = await memory.broker.topics.get(TopicName.parse(TOPIC))
     storage = memory.broker.storage
@@ -117,7 +117,7 @@ async def test_overtaken_subscription_gets_no_acknowledged_messages_again(
     name = SubscriptionName("s")
     await memory.broker.subscriptions.mark_done(topic.name, name, [(2, 3)])
     kept_bytes = sum(segment.byte_count for segment in topic.segments[1:])
-    await client.set_retention(TOPIC, Retention(bytes_max=kept_bytes))
+    await client.topics.configure(TOPIC, retention=Retention(bytes_max=kept_bytes))
     await client.apply_retention(TOPIC)
     assert topic.log.base_offset == 1
     with pytest.raises(pydanube.OffsetDropped):
@@ -161,7 +161,9 @@ async def test_changes_of_an_operator_are_logged(caplog):
     caplog.set_level(logging.INFO, "pydanube")
     async with BrokerWorld().broker() as broker:
         await broker.namespaces.create(SHOP)
-        await broker.namespaces.set_policy(SHOP, NamespacePolicy(max_publish_rate=9))
+        await broker.namespaces.configure(
+            SHOP, policy=NamespacePolicy(max_publish_rate=9)
+        )
         await broker.topics.create_partitioned(PARTS, 3, TopicPolicy())
         topic = await broker.topics.create(A_TOPIC, TopicPolicy())
         await publish(topic, b"secret", b"payload")

@@ -8,6 +8,7 @@ from pydanube.cli.findings import Verdict
 from pydanube.cli.findings import subscriptions as judge
 from pydanube.console.monitor import TOPICS_MAX, Monitor
 from pydanube.console.pages.overview import render
+from pydanube.model.policy import FailurePolicy
 from pydanube.testing import memory_broker
 
 pytestmark = pytest.mark.slow
@@ -18,7 +19,9 @@ LAST = "/default/z"
 async def block(client, topic):
     """Block the subscription ``s`` of *topic* with its only message."""
     await client.create_subscription(topic, "s", start="earliest")
-    await client.set_failure_policy(topic, "s", redeliveries_max=0)
+    await client.subscriptions.configure(
+        topic, "s", failure_policy=FailurePolicy(redeliveries_max=0)
+    )
     async with (
         client.consumer(topic, subscription="s") as consumer,
         client.producer(topic) as producer,

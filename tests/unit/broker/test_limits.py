@@ -212,7 +212,7 @@ async def test_limits_survive_a_restart(world):
 async def test_topic_without_limits_of_its_own_has_those_of_its_namespace(broker):
     topic = await broker.topics.create(A_TOPIC, RELIABLE)
     few = NamespacePolicy(max_message_size=5)
-    await broker.namespaces.set_policy(A_TOPIC.namespace, few)
+    await broker.namespaces.configure(A_TOPIC.namespace, policy=few)
     assert (await broker.catalog.get(A_TOPIC)).limits is None
     await broker.topics.configure(A_TOPIC, limits=NO_LIMITS)
     assert topic.limits == NO_LIMITS

@@ -62,7 +62,7 @@ async def test_missing_namespace_cannot_be_deleted_or_described(broker):
     with pytest.raises(NamespaceNotFound):
         await broker.namespaces.policy(SHOP)
     with pytest.raises(NamespaceNotFound):
-        await broker.namespaces.set_policy(SHOP, FEW)
+        await broker.namespaces.configure(SHOP, policy=FEW)
     with pytest.raises(NamespaceNotFound):
         await broker.topics.create(ORDERS, RELIABLE)
 
@@ -124,7 +124,7 @@ async def test_changed_policy_applies_to_open_topics(broker):
     elsewhere = await broker.topics.create(TopicName.parse("/default/x"), RELIABLE)
     await broker.topics.configure(own.name, limits=FEW)
     assert topic.limits == FEW
-    await broker.namespaces.set_policy(SHOP, FEWER)
+    await broker.namespaces.configure(SHOP, policy=FEWER)
     assert topic.limits == FEWER
     assert own.limits == FEW
     assert elsewhere.limits == NamespacePolicy()
@@ -139,7 +139,7 @@ async def test_limits_out_of_range_are_refused(broker, limit):
         await broker.namespaces.create(SHOP, policy)
     await broker.namespaces.create(SHOP)
     with pytest.raises(InvalidRequest):
-        await broker.namespaces.set_policy(SHOP, policy)
+        await broker.namespaces.configure(SHOP, policy=policy)
     await broker.topics.create(ORDERS, RELIABLE)
     with pytest.raises(InvalidRequest):
         await broker.topics.configure(ORDERS, limits=policy)

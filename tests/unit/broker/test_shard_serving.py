@@ -451,8 +451,10 @@ async def test_changes_of_a_namespace_reach_all_open_topics(cluster, stack):
         for name in names
     ]
     namespaces = cluster.members["a"].broker.namespaces
-    await namespaces.set_policy(A_TOPIC.namespace, NamespacePolicy(max_publish_rate=9))
-    await namespaces.set_retention(A_TOPIC.namespace, Retention(age_s=60.0))
+    await namespaces.configure(
+        A_TOPIC.namespace, policy=NamespacePolicy(max_publish_rate=9)
+    )
+    await namespaces.configure(A_TOPIC.namespace, retention=Retention(age_s=60.0))
     await until(lambda: {each.limits.max_publish_rate for each in topics} == {9})
     await until(lambda: {each.log.retention.age_s for each in topics} == {60.0})
 

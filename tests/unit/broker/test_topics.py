@@ -84,10 +84,10 @@ async def test_topic_follows_its_namespace_until_it_has_a_retention(any_world):
     async with any_world.broker() as broker:
         topic = await grown(broker)
         assert topic.describe().retention == KEEP_ALL
-        await broker.namespaces.set_retention(A_TOPIC.namespace, ACKNOWLEDGED)
+        await broker.namespaces.configure(A_TOPIC.namespace, retention=ACKNOWLEDGED)
         assert topic.describe().retention == ACKNOWLEDGED
         await broker.topics.configure(A_TOPIC, retention=KEEP_ALL)
-        await broker.namespaces.set_retention(A_TOPIC.namespace, SMALL)
+        await broker.namespaces.configure(A_TOPIC.namespace, retention=SMALL)
         assert topic.describe().retention == KEEP_ALL
         assert await base_after(broker) == 0
     async with any_world.broker() as broker:
@@ -197,10 +197,12 @@ async def test_invalid_changes_are_refused_and_change_nothing(broker):
         with pytest.raises(InvalidRequest):
             await broker.topics.create_partitioned(BASE, 2, TopicPolicy(**settings))
     with pytest.raises(InvalidRequest):
-        await broker.namespaces.set_retention(A_TOPIC.namespace, Retention(age_s=-1.0))
+        await broker.namespaces.configure(
+            A_TOPIC.namespace, retention=Retention(age_s=-1.0)
+        )
     assert (topic.policy.seal_bytes, topic.retention) == (None, KEEP_ALL)
     with pytest.raises(NamespaceNotFound):
-        await broker.namespaces.set_retention("none", SMALL)
+        await broker.namespaces.configure("none", retention=SMALL)
     with pytest.raises(TopicNotFound):
         await broker.topics.configure(PARTS[0], retention=SMALL)
 
@@ -441,7 +443,7 @@ async def test_idle_topics_follow_the_retention_of_their_namespace(world):
         topic = await grown(broker)
     async with world.broker() as broker:
         assert await broker.topics.find_idle_drops() == set()
-        await broker.namespaces.set_retention(A_TOPIC.namespace, SMALL)
+        await broker.namespaces.configure(A_TOPIC.namespace, retention=SMALL)
         assert await broker.topics.find_idle_drops() == {topic.topic_id}
 
 

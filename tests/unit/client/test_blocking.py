@@ -31,7 +31,7 @@ async def test_clients_work_in_a_thread_whose_loop_is_running(url):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda client, producer, consumer: client.topics(),
+        lambda client, producer, consumer: client.topics.list(),
         lambda client, producer, consumer: client.schemas.subjects(),
         lambda client, producer, consumer: next(client.read(TOPIC)),
         lambda client, producer, consumer: client.producer(TOPIC).__enter__(),
@@ -68,7 +68,7 @@ def test_calls_that_wait_in_other_threads_end_when_the_client_is_closed(url):
             client.create_topic(TOPIC)
             reading = client.read(TOPIC, follow=True)
             found = threads.submit(next, reading)
-            client.topics()
+            client.topics.list()
         assert isinstance(found.exception(60), pydanube.Closed)
 
 
@@ -103,7 +103,7 @@ def test_a_generator_that_is_never_finished_closes_its_client(url):
         gc.collect()
         assert other.describe_topic(TOPIC).producers == ()
     with pytest.raises(pydanube.Closed):
-        client.topics()
+        client.topics.list()
 
 
 class Node:
@@ -139,7 +139,7 @@ def test_an_iterator_that_is_collected_in_the_loops_thread_closes(url):
         try:
             del node
             client._loop.call_soon(gc.collect)
-            assert client.topics() == [TOPIC]
+            assert client.topics.list() == [TOPIC]
         finally:
             gc.enable()
 
@@ -149,11 +149,11 @@ def test_a_callback_that_calls_its_own_client_is_refused(url):
 
     def on_disconnected(_):
         try:
-            client.topics()
+            client.topics.list()
         except pydanube.InvalidRequest as error:
             refused.append(str(error))
 
     with sync.connect(url, on_disconnected=on_disconnected) as client:
-        client.topics()
+        client.topics.list()
     assert len(refused) == 1
     assert "in another thread" in refused[0]

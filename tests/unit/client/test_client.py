@@ -83,8 +83,8 @@ def unused_port():
 async def test_topics_are_created_listed_described_and_deleted(client):
     await client.create_topic(TOPIC)
     await client.create_topic("/system/audit", reliable=False)
-    assert await client.topics() == [TOPIC, "/system/audit"]
-    assert await client.topics("system") == ["/system/audit"]
+    assert await client.topics.list() == [TOPIC, "/system/audit"]
+    assert await client.topics.list("system") == ["/system/audit"]
     await published(client, b"a", b"b")
     facts = await client.describe_topic(TOPIC)
     assert (facts.base_offset, facts.end_offset, facts.epoch) == (0, 2, 1)
@@ -155,7 +155,7 @@ async def test_invalid_name_is_refused_without_a_request(client):
 async def test_requests_survive_a_broken_connection(broker, client):
     await client.create_topic(TOPIC)
     broker.disconnect_all()
-    assert await client.topics() == [TOPIC]
+    assert await client.topics.list() == [TOPIC]
 
 
 async def test_broker_that_chooses_an_unknown_revision_is_refused():
@@ -284,16 +284,16 @@ async def test_a_port_of_another_protocol_is_recognized(greeting, found):
 
 
 async def test_wrong_types_of_arguments_are_explained(client):
-    with pytest.raises(pydanube.InvalidRequest, match="retention_age_s must be"):
-        await client.create_topic(TOPIC, retention_age_s="7d")
+    with pytest.raises(pydanube.InvalidRequest, match=r"retention\.age_s must be"):
+        await client.create_topic(TOPIC, retention=pydanube.Retention(age_s="7d"))
     with pytest.raises(pydanube.InvalidRequest, match="partitions must be"):
         client.producer(TOPIC, partitions="3")
     with pytest.raises(pydanube.InvalidRequest, match=r"policy\.poison must be"):
-        await client.set_failure_policy(
-            TOPIC, "me", pydanube.FailurePolicy(poison="dead_letter")
+        await client.subscriptions.configure(
+            TOPIC, "me", failure_policy=pydanube.FailurePolicy(poison="dead_letter")
         )
     with pytest.raises(pydanube.InvalidRequest, match="limits must be"):
-        await client.set_dispatch_limits(TOPIC, "me", 5)
+        await client.subscriptions.configure(TOPIC, "me", limits=5)
     with pytest.raises(pydanube.InvalidRequest, match="url must be"):
         pydanube.connect(6651)
 
@@ -351,7 +351,7 @@ class LateBroker(MemoryBroker):
 async def test_connecting_waits_for_a_broker_that_is_not_up_yet(broker):
     late = LateBroker(broker.broker, broker.server, broker.clock)
     async with late.connect_waiting(60.0) as client:
-        assert await client.topics() == []
+        assert await client.topics.list() == []
     assert late.attempts == 3
 
 
@@ -398,12 +398,12 @@ async def test_requests_are_repeated_for_the_time_that_the_caller_allows(broker)
     async with restarted.connect_for(0.0) as client:
         broker.disconnect_all()
         with pytest.raises(pydanube.ConnectionLost):
-            await client.topics()
+            await client.topics.list()
         assert restarted.attempts < 4
     restarted.attempts = 0
     async with restarted.connect_for(60.0) as client:
         broker.disconnect_all()
-        assert await client.topics() == []
+        assert await client.topics.list() == []
         assert restarted.attempts == 4
         await client.create_topic(TOPIC)
         broker.disconnect_all()

@@ -89,7 +89,7 @@ async def test_cumulative_ack_covers_all_before_it(client):
 
 async def test_nacked_message_is_redelivered(client):
     await published(client, b"a", b"b")
-    await client.set_failure_policy(TOPIC, "s", AT_ONCE)
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=AT_ONCE)
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
         first = await c.receive(timeout_s=60)
         await c.nack(first)
@@ -102,7 +102,7 @@ async def test_nacked_message_is_redelivered(client):
 
 async def test_message_is_redelivered_after_the_ack_timeout(client):
     await published(client, b"a")
-    await client.set_failure_policy(TOPIC, "s", AT_ONCE)
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=AT_ONCE)
     async with client.consumer(
         TOPIC, subscription="s", start="earliest", ack_timeout_s=0.05
     ) as consumer:
@@ -294,7 +294,7 @@ async def test_acknowledgements_lost_with_a_connection_are_sent_again(broker, cl
 @pytest.mark.slow
 async def test_nack_may_delay_redelivery(client):
     await published(client, b"m")
-    await client.set_failure_policy(TOPIC, "s", AT_ONCE)
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=AT_ONCE)
     async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
         message = await consumer.receive(timeout_s=60)
         await consumer.nack(message, delay_s=0.3, reason="not now")
@@ -636,7 +636,7 @@ async def test_second_ack_has_no_effect(client):
 
 async def test_nack_after_an_ack_changes_nothing(client):
     await published(client, *numbers(2))
-    await client.set_failure_policy(TOPIC, "s", AT_ONCE)
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=AT_ONCE)
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
         batch = await c.receive_batch(timeout_s=60)
         await c.ack(batch)

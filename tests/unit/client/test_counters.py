@@ -112,7 +112,7 @@ async def test_outage_is_logged_once(broker, log):
 
     async with Client(dial, url=broker.url)._opened() as client:
         broker.disconnect_all()
-        assert await client.topics() == []
+        assert await client.topics.list() == []
     assert next(failures, None) is None
     _, failed = lines(log, logging.WARNING)
     assert failed.startswith("cannot connect again: no broker answers at")
@@ -136,7 +136,7 @@ async def test_failing_callback_ends_nothing(broker, log):
         raise ValueError("a mistake")
 
     async with pydanube.connect(broker.url, on_connected=fail) as client:
-        assert await client.topics() == []
+        assert await client.topics.list() == []
     assert "ValueError: a mistake" in log.text
 
 
@@ -145,7 +145,7 @@ async def test_log_has_no_credentials(broker, log):
     with broker.redirect(url):
         async with pydanube.connect(url, token=SECRET) as client:
             broker.disconnect_all()
-            assert await client.topics() == []
+            assert await client.topics.list() == []
             assert client.shown(f"two\nlines: {SECRET}") == "two lines: ***"
     assert "danube://user:***@orders.example" in log.text
     assert SECRET not in log.text

@@ -25,7 +25,7 @@ POLICY = FailurePolicy(
 
 async def fail(client, *payloads, reason="no", topic=TOPIC, subscription="s"):
     """Publish *payloads*, and make them dead letters."""
-    await client.set_failure_policy(topic, subscription, POLICY)
+    await client.subscriptions.configure(topic, subscription, failure_policy=POLICY)
     await client.create_topic(DEAD, exist_ok=True)
     async with client.consumer(topic, subscription=subscription) as consumer:
         async with client.producer(topic) as producer:
@@ -154,7 +154,7 @@ async def test_replay_does_not_create_a_deleted_topic(client):
     dead = client.dead_letters(TOPIC, "s", dead_letter_topic=DEAD)
     with pytest.raises(pydanube.TopicNotFound):
         await dead.replay(letters)
-    assert await client.topics() == [DEAD]
+    assert await client.topics.list() == [DEAD]
     assert len([letter async for letter in dead.messages()]) == 1
 
 
@@ -163,7 +163,7 @@ async def test_there_are_no_dead_letters_before_the_first_one(client):
     policy = pydanube.FailurePolicy(
         poison=pydanube.PoisonPolicy.DEAD_LETTER, dead_letter_topic=DEAD
     )
-    await client.set_failure_policy(TOPIC, "s", policy)
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=policy)
     assert await letters_of(client) == []
     mistyped = client.dead_letters(TOPIC, "s", dead_letter_topic="/default/other")
     with pytest.raises(pydanube.TopicNotFound, match="/default/other"):
@@ -185,9 +185,9 @@ async def test_letters_can_be_consumed_like_any_messages(client):
 
 
 async def test_replayed_message_is_no_duplicate_of_its_first_publication(client):
-    await client.create_topic(TOPIC, deduplication_age_s=600)
+    await client.create_topic(TOPIC, deduplication=pydanube.Deduplication(age_s=600))
     await client.create_topic(DEAD)
-    await client.set_failure_policy(TOPIC, "s", POLICY)
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=POLICY)
     async with client.consumer(TOPIC, subscription="s") as consumer:
         async with client.producer(TOPIC) as producer:
             await producer.send(b"x", id="a")

@@ -22,7 +22,7 @@ async def payloads_of(client, topic=TOPIC):
 @pytest.fixture
 async def topic(client):
     """Create a topic that deduplicates."""
-    await client.create_topic(TOPIC, deduplication_age_s=600)
+    await client.create_topic(TOPIC, deduplication=pydanube.Deduplication(age_s=600))
     return TOPIC
 
 
@@ -89,12 +89,12 @@ async def test_topic_that_does_not_deduplicate_refuses_ids(client):
             await producer.send(b"x", id="a")
         with pytest.raises(pydanube.InvalidRequest, match="does not deduplicate"):
             await producer.send_batch([b"x"], ids=["a"])
-        await client.set_deduplication(TOPIC, pydanube.Deduplication())
+        await client.topics.configure(TOPIC, deduplication=pydanube.Deduplication())
         # It learns that when it has connected again.
         await producer.send(b"y")
         assert (await producer.send(b"x", id="a")).offset == 1
         assert (await producer.send(b"x", id="a")).offset == 1
-    await client.set_deduplication(TOPIC, None)
+    await client.topics.configure(TOPIC, deduplication=None)
     assert (await client.describe_topic(TOPIC)).policy.deduplication is None
 
 
@@ -107,11 +107,15 @@ async def test_malformed_ids_are_refused(client, topic, id_):
 
 async def test_non_reliable_topic_cannot_deduplicate(client):
     with pytest.raises(pydanube.InvalidRequest, match="cannot deduplicate"):
-        await client.create_topic(TOPIC, reliable=False, deduplication_age_s=600)
+        await client.create_topic(
+            TOPIC, reliable=False, deduplication=pydanube.Deduplication(age_s=600)
+        )
 
 
 async def test_same_ids_meet_in_one_partition(client):
-    await client.create_topic(TOPIC, partitions=4, deduplication_age_s=600)
+    await client.create_topic(
+        TOPIC, partitions=4, deduplication=pydanube.Deduplication(age_s=600)
+    )
     ids = [f"order-{n}" for n in range(20)]
     async with client.producer(TOPIC) as producer:
         first = await producer.send_batch([b"x"] * 20, ids=ids)

@@ -18,7 +18,7 @@ async def test_client_serves_all_who_ask_until_it_is_released():
         running = tasks.run(held.run())
         client = await held.get()
         assert await held.get() is client
-        assert await client.topics() == []
+        assert await client.topics.list() == []
         held.release()
         await running
 
@@ -58,4 +58,4 @@ async def test_cancelled_request_does_not_cancel_the_client():
         request = tasks.start(held.get())
         request.cancel()
         tasks.run(held.run())
-        assert await (await held.get()).topics() == []
+        assert await (await held.get()).topics.list() == []

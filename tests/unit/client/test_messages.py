@@ -34,7 +34,7 @@ async def test_a_rejected_message_keeps_its_delay_and_its_reason(client):
         poison=pydanube.PoisonPolicy.DEAD_LETTER,
         dead_letter_topic="/default/dead",
     )
-    await client.set_failure_policy(TOPIC, "s", policy)
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=policy)
     await published(client, b"0")
     async with (
         client.consumer(TOPIC, subscription="s", start="earliest") as consumer,

@@ -10,9 +10,9 @@ STRICT = NamespacePolicy(max_producers_per_topic=1, max_message_size=10)
 
 
 async def test_namespace_is_created_described_and_deleted(client):
-    assert await client.namespaces() == ["default", "system"]
+    assert await client.namespaces.list() == ["default", "system"]
     await client.create_namespace("shop", policy=STRICT)
-    assert await client.namespaces() == ["default", "shop", "system"]
+    assert await client.namespaces.list() == ["default", "shop", "system"]
     await published(client, b"m", topic="/shop/orders")
     facts = await client.describe_namespace("shop")
     assert (facts.namespace, facts.policy, facts.topic_count) == ("shop", STRICT, 1)
@@ -44,7 +44,7 @@ async def test_built_in_namespaces_cannot_be_deleted(client):
 async def test_namespace_limit_takes_effect_at_once_and_a_topic_may_override_it(client):
     topic = "/default/orders"
     await published(client, b"x" * 20)
-    await client.set_namespace_policy("default", STRICT)
+    await client.namespaces.configure("default", policy=STRICT)
     assert (await client.describe_namespace("default")).policy == STRICT
     with pytest.raises(pydanube.MessageTooLarge):
         await published(client, b"x" * 20)
@@ -52,17 +52,17 @@ async def test_namespace_limit_takes_effect_at_once_and_a_topic_may_override_it(
     assert (facts.limits, facts.own_limits) == (STRICT, None)
 
     own = NamespacePolicy(max_message_size=30)
-    await client.set_topic_limits(topic, own)
+    await client.topics.configure(topic, limits=own)
     facts = await client.describe_topic(topic)
     assert (facts.limits, facts.own_limits) == (own, own)
     await published(client, b"x" * 20)
 
-    await client.set_topic_limits(topic, None)
+    await client.topics.configure(topic, limits=None)
     assert (await client.describe_topic(topic)).limits == STRICT
 
 
 async def test_exceeded_producer_limit_is_reported(client):
-    await client.set_namespace_policy("default", STRICT)
+    await client.namespaces.configure("default", policy=STRICT)
     async with client.producer("/default/orders"):
         with pytest.raises(pydanube.QuotaExceeded):
             async with client.producer("/default/orders"):

@@ -94,7 +94,7 @@ async def test_partitions_are_served_round_robin(client):
 async def test_messages_of_several_partitions_are_acked_and_nacked_together(client):
     await spread(client, 40)
     quick = pydanube.FailurePolicy(redelivery_delay_s=0.01)
-    await client.set_failure_policy(TOPIC, "s", quick)
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=quick)
     async with client.consumer(TOPIC, **EARLIEST) as consumer:
         messages = await take(consumer, 40)
         await consumer.ack(messages[:20])

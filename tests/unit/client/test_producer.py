@@ -277,7 +277,7 @@ async def test_deleted_topic_fails_its_producers(client):
 async def test_flush_raises_errors_of_messages_that_nobody_awaited(client):
     async with client.producer(TOPIC) as producer:
         await producer.send(b"1")
-        await client.set_topic_limits(TOPIC, NamespacePolicy(max_message_size=1))
+        await client.topics.configure(TOPIC, limits=NamespacePolicy(max_message_size=1))
         producer.send_nowait(b"too large")
         with pytest.raises(pydanube.MessageTooLarge):
             await producer.flush()
@@ -508,7 +508,7 @@ async def test_receipts_of_a_throttling_broker_restart_the_close_timeout(
     monkeypatch.setattr(producers, "KEEPALIVE_INTERVAL_S", 0.01)
     async with broker.connect(close_timeout_s=0.7) as client:
         await client.create_topic(TOPIC)
-        await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=1))
+        await client.topics.configure(TOPIC, limits=NamespacePolicy(max_publish_rate=1))
         async with client.producer(TOPIC) as producer:
             for _ in range(2):
                 producer.send_nowait(b"m")

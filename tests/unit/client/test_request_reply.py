@@ -41,7 +41,7 @@ async def shout(message):
 
 
 async def reply_topics(client):
-    found = await client.topics("system")
+    found = await client.topics.list("system")
     return [name for name in found if name.startswith(REPLY_TOPIC_PREFIX)]
 
 
@@ -138,7 +138,7 @@ async def test_reply_to_a_client_that_has_gone_is_dropped(broker, client):
 async def test_request_on_a_missing_topic_is_refused_and_creates_none(client):
     with pytest.raises(pydanube.TopicNotFound):
         await client.request("/default/none", b"q")
-    assert "/default/none" not in await client.topics("default")
+    assert "/default/none" not in await client.topics.list("default")
     await client.create_topic("/default/none")
     with pytest.raises(pydanube.TimedOut):
         await client.request("/default/none", b"q", timeout_s=0.01)

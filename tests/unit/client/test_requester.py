@@ -113,7 +113,7 @@ async def test_partitions_of_different_owners_are_deleted_together(cluster):
             await client.delete_topic(TOPIC)
         await client.release_topic(last, "lakehouse")
         await client.delete_topic(TOPIC)
-        assert await client.topics() == []
+        assert await client.topics.list() == []
         with pytest.raises(pydanube.TopicNotFound):
             await client.delete_topic(TOPIC)
 
@@ -249,7 +249,7 @@ async def test_requests_without_an_owner_leave_a_broker_that_stops(cluster):
 async def test_after_an_error_of_one_broker_another_one_is_asked(cluster, error):
     async with pydanube.connect(BOTH) as client:
         client.on_error("", "danube://a", error)
-        await client.topics()
+        await client.topics.list()
         assert cluster.connects == ["a", "b"]
 
 
@@ -312,7 +312,7 @@ async def test_requests_without_an_owner_leave_a_silent_broker():
         cluster.silence("a")
         assert len(await client.partitions(TOPIC)) == 2
         cluster.silence("b")
-        assert len(await client.topics()) == 2
+        assert len(await client.topics.list()) == 2
         # Each request goes to the broker that answered last.
         assert cluster.connects == ["a", "b", "c"]
         for each in "ab":
@@ -326,7 +326,7 @@ async def test_requests_at_silent_brokers_end_after_the_retry_time(cluster):
         with pytest.raises(
             pydanube.ConnectionLost, match=r"danube://a has not answered for 0\.2 s"
         ):
-            await client.topics()
+            await client.topics.list()
         for each in "ab":
             cluster.cut_off(each)
 

@@ -29,7 +29,7 @@ async def test_retention_is_planned_set_and_applied(broker, client):
     assert [each.base for each in planned.segments] == [0, 1]
     assert not planned.has_subscriptions
     assert (await client.describe_topic(TOPIC)).segment_count == 3
-    await client.set_retention(TOPIC, SMALL)
+    await client.topics.configure(TOPIC, retention=SMALL)
     described = await client.describe_topic(TOPIC)
     assert described.retention == described.policy.retention == SMALL
     assert await client.apply_retention(TOPIC) == [planned]
@@ -39,7 +39,7 @@ async def test_retention_is_planned_set_and_applied(broker, client):
 
 async def test_dry_run_assumes_the_retention_of_the_namespace(broker, client):
     await client.create_topic("/default/own")
-    await client.set_retention("/default/own", KEEP_ALL)
+    await client.topics.configure("/default/own", retention=KEEP_ALL)
     await client.create_topic("/default/memory", reliable=False)
     await grown(broker, client)
     await grown(broker, client, "/default/own")
@@ -54,19 +54,21 @@ async def test_dry_run_assumes_the_retention_of_the_namespace(broker, client):
     )
     assert inherited.segment_count == 2
 
-    await client.set_namespace_retention("default", SMALL)
+    await client.namespaces.configure("default", retention=SMALL)
     assert (await client.describe_namespace("default")).retention == SMALL
     assert await client.plan_namespace_retention("default") == planned
     assert await client.apply_namespace_retention("default") == planned
     assert (await client.describe_topic(TOPIC)).base_offset == 2
     assert (await client.describe_topic("/default/own")).base_offset == 0
-    await client.set_retention("/default/own", None)
+    await client.topics.configure("/default/own", retention=None)
     described = await client.describe_topic("/default/own")
     assert (described.policy.retention, described.retention) == (None, SMALL)
 
 
 async def test_each_partition_has_a_result(client):
-    await client.create_topic(TOPIC, partitions=2, retention_acknowledged=True)
+    await client.create_topic(
+        TOPIC, partitions=2, retention=pydanube.Retention(drops_acknowledged=True)
+    )
     described = await client.describe_topic(f"{TOPIC}-part-1")
     assert described.retention == pydanube.Retention(drops_acknowledged=True)
     expected = [f"{TOPIC}-part-0", f"{TOPIC}-part-1"]
@@ -77,7 +79,9 @@ async def test_each_partition_has_a_result(client):
 async def test_acknowledged_segments_are_dropped_and_a_new_subscription_follows(
     broker, client
 ):
-    await client.create_topic(TOPIC, retention_acknowledged=True)
+    await client.create_topic(
+        TOPIC, retention=pydanube.Retention(drops_acknowledged=True)
+    )
     async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
         await grown(broker, client)
         for _ in range(3):
@@ -92,47 +96,49 @@ async def test_acknowledged_segments_are_dropped_and_a_new_subscription_follows(
 async def test_limits_of_zero_are_refused_and_not_taken_for_none(client):
     await client.create_topic(TOPIC)
     for retention in (pydanube.Retention(age_s=0), pydanube.Retention(bytes_max=0)):
-        for call in (client.set_retention, client.plan_retention):
+        for refused in (
+            client.topics.configure(TOPIC, retention=retention),
+            client.plan_retention(TOPIC, retention),
+            client.namespaces.configure("default", retention=retention),
+            client.plan_namespace_retention("default", retention),
+        ):
             with pytest.raises(pydanube.InvalidRequest, match="more than 0"):
-                await call(TOPIC, retention)
-        for call in (client.set_namespace_retention, client.plan_namespace_retention):
-            with pytest.raises(pydanube.InvalidRequest, match="more than 0"):
-                await call("default", retention)
+                await refused
         with pytest.raises(pydanube.InvalidRequest, match="more than 0"):
             await client.plan_retention(TOPIC, of_namespace=retention)
     with pytest.raises(pydanube.InvalidRequest, match="size of segments is 0 bytes"):
-        await client.set_sealing(TOPIC, seal_bytes=0)
+        await client.topics.configure(TOPIC, seal_bytes=0)
     with pytest.raises(pydanube.InvalidRequest, match="sealed is 0 s"):
-        await client.set_sealing(TOPIC, seal_age_s=0)
+        await client.topics.configure(TOPIC, seal_age_s=0)
 
 
 async def test_topics_and_namespaces_must_exist(client):
     with pytest.raises(pydanube.TopicNotFound):
-        await client.set_retention(TOPIC, SMALL)
+        await client.topics.configure(TOPIC, retention=SMALL)
     with pytest.raises(pydanube.TopicNotFound):
         await client.apply_retention(TOPIC)
     with pytest.raises(pydanube.TopicNotFound):
-        await client.set_sealing(TOPIC)
+        await client.topics.configure(TOPIC, seal_bytes=None, seal_age_s=None)
     with pytest.raises(pydanube.NamespaceNotFound):
-        await client.set_namespace_retention("none", SMALL)
+        await client.namespaces.configure("none", retention=SMALL)
     with pytest.raises(pydanube.NamespaceNotFound):
         await client.plan_namespace_retention("none")
 
 
 async def test_sealing_is_set_and_cleared(client):
     await client.create_topic(TOPIC, partitions=2)
-    await client.set_sealing(TOPIC, seal_bytes=2**20, seal_age_s=5.0)
+    await client.topics.configure(TOPIC, seal_bytes=2**20, seal_age_s=5.0)
     policy = (await client.describe_topic(f"{TOPIC}-part-1")).policy
     assert (policy.seal_bytes, policy.seal_age_s) == (2**20, 5.0)
-    await client.set_sealing(TOPIC)
+    await client.topics.configure(TOPIC, seal_bytes=None, seal_age_s=None)
     policy = (await client.describe_topic(f"{TOPIC}-part-0")).policy
     assert (policy.seal_bytes, policy.seal_age_s) == (None, None)
 
 
 async def test_retention_keeps_the_messages_of_the_deduplication_window(broker, client):
-    await client.create_topic(TOPIC, deduplication_age_s=600)
-    await client.set_retention(TOPIC, SMALL)
+    await client.create_topic(TOPIC, deduplication=pydanube.Deduplication(age_s=600))
+    await client.topics.configure(TOPIC, retention=SMALL)
     await grown(broker, client)
     assert [each.segment_count for each in await client.plan_retention(TOPIC)] == [0]
-    await client.set_deduplication(TOPIC, None)
+    await client.topics.configure(TOPIC, deduplication=None)
     assert [each.segment_count for each in await client.plan_retention(TOPIC)] == [2]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 import pydanube
-from pydanube import Compatibility, Schema, SchemaPolicy, SchemaType
+from pydanube import Compatibility, Schema, SchemaPolicy, SchemaType, TopicSchema
 from pydanube.servers.native import requests
 from support.running import TOPIC, published
 
@@ -126,7 +126,7 @@ async def test_invalid_arguments_are_refused(client):
         schemas.delete("orders", 0),
         schemas.get("a/b", 1),
         schemas.set_compatibility("orders", "sideways"),
-        schemas.bind(TOPIC, "orders", policy="perhaps"),
+        client.topics.configure(TOPIC, schema=TopicSchema(subject="")),
     ):
         with pytest.raises(pydanube.InvalidRequest):
             await question
@@ -147,38 +147,38 @@ async def test_topic_is_bound_and_unbound(client):
     await client.create_topic(TOPIC)
     assert await schemas.topic_schema(TOPIC) is None
     await schemas.register("orders", Order)
-    await schemas.bind(
-        TOPIC, "orders", policy="enforce", validates_payload=True, version_min=1
+    binding = TopicSchema(
+        subject="orders",
+        policy=SchemaPolicy.ENFORCE,
+        validates_payload=True,
+        version_min=1,
     )
-    bound = await schemas.topic_schema(TOPIC)
-    assert (bound.subject, bound.policy) == ("orders", SchemaPolicy.ENFORCE)
-    assert (bound.validates_payload, bound.version, bound.version_min) == (
-        True,
-        None,
-        1,
-    )
-    assert (await client.describe_topic(TOPIC)).schema == bound
+    await client.topics.configure(TOPIC, schema=binding)
+    assert await schemas.topic_schema(TOPIC) == binding
+    assert (await client.describe_topic(TOPIC)).schema == binding
     with pytest.raises(pydanube.SchemaInUse, match=TOPIC):
         await schemas.delete("orders")
     with pytest.raises(pydanube.SchemaMismatch):
         await published(client, b"{}")
-    await schemas.bind(TOPIC, None)
+    await client.topics.configure(TOPIC, schema=None)
     assert await schemas.topic_schema(TOPIC) is None
     await published(client, b"{}")
     with pytest.raises(pydanube.SchemaNotFound):
-        await schemas.bind(TOPIC, "others")
+        await client.topics.configure(TOPIC, schema=TopicSchema(subject="others"))
     with pytest.raises(pydanube.TopicNotFound):
-        await schemas.bind("/default/nothing", "orders")
+        await client.topics.configure(
+            "/default/nothing", schema=TopicSchema(subject="orders")
+        )
     with pytest.raises(pydanube.TopicNotFound):
         await schemas.topic_schema("/default/nothing")
-    await schemas.bind(TOPIC, "orders", policy=SchemaPolicy.WARN)
+    await client.topics.configure(TOPIC, schema=TopicSchema(subject="orders"))
     await schemas.delete("orders", force=True)
 
 
 async def test_partitions_are_bound_together(client):
     await client.create_topic(TOPIC, partitions=2)
     await client.schemas.register("orders", Order)
-    await client.schemas.bind(TOPIC, "orders")
+    await client.topics.configure(TOPIC, schema=pydanube.TopicSchema(subject="orders"))
     for name in (TOPIC, *await client.partitions(TOPIC)):
         assert (await client.schemas.topic_schema(name)).subject == "orders"
 

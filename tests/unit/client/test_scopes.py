@@ -70,7 +70,7 @@ async def test_a_scope_can_be_entered_once(client):
 
 def test_scopes_for_threads_explain_themselves():
     with pytest.raises(AttributeError, match=SYNC_HOW):
-        sync.connect().topics()
+        sync.connect().topics.list()
     with pytest.raises(TypeError, match=SYNC_HOW):
         list(sync.connect())
 

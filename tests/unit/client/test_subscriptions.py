@@ -40,9 +40,9 @@ async def test_settings_are_returned_as_they_were_set(client):
     await client.create_topic(TOPIC)
     assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
     limits = DispatchLimits(unacked_messages_max=7)
-    await client.set_failure_policy(TOPIC, "s", IMPATIENT)
-    await client.set_dispatch_limits(TOPIC, "s", limits)
-    await client.pause_subscription(TOPIC, "s")
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=IMPATIENT)
+    await client.subscriptions.configure(TOPIC, "s", limits=limits)
+    await client.subscriptions.configure(TOPIC, "s", is_paused=True)
     expected = SubscriptionSettings(
         failure_policy=IMPATIENT, limits=limits, is_paused=True
     )
@@ -50,23 +50,23 @@ async def test_settings_are_returned_as_they_were_set(client):
     await client.create_subscription(TOPIC, "s")
     facts = await client.describe_subscription(TOPIC, "s")
     assert (facts.settings, facts.is_paused) == (expected, True)
-    await client.set_failure_policy(TOPIC, "s", None)
-    await client.set_dispatch_limits(TOPIC, "s", None)
-    await client.resume_subscription(TOPIC, "s")
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=None)
+    await client.subscriptions.configure(TOPIC, "s", limits=None)
+    await client.subscriptions.configure(TOPIC, "s", is_paused=False)
     assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
 
 
 async def test_several_settings_change_with_one_call(client):
     await client.create_topic(TOPIC, partitions=2)
     limits = DispatchLimits(unacked_messages_max=7)
-    await client.configure_subscription(
+    await client.subscriptions.configure(
         TOPIC, "s", failure_policy=IMPATIENT, limits=limits, is_paused=True
     )
     for part in PARTS:
         assert await client.subscription_settings(part, "s") == SubscriptionSettings(
             failure_policy=IMPATIENT, limits=limits, is_paused=True
         )
-    await client.configure_subscription(TOPIC, "s", failure_policy=None)
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=None)
     assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings(
         limits=limits, is_paused=True
     )
@@ -76,7 +76,7 @@ async def test_one_wrong_setting_of_a_subscription_refuses_all(client):
     await client.create_topic(TOPIC)
     homeless = FailurePolicy(poison=PoisonPolicy.DEAD_LETTER, dead_letter_topic="/n/t")
     with pytest.raises(pydanube.NamespaceNotFound):
-        await client.configure_subscription(
+        await client.subscriptions.configure(
             TOPIC, "s", is_paused=True, failure_policy=homeless
         )
     assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
@@ -84,10 +84,10 @@ async def test_one_wrong_setting_of_a_subscription_refuses_all(client):
 
 async def test_paused_subscription_delivers_nothing_until_it_is_resumed(client):
     await published(client, b"a")
-    await client.pause_subscription(TOPIC, "s")
+    await client.subscriptions.configure(TOPIC, "s", is_paused=True)
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
         assert await nothing_comes(c)
-        await client.resume_subscription(TOPIC, "s")
+        await client.subscriptions.configure(TOPIC, "s", is_paused=False)
         assert await received(c, 1) == [b"a"]
 
 
@@ -136,7 +136,7 @@ async def test_messages_are_skipped_by_number(client):
 
 async def test_mark_done_of_the_blocking_message_unblocks_the_subscription(client):
     await published(client, b"poison")
-    await client.set_failure_policy(TOPIC, "s", IMPATIENT)
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=IMPATIENT)
     async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
         for _ in range(2):
             await consumer.nack(await consumer.receive(timeout_s=60), reason="no")
@@ -164,8 +164,8 @@ async def test_only_messages_of_the_topic_are_marked(client):
 async def test_operations_on_a_partitioned_topic_apply_to_all_partitions(client):
     await client.create_topic(TOPIC, partitions=2)
     await client.create_subscription(TOPIC, "s", type="shared", start="earliest")
-    await client.set_failure_policy(TOPIC, "s", IMPATIENT)
-    await client.pause_subscription(TOPIC, "s")
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=IMPATIENT)
+    await client.subscriptions.configure(TOPIC, "s", is_paused=True)
     for name in PARTS:
         await published(client, *numbers(4), topic=name)
         facts = await client.describe_subscription(name, "s")
@@ -195,8 +195,8 @@ async def test_operations_on_a_partitioned_topic_apply_to_all_partitions(client)
 async def test_operations_of_reliable_topics_are_refused_on_others(client):
     await client.create_topic(TOPIC, reliable=False)
     for call in (
-        client.set_failure_policy(TOPIC, "s", IMPATIENT),
-        client.pause_subscription(TOPIC, "s"),
+        client.subscriptions.configure(TOPIC, "s", failure_policy=IMPATIENT),
+        client.subscriptions.configure(TOPIC, "s", is_paused=True),
     ):
         with pytest.raises(pydanube.InvalidRequest, match="reliable"):
             await call

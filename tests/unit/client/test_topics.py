@@ -20,16 +20,18 @@ PARTS = [f"{TOPIC}-part-{n}" for n in range(3)]
 
 
 async def test_partitioned_topic_is_created_described_and_deleted(client):
-    await client.create_topic(TOPIC, partitions=2, ttl_s=60, retention_age_s=3600)
+    await client.create_topic(
+        TOPIC, partitions=2, ttl_s=60, retention=Retention(age_s=3600)
+    )
     assert await client.partitions(TOPIC) == PARTS[:2]
-    assert await client.topics() == PARTS[:2]
+    assert await client.topics.list() == PARTS[:2]
     await client.add_partitions(TOPIC, 3)
     assert await client.partitions(TOPIC) == PARTS
     policies = [(await client.describe_topic(p)).policy for p in PARTS]
     assert [each.ttl_s for each in policies] == [60.0] * 3
     assert policies[0] == policies[2]
     await client.delete_topic(TOPIC)
-    assert await client.topics() == []
+    assert await client.topics.list() == []
     assert await client.partitions(TOPIC) == []
 
 
@@ -72,7 +74,7 @@ async def test_partition_is_not_deleted_alone_and_the_base_name_is_no_topic(clie
 async def test_limits_of_a_partitioned_topic_apply_to_every_partition(client):
     await client.create_topic(TOPIC, partitions=2)
     limits = NamespacePolicy(max_message_size=3)
-    await client.set_topic_limits(TOPIC, limits)
+    await client.topics.configure(TOPIC, limits=limits)
     await client.add_partitions(TOPIC, 3)
     for name in PARTS:
         assert (await client.describe_topic(name)).limits == limits
@@ -82,7 +84,7 @@ async def test_on_corruption_is_set_at_creation_and_later(client):
     await client.create_topic(TOPIC, partitions=2)
     before = (await client.describe_topic(PARTS[0])).policy.on_corruption
     assert before is CorruptionPolicy.STOP
-    await client.set_on_corruption(TOPIC, "skip")
+    await client.topics.configure(TOPIC, on_corruption="skip")
     await client.add_partitions(TOPIC, 3)
     for name in PARTS:
         policy = (await client.describe_topic(name)).policy
@@ -90,15 +92,15 @@ async def test_on_corruption_is_set_at_creation_and_later(client):
     # on_corruption may change, so exist_ok does not compare it.
     await client.create_topic(TOPIC, partitions=3, exist_ok=True)
     with pytest.raises(InvalidRequest, match="on_corruption"):
-        await client.set_on_corruption(TOPIC, "ignore")
+        await client.topics.configure(TOPIC, on_corruption="ignore")
     with pytest.raises(TopicNotFound):
-        await client.set_on_corruption("/default/none", "skip")
+        await client.topics.configure("/default/none", on_corruption="skip")
 
 
 async def test_settings_of_all_partitions_change_with_one_call(client):
     await client.create_topic(TOPIC, partitions=2)
     retention, limits = Retention(age_s=60.0), NamespacePolicy(max_publish_rate=7)
-    await client.configure_topic(
+    await client.topics.configure(
         TOPIC, retention=retention, limits=limits, on_corruption="skip", seal_age_s=9.0
     )
     for part in PARTS[:2]:
@@ -108,7 +110,7 @@ async def test_settings_of_all_partitions_change_with_one_call(client):
             on_corruption=CorruptionPolicy.SKIP,
             seal_age_s=9.0,
         )
-    await client.configure_topic(TOPIC, retention=None, limits=None)
+    await client.topics.configure(TOPIC, retention=None, limits=None)
     assert (await client.describe_topic(PARTS[0])).settings == TopicSettings(
         on_corruption=CorruptionPolicy.SKIP, seal_age_s=9.0
     )
@@ -117,12 +119,12 @@ async def test_settings_of_all_partitions_change_with_one_call(client):
 async def test_changes_that_cannot_be_made_are_refused_together(client):
     await client.create_topic(TOPIC)
     with pytest.raises(pydanube.SchemaNotFound):
-        await client.configure_topic(
+        await client.topics.configure(
             TOPIC, seal_age_s=9.0, schema=TopicSchema(subject="nothing")
         )
     assert (await client.describe_topic(TOPIC)).settings == TopicSettings()
     with pytest.raises(TopicNotFound):
-        await client.configure_topic("/default/none", seal_age_s=9.0)
+        await client.topics.configure("/default/none", seal_age_s=9.0)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ async def test_changes_that_cannot_be_made_are_refused_together(client):
 )
 async def test_changes_are_checked_before_they_are_sent(client, changes, said):
     with pytest.raises(InvalidRequest, match=said):
-        await client.configure_topic(TOPIC, **changes)
+        await client.topics.configure(TOPIC, **changes)
 
 
 async def test_time_to_live_is_a_positive_number(client):

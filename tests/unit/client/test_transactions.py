@@ -149,8 +149,10 @@ async def test_first_transaction_of_a_message_that_timed_out_wins(broker, client
 async def test_transaction_may_acknowledge_messages_that_wait_for_redelivery(
     broker, client
 ):
-    await client.set_failure_policy(
-        TOPIC, "s", ack_timeout_s=10, redelivery_delay_s=100
+    await client.subscriptions.configure(
+        TOPIC,
+        "s",
+        failure_policy=pydanube.FailurePolicy(ack_timeout_s=10, redelivery_delay_s=100),
     )
     async with client.consumer(TOPIC, **SUBSCRIPTION, type="shared") as consumer:
         messages = await receive(consumer, 4)

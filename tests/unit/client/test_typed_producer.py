@@ -76,7 +76,7 @@ async def test_default_subject_is_named_after_the_topic_which_is_bound_to_it(cli
 async def test_producer_of_a_bound_topic_uses_its_subject(client):
     await client.create_topic(TOPIC)
     await client.schemas.register("shop", Order)
-    await client.schemas.bind(TOPIC, "shop")
+    await client.topics.configure(TOPIC, schema=pydanube.TopicSchema(subject="shop"))
     async with client.producer(TOPIC, schema=Wider) as producer:
         assert (producer.schema.subject, producer.schema.version) == ("shop", 2)
     with pytest.raises(pydanube.OtherSchema):
@@ -220,7 +220,14 @@ async def test_values_may_be_delayed_and_expire(client):
 async def test_topic_that_enforces_its_subject_accepts_only_values(client):
     await client.create_topic(TOPIC)
     await client.schemas.register("orders", Order)
-    await client.schemas.bind(TOPIC, "orders", policy="enforce", validates_payload=True)
+    await client.topics.configure(
+        TOPIC,
+        schema=pydanube.TopicSchema(
+            subject="orders",
+            policy=pydanube.SchemaPolicy.ENFORCE,
+            validates_payload=True,
+        ),
+    )
     async with client.producer(TOPIC, schema=Order) as producer:
         await producer.send(Order(1))
     with pytest.raises(pydanube.SchemaMismatch):

@@ -29,7 +29,7 @@ async def orders(client):
     """A topic of orders, with a failure policy that retries at once."""
     await client.create_topic(TOPIC)
     policy = pydanube.FailurePolicy(redelivery_delay_s=0.0, redeliveries_max=10)
-    await client.set_failure_policy(TOPIC, "s", policy)
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=policy)
 
 
 OPTIONS = {"subscription": "s", "start": "earliest"}
@@ -183,7 +183,7 @@ async def test_an_undecodable_message_fails_alone(client, calls, orders):
         poison=pydanube.PoisonPolicy.DEAD_LETTER,
         dead_letter_topic="/default/dead",
     )
-    await client.set_failure_policy(TOPIC, "s", policy)
+    await client.subscriptions.configure(TOPIC, "s", failure_policy=policy)
     payloads = [b'{"number": 0}', b"garbage", b'{"number": -1}', b'{"number": 2}']
     await published(client, *payloads)
 

@@ -81,7 +81,12 @@ async def test_message_without_a_schema_has_a_value_only_with_a_reader_schema(cl
 async def test_invalid_payload_does_not_hide_the_other_values(client):
     await client.create_topic(TOPIC)
     version = await client.schemas.register("orders", Order)
-    await client.schemas.bind(TOPIC, "orders", policy="none")
+    await client.topics.configure(
+        TOPIC,
+        schema=pydanube.TopicSchema(
+            subject="orders", policy=pydanube.SchemaPolicy.NONE
+        ),
+    )
     async with client.producer(TOPIC, schema=Order) as producer:
         await producer.send_batch([Order(0)])
         raw = producer._producer
@@ -162,7 +167,7 @@ async def test_missing_schema_is_requested_again_later(client, monkeypatch):
     with pytest.raises(pydanube.SchemaNotFound):
         missing.build_decoder(None)
     for _ in range(3):
-        await client.topics()
+        await client.topics.list()
     assert (await schemas.load((1, 1))).decoder(None)([b"x"]) == ["x"]
 
 
@@ -214,7 +219,7 @@ async def test_consumer_may_close_while_a_schema_is_loaded(broker):
         await produced(client, 1)
     async with broker.connect() as client:
         async with consuming(client, schema=Order):
-            await client.topics()
+            await client.topics.list()
         async with consuming(client, schema=Order) as consumer:
             assert (await consumer.receive(timeout_s=60)).value == Order(1)
 

@@ -68,7 +68,7 @@ async def run(tmp_path, text):
             )
         messages = {
             topic: [message async for batch in client.read(topic) for message in batch]
-            for topic in await client.topics("default")
+            for topic in await client.topics.list("default")
         }
         return found, messages
 

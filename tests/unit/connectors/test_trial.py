@@ -84,7 +84,7 @@ async def test_source_shows_what_it_would_publish(trial, client):
         "/default/orders will be created",
         "2 records read: 2 messages",
     ]
-    assert await client.topics("default") == []
+    assert await client.topics.list("default") == []
 
 
 async def test_at_most_the_wanted_records_are_read(trial):

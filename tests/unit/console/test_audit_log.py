@@ -94,7 +94,7 @@ async def test_operations_of_a_broker_are_found(tmp_path):
         pydanube.connect(broker.stream_url, api_key=bootstrap_key(tmp_path)) as client,
     ):
         await client.create_topic("/default/t", partitions=2)
-        await client.configure_topic("/default/t", seal_age_s=5.0)
+        await client.topics.configure("/default/t", seal_age_s=5.0)
         log = AuditLog(client)
         while "configure_topic" not in render_changes(log, "/default/t"):
             await log.update()

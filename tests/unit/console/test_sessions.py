@@ -13,7 +13,7 @@ async def test_session_is_found_by_its_key_until_it_ends():
         assert sessions.find(session.key) is session
         assert sessions.find("other") is None
         assert session.key not in repr(session)
-        assert await session.client.topics() == []
+        assert await session.client.topics.list() == []
         sessions.close(session)
         assert sessions.find(session.key) is None
         assert not session.is_open

@@ -71,7 +71,7 @@ def test_reader_schema_is_stored_in_the_column_metadata(topics):
 
 def test_unbound_topic_is_refused_with_advice(topics):
     del topics.bound[B]
-    with pytest.raises(InvalidRequest, match=f"not bound.*{B}.*schemas.bind"):
+    with pytest.raises(InvalidRequest, match=f"not bound.*{B}.*topics.configure"):
         DecodingPlanner(LATEST, topics).plan([A, B])
 
 

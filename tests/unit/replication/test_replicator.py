@@ -54,9 +54,9 @@ def test_retention_drops_only_what_is_replicated():
             two.connect() as target,
         ):
             await source.create_topic(ORDERS)
-            await source.set_sealing(ORDERS, seal_bytes=SEAL_BYTES)
+            await source.topics.configure(ORDERS, seal_bytes=SEAL_BYTES)
             await replicate_to_end(source, target)
-            await source.set_retention(ORDERS, Retention(bytes_max=1))
+            await source.topics.configure(ORDERS, retention=Retention(bytes_max=1))
             for number in range(4):
                 await publish_sealed(source, bytes([number]) * SEAL_BYTES)
             # The hold keeps the messages although nothing runs.

@@ -134,7 +134,9 @@ def test_subscriptions_continue_at_the_target():
                 ) as consumer,
                 source.producer(ORDERS) as producer,
             ):
-                await source.set_failure_policy(ORDERS, "billing", policy)
+                await source.subscriptions.configure(
+                    ORDERS, "billing", failure_policy=policy
+                )
                 async with replicating(source_url, target_url) as until:
                     await until(lambda each: each.state == "running")
                     await producer.send_batch([b"%d" % each for each in range(10)])

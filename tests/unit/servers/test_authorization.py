@@ -164,7 +164,10 @@ async def test_binding_of_a_topic_includes_its_partitions(guarded):
     async with client_of(guarded, EVE) as client:
         async with client.producer("/shop/parts") as producer:
             await producer.send(b"1")
-        assert await client.topics() == ["/shop/parts-part-0", "/shop/parts-part-1"]
+        assert await client.topics.list() == [
+            "/shop/parts-part-0",
+            "/shop/parts-part-1",
+        ]
 
 
 async def test_pages_of_a_list_are_full_though_most_topics_are_invisible(guarded):
@@ -193,7 +196,7 @@ async def test_broker_without_security_permits_everything_to_everybody():
     async with memory_broker() as broker, broker.connect() as client:
         async with client.producer("/default/new") as producer:
             await producer.send(b"1")
-        assert await client.topics() == ["/default/new"]
+        assert await client.topics.list() == ["/default/new"]
         request = pb.ListTopics(limit=10)
         assert list((await client.send_request(request)).topics) == ["/default/new"]
 

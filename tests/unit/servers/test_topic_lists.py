@@ -77,7 +77,7 @@ async def test_pages_of_any_size_have_what_the_caller_may_see(guarded, seed):
         ]
         for limit in (1, 2, 3, 100):
             assert await pages(alice, "", limit) == seen, (patterns, policy)
-        assert await alice.topics() == seen
+        assert await alice.topics.list() == seen
         for namespace in NAMESPACES:
             own = [name for name in seen if name.startswith(f"/{namespace}/")]
             assert await pages(alice, namespace, 1) == own
@@ -100,7 +100,7 @@ async def test_list_of_a_client_that_has_gone_is_not_carried_out(guarded):
         peer.transport.abort()
         for _ in range(LISTS_MAX):
             lists.release()
-        assert await alice.topics() == []
+        assert await alice.topics.list() == []
         assert guarded.server.request_seconds[Kind.LIST_TOPICS].count == 1
 
 
@@ -114,8 +114,8 @@ async def test_lists_of_one_principal_wait_for_each_other_and_hold_up_nobody(gua
         client_of(guarded, BOB) as bob,
         task_scope() as tasks,
     ):
-        waiting = tasks.start(alice.topics())
-        assert await bob.topics() == []
+        waiting = tasks.start(alice.topics.list())
+        assert await bob.topics.list() == []
         assert (await alice.who_am_i()).name == "alice"
         assert not waiting.done()
         lists.release()

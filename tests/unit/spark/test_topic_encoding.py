@@ -12,7 +12,7 @@ from pydanube.model.errors import (
     SchemaNotFound,
     TopicNotFound,
 )
-from pydanube.model.schemas import SchemaReference
+from pydanube.model.schemas import SchemaReference, TopicSchema
 from pydanube.spark.topic_encoding import TopicEncodings, require_topic
 from pydanube.spark.write_options import Encode, WriteOptions
 from support.memory_clients import memory_client
@@ -47,7 +47,7 @@ def client():
 
 def bind(client, schema, **options):
     version = client.schemas.register("orders", schema)
-    client.schemas.bind(TOPIC, "orders", **options)
+    client.topics.configure(TOPIC, schema=TopicSchema(subject="orders", **options))
     return version
 
 
@@ -81,7 +81,7 @@ def test_the_version_is_the_one_of_the_option_or_of_the_topic(client):
     assert (
         TopicEncodings(client, WriteOptions(), ORDER).of(TOPIC).reference.version == 2
     )
-    client.schemas.bind(TOPIC, "orders", version=1)
+    client.topics.configure(TOPIC, schema=TopicSchema(subject="orders", version=1))
     assert (
         TopicEncodings(client, WriteOptions(), ORDER).of(TOPIC).reference.version == 1
     )
@@ -90,7 +90,7 @@ def test_the_version_is_the_one_of_the_option_or_of_the_topic(client):
 def test_partition_has_the_schema_of_its_topic(client):
     client.create_topic("/default/spread", partitions=2)
     client.schemas.register("spread", Schema.avro(AVRO))
-    client.schemas.bind("/default/spread", "spread")
+    client.topics.configure("/default/spread", schema=TopicSchema(subject="spread"))
     encodings = TopicEncodings(client, WriteOptions(), ORDER)
     found = encodings.of("/default/spread-part-1")
     assert found.reference.subject == "spread"

@@ -16,6 +16,7 @@ from pyspark.sql.types import (
 import pyspark_danube
 from pydanube.client.schema import Schema
 from pydanube.model.errors import InvalidConfig, InvalidRequest, TopicNotFound
+from pydanube.model.schemas import SchemaPolicy, TopicSchema
 from pydanube.spark.sink import BatchKey, TaskKey
 from pydanube.spark.topic_sink import SEND_BYTES, DanubeSink, TopicSink
 from pydanube.spark.write_options import parse_write_options
@@ -119,7 +120,7 @@ def test_a_topic_that_does_not_exist_is_named(client):
         writer = sink(client, topic="/default/nowhere", delivery=delivery)
         with pytest.raises(TopicNotFound, match="/default/nowhere"):
             writer.write(piece(0), iter([batch(0, 1)]))
-    assert client.topics() == [TOPIC]
+    assert client.topics.list() == [TOPIC]
 
 
 def test_at_least_once_publishes_immediately_in_order(client):
@@ -135,7 +136,9 @@ def test_at_least_once_publishes_immediately_in_order(client):
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_messages_name_their_schema(client, delivery):
     client.schemas.register("orders", Schema.of(int))
-    client.schemas.bind(TOPIC, "orders", policy="enforce")
+    client.topics.configure(
+        TOPIC, schema=TopicSchema(subject="orders", policy=SchemaPolicy.ENFORCE)
+    )
     writer = sink(client, delivery=delivery)
     rows = pa.record_batch({"value": pa.array([4, 7])})
     part = writer.write(piece(0), iter([rows]))
@@ -183,6 +186,6 @@ def test_check_lists_all_problems(client):
     options = parse_write_options({"topic": TOPIC})
     check_topic(client, options, pa.schema({"payload": pa.binary()}))
     client.schemas.register("orders", Schema.of(int))
-    client.schemas.bind(TOPIC, "orders")
+    client.topics.configure(TOPIC, schema=TopicSchema(subject="orders"))
     with pytest.raises(InvalidRequest, match="value is string"):
         check_topic(client, options, pa.schema({"value": pa.string()}))

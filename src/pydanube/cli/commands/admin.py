@@ -94,7 +94,9 @@ def create(
 def list_namespaces(connect: Connect) -> Result:
     """List the namespaces with their numbers of topics and their retention."""
     with connect() as client:
-        described = [client.describe_namespace(name) for name in client.namespaces()]
+        described = [
+            client.describe_namespace(name) for name in client.namespaces.list()
+        ]
     return Result(described, Table.of(described, NAMESPACE))
 
 
@@ -139,7 +141,7 @@ def set_policies(
     with connect() as client:
         known = client.describe_namespace(namespace).policy
         policy = limits.with_settings(known, settings)
-        client.set_namespace_policy(namespace, policy)
+        client.namespaces.configure(namespace, policy=policy)
     return Result(policy, Fields(limits.limit_fields(policy)))
 
 
@@ -189,7 +191,7 @@ def set_retention(
             drops = client.plan_namespace_retention(namespace, retention)
             return Result(drops, *drops_shown(drops, are_planned=True))
         if retention is not None:
-            client.set_namespace_retention(namespace, retention)
+            client.namespaces.configure(namespace, retention=retention)
         drops = client.apply_namespace_retention(namespace) if now else []
         described = client.describe_namespace(namespace)
     return Result(

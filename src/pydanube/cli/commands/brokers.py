@@ -143,8 +143,8 @@ def describe(
 def _describe_own(client: Client) -> Result:
     """Describe the broker that answers."""
     counts = {
-        "namespace_count": len(client.namespaces()),
-        "topic_count": len(client.topics()),
+        "namespace_count": len(client.namespaces.list()),
+        "topic_count": len(client.topics.list()),
     }
     described = client.describe_broker()
     return Result(

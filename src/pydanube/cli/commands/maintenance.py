@@ -142,7 +142,7 @@ def _topic_names(client: Client, topics: Sequence[str], *, is_all: bool) -> list
     if is_all == bool(topics):
         raise InvalidRequest("name topics, or use --all")
     if is_all:
-        names = sorted(client.topics())
+        names = sorted(client.topics.list())
         return [n for n in names if client.describe_topic(n).policy.is_reliable]
     names = []
     for topic in topics:

@@ -21,7 +21,7 @@ from pydanube.model.errors import IncompatibleSchema, InvalidRequest
 from pydanube.model.json_values import to_json_value
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_time
-from pydanube.model.schemas import Compatibility, SchemaPolicy, SchemaType
+from pydanube.model.schemas import Compatibility, SchemaPolicy, SchemaType, TopicSchema
 from pydanube.model.shown_text import excerpt
 from pydanube.schemas.compatibility import find_violations
 from pydanube.schemas.differences import find_differences
@@ -397,15 +397,17 @@ def bind(
         raise InvalidRequest("SUBJECT and --none exclude each other")
     chosen = SchemaPolicy.parse(policy)
     with connect() as client:
-        if none or subject is not None:
-            client.schemas.bind(
-                topic,
-                subject,
+        if none:
+            client.topics.configure(topic, schema=None)
+        elif subject is not None:
+            binding = TopicSchema(
+                subject=subject,
                 policy=chosen,
                 validates_payload=validate_payload,
                 version=version,
                 version_min=min_version,
             )
+            client.topics.configure(topic, schema=binding)
         schema = client.schemas.topic_schema(topic)
     return Result(
         {"topic": topic, "schema": schema},

@@ -251,7 +251,7 @@ def set_policy(
             changes["limits"] = changed if limits else None
         if dry_run:
             return _planned(topic, subscription, known, replace(known, **changes))
-        client.configure_subscription(topic, subscription, **changes)
+        client.subscriptions.configure(topic, subscription, **changes)
         settings = client.subscription_settings(topic, subscription)
     return Result(settings, _policy_fields(settings))
 
@@ -268,7 +268,7 @@ def pause(
     all partitions are paused.
     """
     with connect() as client:
-        client.pause_subscription(topic, subscription)
+        client.subscriptions.configure(topic, subscription, is_paused=True)
     return Result(
         {"topic": topic, "subscription": subscription, "is_paused": True},
         f"{subscription} of {topic} is paused.",
@@ -281,7 +281,7 @@ def resume(
 ) -> Result:
     """Resume delivery after a pause."""
     with connect() as client:
-        client.resume_subscription(topic, subscription)
+        client.subscriptions.configure(topic, subscription, is_paused=False)
     return Result(
         {"topic": topic, "subscription": subscription, "is_paused": False},
         f"{subscription} of {topic} is resumed.",

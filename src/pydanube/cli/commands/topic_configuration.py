@@ -147,7 +147,7 @@ def _changed(
     if not changes:
         return Result(value, f"{topic} has these settings already.")
     if not dry_run:
-        client.configure_topic(topic, **changes_of(old, new))
+        client.topics.configure(topic, **changes_of(old, new))
     said = f"{topic} would change:" if dry_run else f"{topic} has changed:"
     return Result(value, said, Table.of(changes, CHANGE))
 

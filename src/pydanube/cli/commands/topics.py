@@ -34,9 +34,11 @@ from pydanube.model.errors import InvalidRequest, TopicNotFound
 from pydanube.model.json_values import to_json_value
 from pydanube.model.names import TopicName
 from pydanube.model.policy import (
+    KEEP_ALL,
     CorruptionPolicy,
     Deduplication,
     Durability,
+    Retention,
     TopicPolicy,
 )
 from pydanube.model.quantity_formats import (
@@ -110,22 +112,25 @@ def create(
         partitions (COUNT): Create a partitioned topic with this number of partitions.
         if_not_exists: Succeed if the topic exists with the same permanent settings.
     """
-    age_s = optional(parse_duration, retention_age)
-    bytes_max = optional(parse_bytes, retention_bytes)
+    retention = Retention(
+        age_s=optional(parse_duration, retention_age),
+        bytes_max=optional(parse_bytes, retention_bytes),
+        drops_acknowledged=retention_acknowledged,
+    )
     ttl_s = optional(parse_duration, ttl)
-    deduplication_age_s = optional(parse_duration, deduplication_age)
+    window = None
+    if deduplication_age is not None:
+        window = Deduplication(age_s=parse_duration(deduplication_age))
     with connect() as client:
         client.create_topic(
             topic,
             partitions=partitions,
             reliable=reliable,
             durability=durability.value,
-            retention_age_s=age_s,
-            retention_bytes_max=bytes_max,
-            retention_acknowledged=retention_acknowledged,
             ttl_s=ttl_s,
+            retention=None if retention == KEEP_ALL else retention,
             on_corruption=on_corruption.value,
-            deduplication_age_s=deduplication_age_s,
+            deduplication=window,
             exist_ok=if_not_exists,
         )
         described = _describe(client, topic)
@@ -155,7 +160,7 @@ def list_(
         names: Print only names, one per line.
     """
     with connect() as client:
-        listed = sorted(client.topics(namespace))
+        listed = sorted(client.topics.list(namespace))
         if names:
             return Result(listed, *listed)
         described = []
@@ -335,10 +340,10 @@ def topic_limits(
     with connect() as client:
         first = partitions_of(client, topic)[0]
         if clear:
-            client.set_topic_limits(topic, None)
+            client.topics.configure(topic, limits=None)
         elif settings:
             known = client.describe_topic(first).limits
-            client.set_topic_limits(topic, limits.with_settings(known, settings))
+            client.topics.configure(topic, limits=limits.with_settings(known, settings))
         answer = client.describe_topic(first)
     where = "its namespace" if answer.own_limits is None else "the topic itself"
     return Result(
@@ -366,7 +371,7 @@ def set_on_corruption(
             be read.
     """
     with connect() as client:
-        client.set_on_corruption(topic, on_corruption.value)
+        client.topics.configure(topic, on_corruption=on_corruption.value)
     print_line(f"Subscriptions of {topic} {on_corruption.value} at corrupt segments.")
 
 
@@ -425,7 +430,7 @@ def set_retention(
             drops = client.plan_retention(topic, retention, inherits=inherit)
             return Result(drops, *drops_shown(drops, are_planned=True))
         if is_change:
-            client.set_retention(topic, retention)
+            client.topics.configure(topic, retention=retention)
         drops = client.apply_retention(topic) if now else []
         described = _describe(client, topic)
     return Result(
@@ -466,7 +471,7 @@ def set_sealing(
     """
     seal_bytes, seal_age_s = optional(parse_bytes, size), optional(parse_duration, age)
     with connect() as client:
-        client.set_sealing(topic, seal_bytes=seal_bytes, seal_age_s=seal_age_s)
+        client.topics.configure(topic, seal_bytes=seal_bytes, seal_age_s=seal_age_s)
         policy = _describe(client, topic)[0].policy
     return Result(
         {"topic": topic, "seal_bytes": seal_bytes, "seal_age_s": seal_age_s},

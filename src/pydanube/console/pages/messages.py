@@ -43,7 +43,7 @@ async def show(
         names: list[str] = []
 
         async def load() -> None:
-            names.extend(sorted(await page.client.topics()))
+            names.extend(sorted(await page.client.topics.list()))
 
         await page.attempt(load)
         base_names = sorted(set(map(base_of, names)))

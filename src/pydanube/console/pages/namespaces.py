@@ -37,7 +37,7 @@ async def show(session: Session) -> None:
         content = page.show()
 
         async def update() -> None:
-            names = sorted(await page.client.namespaces())[:SHOWN_MAX]
+            names = sorted(await page.client.namespaces.list())[:SHOWN_MAX]
             found = await gather(map(page.client.describe_namespace, names))
             content.set_content(render(found))
 

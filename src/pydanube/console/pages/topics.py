@@ -21,6 +21,7 @@ from pydanube.console.markup import (
 from pydanube.console.sessions import Session
 from pydanube.console.topic_rows import ORDERS, TopicPage, TopicRow, page_of, rows_of
 from pydanube.model.activity import Sample
+from pydanube.model.policy import KEEP_ALL, Retention
 from pydanube.model.quantity_formats import format_bytes, format_count
 
 COLUMNS = [
@@ -115,12 +116,15 @@ def _form(page: Page) -> Callable[[], object]:
 
         async def create() -> None:
             topic = (name.value or "").strip()
+            retention = Retention(
+                age_s=age.value * 3600 if age.value else None,
+                bytes_max=int(size.value * 1024**3) if size.value else None,
+            )
             await page.client.create_topic(
                 topic,
                 partitions=int(partitions.value) if partitions.value else None,
                 reliable=reliable.value,
-                retention_age_s=age.value * 3600 if age.value else None,
-                retention_bytes_max=int(size.value * 1024**3) if size.value else None,
+                retention=None if retention == KEEP_ALL else retention,
             )
             ui.navigate.to(address("/topic", name=topic))
 

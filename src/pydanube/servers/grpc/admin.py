@@ -260,8 +260,9 @@ class NamespaceAdmin:
         self, request: pb.SetNamespacePoliciesRequest
     ) -> None:
         """Set the policy of a namespace, which applies at once."""
-        await self._broker.namespaces.set_policy(
-            parse_namespace(request.name), parse_policy_document(request.policies)
+        await self._broker.namespaces.configure(
+            parse_namespace(request.name),
+            policy=parse_policy_document(request.policies),
         )
 
     async def create_namespace(self, request: pb.NamespaceRequest) -> None:

@@ -105,10 +105,10 @@ CALL_RULES: Mapping[str, CallRule] = {
         Kind.SET_COMPATIBILITY, subject="subject"
     ),
     "danube_schema.SchemaRegistry/ConfigureTopicSchema": _rule(
-        Kind.BIND_SCHEMA, topic="topic_name"
+        Kind.CONFIGURE_TOPIC, topic="topic_name"
     ),
     "danube_schema.SchemaRegistry/UpdateTopicValidationPolicy": _rule(
-        Kind.BIND_SCHEMA, topic="topic_name"
+        Kind.CONFIGURE_TOPIC, topic="topic_name"
     ),
     "danube_schema.SchemaRegistry/GetTopicSchemaConfig": _rule(
         Kind.GET_TOPIC_SCHEMA, topic="topic_name"
@@ -137,7 +137,7 @@ CALL_RULES: Mapping[str, CallRule] = {
         Kind.DELETE_NAMESPACE, namespace="name"
     ),
     "danube_admin.NamespaceAdmin/SetNamespacePolicies": _rule(
-        Kind.SET_NAMESPACE_POLICY, namespace="name"
+        Kind.CONFIGURE_NAMESPACE, namespace="name"
     ),
     "danube_admin.TopicAdmin/ListNamespaceTopics": _rule(
         Kind.DESCRIBE_NAMESPACE, namespace="name"
@@ -156,14 +156,14 @@ CALL_RULES: Mapping[str, CallRule] = {
         Kind.DELETE_SUBSCRIPTION, topic="topic"
     ),
     "danube_admin.TopicAdmin/SetSubscriptionFailurePolicy": _rule(
-        Kind.SET_FAILURE_POLICY, topic="topic"
+        Kind.CONFIGURE_SUBSCRIPTION, topic="topic"
     ),
     "danube_admin.TopicAdmin/GetSubscriptionFailurePolicy": _rule(
         Kind.DESCRIBE_SETTINGS, topic="topic"
     ),
     "danube_admin.TopicAdmin/DescribeTopic": _rule(Kind.DESCRIBE_TOPIC, topic="name"),
     "danube_admin.TopicAdmin/SetSubscriptionDispatchConfig": _rule(
-        Kind.SET_DISPATCH_LIMITS, topic="topic"
+        Kind.CONFIGURE_SUBSCRIPTION, topic="topic"
     ),
     "danube_admin.TopicAdmin/GetSubscriptionDispatchConfig": _rule(
         Kind.DESCRIBE_SETTINGS, topic="topic"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -123,8 +123,14 @@ class Endpoint:
     operations: tuple[Kind, ...]
     handler: Handler
     body: type[Any] | None
+    """The class to which the body is converted; see ``is_change``."""
     query: tuple[str, ...]
     status: int
+
+    @property
+    def is_change(self) -> bool:
+        """True if the body has some of the fields, which the handler gets as a dict."""
+        return self.method == "PATCH"
 
     def route(
         self,
@@ -140,7 +146,7 @@ class Endpoint:
 
         async def respond(request: Request) -> Response:
             try:
-                body = await _body_of(request, self.body) if self.body else None
+                body = await self._body_of(request)
                 query = dict(request.query_params)
                 call = Call(
                     *(broker(), body, request.path_params, query),
@@ -159,6 +165,19 @@ class Endpoint:
             return json_response(value, self.status)
 
         return Route(self.path, respond, methods=[self.method])
+
+    async def _body_of(self, request: Request) -> object:
+        if self.body is None:
+            return None
+        value, given = await _body_of(request, self.body)
+        if not self.is_change:
+            return value
+        if not given:
+            names = ", ".join(each.name for each in fields(self.body))
+            raise InvalidRequest(
+                f"no setting is given; the settings that can change are {names}"
+            )
+        return {name: getattr(value, name) for name in given}
 
     async def _carry_out(self, request: Request, call: Call[Any]) -> object:
         if not is_checked(call.broker):
@@ -243,9 +262,9 @@ def parse_count(what: str, text: str, minimum: int = 0) -> int:
     return int(text)
 
 
-async def _body_of(request: Request, kind: type[B]) -> B:
+async def _body_of(request: Request, kind: type[B]) -> tuple[B, list[str]]:
     """
-    Return the JSON of *request* as the dataclass *kind*.
+    Return the JSON of *request* as the dataclass *kind*, and the fields that it has.
 
     Raises:
         InvalidRequest: The body is not JSON, a field is missing or unknown, or a value
@@ -263,7 +282,7 @@ async def _body_of(request: Request, kind: type[B]) -> B:
     try:
         value = msgspec.json.decode(bytes(body))
         _refuse_unknown(value, kind, "request")
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, kind), list(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = str(error).replace("`", "").replace("$", "request")
         raise InvalidRequest(message) from None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pydanube.model.names import NamespaceName, parse_namespace
-from pydanube.model.policy import NamespacePolicy, Retention
+from pydanube.model.policy import NamespacePolicy, NamespaceSettings
 from pydanube.servers.authorization import visible_namespaces
 from pydanube.servers.http.endpoints import NAMESPACE, Call, Endpoints
 from pydanube.wire.native.kinds import Kind
@@ -52,34 +53,24 @@ async def delete_namespace(call: Call[None]) -> None:
     await call.broker.namespaces.delete(call.namespace)
 
 
-@NAMESPACES.add("GET", f"{NAMESPACE}/policy", Kind.DESCRIBE_NAMESPACE)
-async def namespace_policy(call: Call[None]) -> NamespacePolicy:
-    """Return the policy of a namespace."""
-    return await call.broker.namespaces.policy(call.namespace)
+@NAMESPACES.add("GET", f"{NAMESPACE}/settings", Kind.DESCRIBE_NAMESPACE)
+async def namespace_settings(call: Call[None]) -> NamespaceSettings:
+    """Return the settings of a namespace, for topics that have none of their own."""
+    return await _settings(call)
 
 
 @NAMESPACES.add(
-    "PUT", f"{NAMESPACE}/policy", Kind.SET_NAMESPACE_POLICY, body=NamespacePolicy
+    "PATCH",
+    f"{NAMESPACE}/settings",
+    Kind.CONFIGURE_NAMESPACE,
+    body=NamespaceSettings,
 )
-async def set_namespace_policy(call: Call[NamespacePolicy]) -> NamespacePolicy:
-    """Set the policy of a namespace; limits that are left out are removed."""
-    await call.broker.namespaces.set_policy(call.namespace, call.body)
-    return call.body
+async def configure_namespace(call: Call[dict[str, Any]]) -> NamespaceSettings:
+    """Change the given settings of a namespace, all or none; the others stay."""
+    await call.broker.namespaces.configure(call.namespace, **call.body)
+    return await _settings(call)
 
 
-@NAMESPACES.add("GET", f"{NAMESPACE}/retention", Kind.DESCRIBE_NAMESPACE)
-async def namespace_retention(call: Call[None]) -> Retention:
-    """Return the retention of a namespace's topics that have none of their own."""
-    return (await call.broker.namespaces.find(call.namespace)).value.retention
-
-
-@NAMESPACES.add(
-    "PUT",
-    f"{NAMESPACE}/retention",
-    Kind.SET_NAMESPACE_RETENTION,
-    body=Retention,
-)
-async def set_namespace_retention(call: Call[Retention]) -> Retention:
-    """Set the retention of a namespace's topics that have none of their own."""
-    await call.broker.namespaces.set_retention(call.namespace, call.body)
-    return call.body
+async def _settings(call: Call[Any]) -> NamespaceSettings:
+    record = (await call.broker.namespaces.find(call.namespace)).value
+    return NamespaceSettings(policy=record.policy, retention=record.retention)

@@ -10,10 +10,9 @@ from pydanube.model.schemas import (
     SchemaType,
     SchemaVersion,
     SubjectDescription,
-    TopicSchema,
 )
 from pydanube.servers.authorization import visible_subjects
-from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints, parse_count
+from pydanube.servers.http.endpoints import Call, Endpoints, parse_count
 from pydanube.servers.http.responses import json_response
 from pydanube.wire.native.kinds import Kind
 
@@ -139,25 +138,6 @@ async def schema_by_id(call: Call[None]) -> SchemaVersion:
     return await call.broker.registry.by_id(
         schema_id, None if version is None else parse_count("version", version)
     )
-
-
-@SCHEMAS.add("GET", f"{TOPIC}/schema", Kind.GET_TOPIC_SCHEMA)
-async def topic_schema(call: Call[None]) -> dict[str, TopicSchema | None]:
-    """Return the schema settings of a topic; null without a subject."""
-    return {"schema": (await call.broker.catalog.get(call.topic)).schema}
-
-
-@SCHEMAS.add("PUT", f"{TOPIC}/schema", Kind.BIND_SCHEMA, body=TopicSchema)
-async def bind_schema(call: Call[TopicSchema]) -> dict[str, TopicSchema]:
-    """Bind a topic to a subject."""
-    await call.broker.topics.configure(call.topic, schema=call.body)
-    return {"schema": call.body}
-
-
-@SCHEMAS.add("DELETE", f"{TOPIC}/schema", Kind.BIND_SCHEMA, status=204)
-async def unbind_schema(call: Call[None]) -> None:
-    """Unbind a topic from its subject, so that it accepts any payload."""
-    await call.broker.topics.configure(call.topic, schema=None)
 
 
 def _version_of(call: Call[None]) -> int:

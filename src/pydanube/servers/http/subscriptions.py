@@ -54,11 +54,6 @@ class Skip:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Empty:
-    """The body of ``POST …/pause`` and ``POST …/resume``."""
-
-
 @SUBSCRIPTIONS.add("GET", "/findings", Kind.LIST_FINDINGS, query=("limit",))
 async def list_findings(call: Call[None]) -> object:
     """
@@ -123,34 +118,19 @@ async def subscription_settings(call: Call[None]) -> SubscriptionSettings:
 
 
 @SUBSCRIPTIONS.add(
-    "PUT",
+    "PATCH",
     f"{SUBSCRIPTION}/settings",
-    *(Kind.SET_FAILURE_POLICY, Kind.SET_DISPATCH_LIMITS, Kind.PAUSE),
+    Kind.CONFIGURE_SUBSCRIPTION,
     body=SubscriptionSettings,
 )
-async def set_subscription_settings(
-    call: Call[SubscriptionSettings],
-) -> SubscriptionSettings:
-    """Set the settings of a subscription; those left out get their defaults."""
-    await _change_settings(
-        call,
-        failure_policy=call.body.failure_policy,
-        limits=call.body.limits,
-        is_paused=call.body.is_paused,
-    )
-    return call.body
-
-
-@SUBSCRIPTIONS.add("POST", f"{SUBSCRIPTION}/pause", Kind.PAUSE, body=Empty, status=204)
-async def pause_subscription(call: Call[Empty]) -> None:
-    """Stop delivering messages to a subscription."""
-    await _change_settings(call, is_paused=True)
-
-
-@SUBSCRIPTIONS.add("POST", f"{SUBSCRIPTION}/resume", Kind.PAUSE, body=Empty, status=204)
-async def resume_subscription(call: Call[Empty]) -> None:
-    """Deliver messages to a paused subscription again."""
-    await _change_settings(call, is_paused=False)
+async def configure_subscription(call: Call[dict[str, Any]]) -> SubscriptionSettings:
+    """Change the given settings of a subscription, all or none; the others stay."""
+    topics = await call.topics()
+    for topic in topics:
+        await call.broker.subscriptions.change_settings(
+            topic, call.subscription, author=author_of_settings(), **call.body
+        )
+    return await call.broker.subscriptions.settings(topics[0], call.subscription)
 
 
 @SUBSCRIPTIONS.add("POST", f"{SUBSCRIPTION}/seek", Kind.SEEK_SUBSCRIPTION, body=Seek)
@@ -169,13 +149,6 @@ async def skip_messages(call: Call[Skip]) -> SubscriptionDescription:
     name = await call.single_topic()
     await call.broker.subscriptions.skip(name, call.subscription, call.body.count)
     return await _described(call, name)
-
-
-async def _change_settings(call: Call[Any], **settings: Any) -> None:
-    for topic in await call.topics():
-        await call.broker.subscriptions.change_settings(
-            topic, call.subscription, author=author_of_settings(), **settings
-        )
 
 
 async def _described(call: Call[Any], name: TopicName) -> SubscriptionDescription:

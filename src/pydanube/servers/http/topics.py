@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pydanube.model.descriptions import RetentionDrops, TopicDescription
-from pydanube.model.names import TopicName, parse_namespace
-from pydanube.model.policy import (
-    CorruptionPolicy,
-    Deduplication,
-    NamespacePolicy,
-    Retention,
-    TopicPolicy,
+from pydanube.model.descriptions import (
+    RetentionDrops,
+    TopicDescription,
+    TopicSettings,
 )
+from pydanube.model.names import TopicName, parse_namespace
+from pydanube.model.policy import NamespacePolicy, TopicPolicy
 from pydanube.model.schemas import TopicSchema
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
@@ -38,21 +36,6 @@ class NewTopic:
     policy: TopicPolicy = RELIABLE
     limits: NamespacePolicy | None = None
     schema: TopicSchema | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnCorruption:
-    """The body of ``PUT …/on-corruption``."""
-
-    on_corruption: CorruptionPolicy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sealing:
-    """The body of ``PUT …/sealing``."""
-
-    seal_bytes: int | None = None
-    seal_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +81,7 @@ async def create_topic(call: Call[NewTopic]) -> object:
     topics, body = call.broker.topics, call.body
     name = TopicName.parse(body.name)
     if body.limits is not None:
-        check_now(Permission.MANAGE, name, "set_topic_limits")
+        check_now(Permission.MANAGE, name, "configure_topic")
     if body.partitions is None:
         await topics.add(name, body.policy, body.schema)
     else:
@@ -134,52 +117,21 @@ async def add_partitions(call: Call[Partitions]) -> object:
     return await _partitions(call, call.topic)
 
 
-@TOPICS.add("GET", f"{TOPIC}/limits", Kind.DESCRIBE_TOPIC, Kind.DESCRIBE_NAMESPACE)
-async def topic_limits(call: Call[None]) -> object:
-    """Return the limits that apply to a topic, and the topic's own limits."""
-    return await _limits(call)
+@TOPICS.add("GET", f"{TOPIC}/settings", Kind.DESCRIBE_TOPIC)
+async def topic_settings(call: Call[None]) -> TopicSettings:
+    """
+    Return the settings of a topic or partitioned topic that can change.
+
+    Null stands for those of the namespace, or of the broker.
+    """
+    return await _settings(call)
 
 
-@TOPICS.add("PUT", f"{TOPIC}/limits", Kind.SET_TOPIC_LIMITS, body=NamespacePolicy)
-async def set_topic_limits(call: Call[NamespacePolicy]) -> object:
-    """Set a topic's own limits."""
-    await call.broker.topics.configure(call.topic, limits=call.body)
-    return await _limits(call)
-
-
-@TOPICS.add("DELETE", f"{TOPIC}/limits", Kind.SET_TOPIC_LIMITS)
-async def clear_topic_limits(call: Call[None]) -> object:
-    """Remove a topic's own limits, so that those of its namespace apply."""
-    await call.broker.topics.configure(call.topic, limits=None)
-    return await _limits(call)
-
-
-@TOPICS.add("PUT", f"{TOPIC}/on-corruption", Kind.SET_ON_CORRUPTION, body=OnCorruption)
-async def set_on_corruption(call: Call[OnCorruption]) -> OnCorruption:
-    """Set what the subscriptions of a topic do at a corrupt segment."""
-    on_corruption = call.body.on_corruption
-    await call.broker.topics.configure(call.topic, on_corruption=on_corruption)
-    return call.body
-
-
-@TOPICS.add("GET", f"{TOPIC}/retention", Kind.DESCRIBE_TOPIC, Kind.DESCRIBE_NAMESPACE)
-async def topic_retention(call: Call[None]) -> object:
-    """Return the retention that applies to a topic, and the topic's own retention."""
-    return await _retention(call)
-
-
-@TOPICS.add("PUT", f"{TOPIC}/retention", Kind.SET_TOPIC_RETENTION, body=Retention)
-async def set_topic_retention(call: Call[Retention]) -> object:
-    """Set a topic's own retention; the next retention pass applies it."""
-    await call.broker.topics.configure(call.topic, retention=call.body)
-    return await _retention(call)
-
-
-@TOPICS.add("DELETE", f"{TOPIC}/retention", Kind.SET_TOPIC_RETENTION)
-async def clear_topic_retention(call: Call[None]) -> object:
-    """Remove a topic's own retention, so that that of its namespace applies."""
-    await call.broker.topics.configure(call.topic, retention=None)
-    return await _retention(call)
+@TOPICS.add("PATCH", f"{TOPIC}/settings", Kind.CONFIGURE_TOPIC, body=TopicSettings)
+async def configure_topic(call: Call[dict[str, Any]]) -> TopicSettings:
+    """Change the given settings of a topic, all or none; the others stay."""
+    await call.broker.topics.configure(call.topic, **call.body)
+    return await _settings(call)
 
 
 @TOPICS.add("GET", f"{TOPIC}/retention/drops", Kind.APPLY_RETENTION)
@@ -194,28 +146,6 @@ async def apply_retention(call: Call[None]) -> RetentionDrops:
     return await call.broker.topics.apply_retention(await call.single_topic())
 
 
-@TOPICS.add("PUT", f"{TOPIC}/deduplication", Kind.SET_DEDUPLICATION, body=Deduplication)
-async def set_deduplication(call: Call[Deduplication]) -> Deduplication:
-    """Set in which window a topic recognises the ids of messages."""
-    await call.broker.topics.configure(call.topic, deduplication=call.body)
-    return call.body
-
-
-@TOPICS.add("DELETE", f"{TOPIC}/deduplication", Kind.SET_DEDUPLICATION, status=204)
-async def end_deduplication(call: Call[None]) -> None:
-    """End the deduplication of a topic."""
-    await call.broker.topics.configure(call.topic, deduplication=None)
-
-
-@TOPICS.add("PUT", f"{TOPIC}/sealing", Kind.SET_SEALING, body=Sealing)
-async def set_sealing(call: Call[Sealing]) -> Sealing:
-    """Set when messages of a topic are sealed; null: as the broker's settings say."""
-    await call.broker.topics.configure(
-        call.topic, seal_bytes=call.body.seal_bytes, seal_age_s=call.body.seal_age_s
-    )
-    return call.body
-
-
 async def _partitions(call: Call[Any], name: TopicName) -> object:
     topics = await call.topics(name)
     partitioned = await call.broker.catalog.find_partitioned(name)
@@ -226,16 +156,6 @@ async def _partitions(call: Call[Any], name: TopicName) -> object:
     }
 
 
-async def _limits(call: Call[Any]) -> object:
-    name = call.topic
-    own = (await call.broker.catalog.get(name)).limits
-    namespace = await call.broker.namespaces.policy(name.namespace)
-    return {"limits": own or namespace, "own": own}
-
-
-async def _retention(call: Call[Any]) -> object:
-    name = call.topic
-    policy = (await call.broker.catalog.get(name)).policy
-    namespace = (await call.broker.namespaces.find(name.namespace)).value
-    effective = policy.effective_retention(namespace.retention)
-    return {"retention": effective, "own": policy.retention}
+async def _settings(call: Call[Any]) -> TopicSettings:
+    record = await call.broker.catalog.get(call.topic)
+    return TopicSettings.of(record.policy, record.limits, record.schema)

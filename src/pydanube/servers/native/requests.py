@@ -32,6 +32,7 @@ from pydanube.model.names import (
 )
 from pydanube.model.policy import (
     NamespacePolicy,
+    NamespaceSettings,
     Retention,
     SubscriptionSettings,
     SubscriptionType,
@@ -161,26 +162,6 @@ async def _configure_topic(broker: Broker, m: pb.ConfigureTopic) -> None:
     await broker.topics.configure(TopicName.parse(m.topic), **changes)
 
 
-@REQUESTS.handler(
-    pb.SetTopicLimits,
-    pb.SetOnCorruption,
-    pb.SetTopicRetention,
-    pb.SetSealing,
-    pb.SetDeduplication,
-    pb.BindSchema,
-)
-async def _set_topic_settings(broker: Broker, m: Any) -> None:
-    changes = changes_from_wire(TopicSettings, m)
-    await broker.topics.configure(TopicName.parse(m.topic), **changes)
-
-
-@REQUESTS.handler(pb.SetNamespaceRetention)
-async def _set_namespace_retention(broker: Broker, m: pb.SetNamespaceRetention) -> None:
-    await broker.namespaces.set_retention(
-        parse_namespace(m.namespace), from_wire(Retention, m.retention)
-    )
-
-
 @REQUESTS.handler(pb.ApplyRetention)
 async def _apply_retention(broker: Broker, m: pb.ApplyRetention) -> pb.RetentionDrops:
     name = TopicName.parse(m.topic)
@@ -255,11 +236,10 @@ async def _describe_namespace(
     )
 
 
-@REQUESTS.handler(pb.SetNamespacePolicy)
-async def _set_namespace_policy(broker: Broker, m: pb.SetNamespacePolicy) -> None:
-    await broker.namespaces.set_policy(
-        parse_namespace(m.namespace), from_wire(NamespacePolicy, m.policy)
-    )
+@REQUESTS.handler(pb.ConfigureNamespace)
+async def _configure_namespace(broker: Broker, m: pb.ConfigureNamespace) -> None:
+    changes = changes_from_wire(NamespaceSettings, m.settings, m.changes)
+    await broker.namespaces.configure(parse_namespace(m.namespace), **changes)
 
 
 @REQUESTS.handler(pb.DescribeCluster)
@@ -338,14 +318,6 @@ async def _describe_settings(broker: Broker, m: pb.DescribeSettings) -> pb.Setti
 @REQUESTS.handler(pb.ConfigureSubscription)
 async def _configure_subscription(broker: Broker, m: pb.ConfigureSubscription) -> None:
     changes = changes_from_wire(SubscriptionSettings, m.settings, m.changes)
-    await broker.subscriptions.change_settings(
-        *_subscription_of(m), author=author_of_settings(), **changes
-    )
-
-
-@REQUESTS.handler(pb.SetFailurePolicy, pb.SetDispatchLimits, pb.Pause)
-async def _set_subscription_settings(broker: Broker, m: Any) -> None:
-    changes = changes_from_wire(SubscriptionSettings, m)
     await broker.subscriptions.change_settings(
         *_subscription_of(m), author=author_of_settings(), **changes
     )

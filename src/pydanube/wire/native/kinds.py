@@ -78,7 +78,7 @@ LISTED, CHANGED, ANYTHING, STORE = list(On)[6:]
     GRANT,
 ) = Permission
 REPEAT: Final = True
-DEAD_LETTER_TOPIC: Final = "failure_policy.dead_letter_topic"
+DEAD_LETTER_TOPIC: Final = "settings.failure_policy.dead_letter_topic"
 
 _Row = tuple[Any, ...]
 
@@ -166,7 +166,6 @@ class Kind(IntEnum):
     TOPIC_DESCRIPTION = _frame(23, pb.TopicDescription, BROKER)
     LIST_SEGMENTS = _op(24, pb.ListSegments, CONSUME, TOPIC, pb.Segments, REPEAT)
     SEGMENTS = _frame(25, pb.Segments, BROKER)
-    SET_TOPIC_LIMITS = _op(26, pb.SetTopicLimits, MANAGE, TOPIC, pb.Ok, REPEAT)
     ADD_PARTITIONS = _op(27, pb.AddPartitions, MANAGE, TOPIC)
     LIST_PARTITIONS = _op(28, pb.ListPartitions, DESCRIBE, TOPIC, pb.Partitions, REPEAT)
     PARTITIONS = _frame(29, pb.Partitions, BROKER)
@@ -207,12 +206,6 @@ class Kind(IntEnum):
         69, pb.DescribeSettings, DESCRIBE, TOPIC, pb.Settings, REPEAT
     )
     SETTINGS = _frame(70, pb.Settings, BROKER)
-    SET_FAILURE_POLICY = _op(
-        *(71, pb.SetFailurePolicy, MANAGE, TOPIC, pb.Ok, REPEAT),
-        targets=(Target(DEAD_LETTER_TOPIC, TOPIC, PRODUCE),),
-    )
-    SET_DISPATCH_LIMITS = _op(72, pb.SetDispatchLimits, MANAGE, TOPIC, pb.Ok, REPEAT)
-    PAUSE = _op(73, pb.Pause, MANAGE, TOPIC, pb.Ok, REPEAT)
     SEEK_SUBSCRIPTION = _op(74, pb.SeekSubscription, CONSUME, TOPIC, pb.Ok, REPEAT)
     SKIP = _op(75, pb.Skip, CONSUME, TOPIC)
     MARK_DONE = _op(76, pb.MarkDone, CONSUME, TOPIC, pb.Ok, REPEAT)
@@ -240,9 +233,6 @@ class Kind(IntEnum):
         100, pb.DescribeNamespace, DESCRIBE, NAMESPACE, pb.NamespaceDescription, REPEAT
     )
     NAMESPACE_DESCRIPTION = _frame(101, pb.NamespaceDescription, BROKER)
-    SET_NAMESPACE_POLICY = _op(
-        102, pb.SetNamespacePolicy, MANAGE, NAMESPACE, pb.Ok, REPEAT
-    )
 
     REGISTER_SCHEMA = _op(
         112, pb.RegisterSchema, SCHEMA_WRITE, SUBJECT, pb.SchemaRegistered, REPEAT
@@ -266,10 +256,6 @@ class Kind(IntEnum):
     SCHEMA_CHECKED = _frame(123, pb.SchemaChecked, BROKER)
     SET_COMPATIBILITY = _op(124, pb.SetCompatibility, MANAGE, SUBJECT, pb.Ok, REPEAT)
     DELETE_SCHEMA = _op(125, pb.DeleteSchema, MANAGE, SUBJECT)
-    BIND_SCHEMA = _op(
-        *(126, pb.BindSchema, MANAGE, TOPIC, pb.Ok, REPEAT),
-        targets=(Target("schema.subject", SUBJECT, None),),
-    )
     GET_TOPIC_SCHEMA = _op(
         127, pb.GetTopicSchema, DESCRIBE, TOPIC, pb.TopicSchemaAnswer, REPEAT
     )
@@ -277,12 +263,6 @@ class Kind(IntEnum):
 
     HOLD_TOPIC = _op(136, pb.HoldTopic, MANAGE, TOPIC, pb.Ok, REPEAT)
     RELEASE_TOPIC = _op(137, pb.ReleaseTopic, MANAGE, TOPIC)
-    SET_ON_CORRUPTION = _op(138, pb.SetOnCorruption, MANAGE, TOPIC, pb.Ok, REPEAT)
-    SET_TOPIC_RETENTION = _op(139, pb.SetTopicRetention, MANAGE, TOPIC, pb.Ok, REPEAT)
-    SET_NAMESPACE_RETENTION = _op(
-        140, pb.SetNamespaceRetention, MANAGE, NAMESPACE, pb.Ok, REPEAT
-    )
-    SET_SEALING = _op(141, pb.SetSealing, MANAGE, TOPIC, pb.Ok, REPEAT)
     APPLY_RETENTION = _op(142, pb.ApplyRetention, MANAGE, TOPIC, pb.RetentionDrops)
     RETENTION_DROPS = _frame(143, pb.RetentionDrops, BROKER)
 
@@ -359,14 +339,16 @@ class Kind(IntEnum):
         206, pb.ForgetBroker, CLUSTER_ADMIN, CLUSTER, pb.ShardMoves, REPEAT
     )
 
-    SET_DEDUPLICATION = _op(208, pb.SetDeduplication, MANAGE, TOPIC, pb.Ok, REPEAT)
     CONFIGURE_TOPIC = _op(
         *(209, pb.ConfigureTopic, MANAGE, TOPIC, pb.Ok, REPEAT),
         targets=(Target("settings.schema.subject", SUBJECT, None),),
     )
     CONFIGURE_SUBSCRIPTION = _op(
         *(210, pb.ConfigureSubscription, MANAGE, TOPIC, pb.Ok, REPEAT),
-        targets=(Target(f"settings.{DEAD_LETTER_TOPIC}", TOPIC, PRODUCE),),
+        targets=(Target(DEAD_LETTER_TOPIC, TOPIC, PRODUCE),),
+    )
+    CONFIGURE_NAMESPACE = _op(
+        211, pb.ConfigureNamespace, MANAGE, NAMESPACE, pb.Ok, REPEAT
     )
 
     CREATE_API_KEY = _op(216, pb.CreateApiKey, CLUSTER_ADMIN, CLUSTER, pb.ApiKeyCreated)

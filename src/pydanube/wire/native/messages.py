@@ -118,27 +118,27 @@ def from_wire(model: type[T], message: Any, **more: Any) -> T:
     return model(**more)
 
 
-def changes_from_wire(
-    model: Any, message: Any, names: Iterable[str] | None = None
-) -> dict[str, Any]:
+def changes_from_wire(model: Any, message: Any, names: Iterable[str]) -> dict[str, Any]:
     """
     Return the settings *names* in *message*, with the names and values of *model*.
 
-    None: those that messages of this kind have.
-
     Raises:
-        InvalidRequest: A setting has a value that is not allowed, or *model* or the
-            message has no setting of this name.
+        InvalidRequest: *names* is empty, or *model* or the message has no setting of
+            one of the names, or a setting has a value that is not allowed.
     """
     readers = dict(_readers(model, type(message)))  # type: ignore[arg-type]
-    if names is None:
-        names = readers
-    elif unknown := [each for each in names if each not in readers]:
+    wanted = set(names)
+    if unknown := wanted - readers.keys():
         raise InvalidRequest(
-            f"there is no setting {unknown[0][:50]!r}; the settings are "
+            f"there is no setting {min(unknown)[:50]!r}; the settings are "
             f"{', '.join(readers)}"
         )
-    return {name: readers[name](message) for name in names}
+    if not wanted:
+        raise InvalidRequest(
+            "no setting is given; the settings that can change are "
+            f"{', '.join(readers)}"
+        )
+    return {name: read(message) for name, read in readers.items() if name in wanted}
 
 
 @cache

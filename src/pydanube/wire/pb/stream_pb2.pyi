@@ -213,14 +213,6 @@ class Retention(_message.Message):
     drops_acknowledged: bool
     def __init__(self, age_s: _Optional[float] = ..., bytes_max: _Optional[int] = ..., drops_acknowledged: bool = ...) -> None: ...
 
-class SetOnCorruption(_message.Message):
-    __slots__ = ("topic", "on_corruption")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    ON_CORRUPTION_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    on_corruption: CorruptionPolicy
-    def __init__(self, topic: _Optional[str] = ..., on_corruption: _Optional[_Union[CorruptionPolicy, str]] = ...) -> None: ...
-
 class NamespacePolicy(_message.Message):
     __slots__ = ("max_producers_per_topic", "max_subscriptions_per_topic", "max_consumers_per_topic", "max_consumers_per_subscription", "max_publish_rate", "max_subscription_dispatch_rate", "max_message_size")
     MAX_PRODUCERS_PER_TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -341,32 +333,6 @@ class Hold(_message.Message):
     created_at: int
     def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ..., created_at: _Optional[int] = ...) -> None: ...
 
-class SetTopicRetention(_message.Message):
-    __slots__ = ("topic", "retention")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    RETENTION_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    retention: Retention
-    def __init__(self, topic: _Optional[str] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
-
-class SetSealing(_message.Message):
-    __slots__ = ("topic", "seal_bytes", "seal_age_s")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    SEAL_BYTES_FIELD_NUMBER: _ClassVar[int]
-    SEAL_AGE_S_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    seal_bytes: int
-    seal_age_s: float
-    def __init__(self, topic: _Optional[str] = ..., seal_bytes: _Optional[int] = ..., seal_age_s: _Optional[float] = ...) -> None: ...
-
-class SetDeduplication(_message.Message):
-    __slots__ = ("topic", "deduplication")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    DEDUPLICATION_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    deduplication: Deduplication
-    def __init__(self, topic: _Optional[str] = ..., deduplication: _Optional[_Union[Deduplication, _Mapping]] = ...) -> None: ...
-
 class ApplyRetention(_message.Message):
     __slots__ = ("topic", "is_dry_run", "namespace_retention", "retention", "inherits")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -444,14 +410,6 @@ class ConfigureTopic(_message.Message):
     settings: TopicSettings
     changes: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, topic: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., changes: _Optional[_Iterable[str]] = ...) -> None: ...
-
-class SetTopicLimits(_message.Message):
-    __slots__ = ("topic", "limits")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    limits: NamespacePolicy
-    def __init__(self, topic: _Optional[str] = ..., limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ...) -> None: ...
 
 class AddPartitions(_message.Message):
     __slots__ = ("topic", "partitions")
@@ -679,21 +637,23 @@ class NamespaceDescription(_message.Message):
     retention: Retention
     def __init__(self, namespace: _Optional[str] = ..., policy: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., topic_count: _Optional[int] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
 
-class SetNamespaceRetention(_message.Message):
-    __slots__ = ("namespace", "retention")
-    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
-    RETENTION_FIELD_NUMBER: _ClassVar[int]
-    namespace: str
-    retention: Retention
-    def __init__(self, namespace: _Optional[str] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
-
-class SetNamespacePolicy(_message.Message):
-    __slots__ = ("namespace", "policy")
-    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+class NamespaceSettings(_message.Message):
+    __slots__ = ("policy", "retention")
     POLICY_FIELD_NUMBER: _ClassVar[int]
-    namespace: str
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     policy: NamespacePolicy
-    def __init__(self, namespace: _Optional[str] = ..., policy: _Optional[_Union[NamespacePolicy, _Mapping]] = ...) -> None: ...
+    retention: Retention
+    def __init__(self, policy: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
+
+class ConfigureNamespace(_message.Message):
+    __slots__ = ("namespace", "settings", "changes")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    settings: NamespaceSettings
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, namespace: _Optional[str] = ..., settings: _Optional[_Union[NamespaceSettings, _Mapping]] = ..., changes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NewSchema(_message.Message):
     __slots__ = ("type", "definition", "message", "description", "created_by", "tags")
@@ -874,14 +834,6 @@ class TopicSchema(_message.Message):
     version: int
     version_min: int
     def __init__(self, subject: _Optional[str] = ..., policy: _Optional[str] = ..., validates_payload: bool = ..., version: _Optional[int] = ..., version_min: _Optional[int] = ...) -> None: ...
-
-class BindSchema(_message.Message):
-    __slots__ = ("topic", "schema")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    schema: TopicSchema
-    def __init__(self, topic: _Optional[str] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ...) -> None: ...
 
 class GetTopicSchema(_message.Message):
     __slots__ = ("topic",)
@@ -1213,26 +1165,6 @@ class Settings(_message.Message):
     is_paused: bool
     def __init__(self, failure_policy: _Optional[_Union[FailurePolicy, _Mapping]] = ..., limits: _Optional[_Union[DispatchLimits, _Mapping]] = ..., is_paused: bool = ...) -> None: ...
 
-class SetFailurePolicy(_message.Message):
-    __slots__ = ("topic", "subscription", "failure_policy")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
-    FAILURE_POLICY_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    subscription: str
-    failure_policy: FailurePolicy
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., failure_policy: _Optional[_Union[FailurePolicy, _Mapping]] = ...) -> None: ...
-
-class SetDispatchLimits(_message.Message):
-    __slots__ = ("topic", "subscription", "limits")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    subscription: str
-    limits: DispatchLimits
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., limits: _Optional[_Union[DispatchLimits, _Mapping]] = ...) -> None: ...
-
 class ConfigureSubscription(_message.Message):
     __slots__ = ("topic", "subscription", "settings", "changes")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -1244,16 +1176,6 @@ class ConfigureSubscription(_message.Message):
     settings: Settings
     changes: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., changes: _Optional[_Iterable[str]] = ...) -> None: ...
-
-class Pause(_message.Message):
-    __slots__ = ("topic", "subscription", "is_paused")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
-    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    subscription: str
-    is_paused: bool
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., is_paused: bool = ...) -> None: ...
 
 class SeekSubscription(_message.Message):
     __slots__ = ("topic", "subscription", "to")

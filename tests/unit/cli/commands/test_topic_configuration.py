@@ -23,8 +23,9 @@ class Calls:
 
     def __init__(self):
         self.made = []
+        self.topics = self
 
-    def configure_topic(self, topic, **changes):
+    def configure(self, topic, **changes):
         self.made.append((topic, changes))
 
 

@@ -36,7 +36,7 @@ connectors:
         statuses = await until(lambda _: True)
         facts = await client.describe_subscription(TOPIC, "out")
         dead = []
-        if "/default/dead" in await client.topics("default"):
+        if "/default/dead" in await client.topics.list("default"):
             dead = [m async for b in client.read("/default/dead") for m in b]
         return statuses["out"], facts.backlog, dead
 

@@ -127,7 +127,7 @@ def test_size_and_rate_are_limited():
             assert (await http.post("/in", content=chunks())).status_code == 413
             limited = await http.post("/in", content=b"x")
             assert (limited.status_code, limited.headers["retry-after"]) == (429, "1")
-            assert await client.topics("default") == [TOPIC]
+            assert await client.topics.list("default") == [TOPIC]
             assert await messages_of(client) == []
 
     asyncio.run(run())

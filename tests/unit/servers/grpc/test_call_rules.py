@@ -182,10 +182,12 @@ TOUCHING = {
     )
 }
 """Requests that also name a topic of somebody else."""
+TOUCHING_NOTHING = {"danube_admin.TopicAdmin/SetSubscriptionDispatchConfig"}
+"""Methods whose requests have only settings that name nothing."""
 
 
 def test_every_method_that_touches_more_is_tested():
-    assert set(TOUCHING) == {
+    assert TOUCHING.keys() | TOUCHING_NOTHING == {
         name
         for name, rule in CALL_RULES.items()
         if any(target.permission for target in rule.kind.targets)

@@ -57,7 +57,7 @@ async def test_acks_and_subscribe_do_not_wait_for_messages(world, client):
 async def test_dispatch_rate_limit_loses_no_messages(world, client):
     await client.create_producer()
     policy = NamespacePolicy(max_subscription_dispatch_rate=50)
-    await world.broker.namespaces.set_policy(DEFAULT, policy)
+    await world.broker.namespaces.configure(DEFAULT, policy=policy)
     stream = await client.consume()
     sent = [str(number) for number in range(60)]
     await client.send(*sent)
@@ -217,7 +217,7 @@ async def test_subscription_type_cannot_change_while_in_use(world, client):
 async def test_publish_rate_limit_delays_and_refuses_nothing(world, client):
     await client.create_producer()
     policy = NamespacePolicy(max_publish_rate=100)
-    await world.broker.namespaces.set_policy(DEFAULT, policy)
+    await world.broker.namespaces.configure(DEFAULT, policy=policy)
     async with asyncio.TaskGroup() as tasks:
         for number in range(130):
             tasks.create_task(client.send(str(number)))
@@ -233,7 +233,7 @@ async def test_message_size_is_limited_by_the_policy(
 ):
     await client.create_producer()
     policy = NamespacePolicy(max_message_size=size_max)
-    await world.broker.namespaces.set_policy(DEFAULT, policy)
+    await world.broker.namespaces.configure(DEFAULT, policy=policy)
     message = client.message(bytes(size))
     if is_taken:
         await client.call("danube.ProducerService/SendMessage", message)

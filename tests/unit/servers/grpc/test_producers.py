@@ -83,7 +83,7 @@ async def test_detached_producer_may_send_again(world):
 
 async def test_detached_producer_may_have_been_replaced(world):
     limit = NamespacePolicy(max_producers_per_topic=1)
-    await world.broker.namespaces.set_policy(NamespaceName("default"), limit)
+    await world.broker.namespaces.configure(NamespaceName("default"), policy=limit)
     one = await world.create("one")
     with pytest.raises(QuotaExceeded):
         await world.create("two")

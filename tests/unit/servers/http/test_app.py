@@ -61,16 +61,24 @@ async def test_namespace_in_use_cannot_be_created_or_deleted(api):
     assert error["code"] == "namespace_in_use"
 
 
-async def test_namespace_policy_is_replaced_and_applies_at_once(api):
+async def test_settings_of_a_namespace_change_at_once(api):
     await api.published("/default/orders", b"four")
-    path = "/namespaces/default/policy"
-    small = NO_LIMITS | {"max_message_size": 4}
-    assert await api.put(path, {"max_message_size": 4}) == small
+    path = "/namespaces/default/settings"
+    limit = {"age_s": None, "bytes_max": 1000, "drops_acknowledged": False}
+    small = {"policy": NO_LIMITS | {"max_message_size": 4}, "retention": limit}
+    assert await api.patch(path, {"policy": {}, "retention": {"bytes_max": 1000}})
+    assert await api.patch(path, {"policy": {"max_message_size": 4}}) == small
     assert await api.get(path) == small
+    assert (await api.get("/topics/default/orders"))["retention"] == limit
     with pytest.raises(Exception, match="exceeds maximum allowed 4"):
         await api.published("/default/orders", b"five!")
-    assert await api.put(path, {}) == NO_LIMITS
+    assert (await api.patch(path, {"policy": {}}))["policy"] == NO_LIMITS
     await api.published("/default/orders", b"five!")
+    # One wrong setting refuses all.
+    wrong = {"policy": {"max_publish_rate": 1}, "retention": {"bytes_max": -1}}
+    await api.patch(path, wrong, 400)
+    assert (await api.get(path))["policy"] == NO_LIMITS
+    await api.patch("/namespaces/none/settings", {"retention": {}}, 404)
 
 
 # Topics.
@@ -140,81 +148,57 @@ async def test_topic_in_use_is_deleted_only_by_force(api):
     assert error["code"] == "topic_not_found"
 
 
-async def test_topic_limits_override_those_of_the_namespace(api):
-    await api.put("/namespaces/default/policy", {"max_message_size": 4})
-    await api.post("/topics", {"name": "/default/orders"})
-    path = "/topics/default/orders/limits"
-    small = NO_LIMITS | {"max_message_size": 4}
-    assert await api.get(path) == {"limits": small, "own": None}
-    fast = NO_LIMITS | {"max_publish_rate": 7}
-    answer = await api.put(path, {"max_publish_rate": 7})
-    assert answer == {"limits": fast, "own": fast}
-    cleared = await api.ask("DELETE", path)
-    assert cleared == {"limits": small, "own": None}
-    await api.put(path, {"max_publish_rate": -7}, 400)
-    await api.put("/topics/default/nothing/limits", {}, 404)
+SETTINGS = "/topics/default/a/settings"
 
 
-async def test_retention_is_set_cleared_and_applied(api):
-    limit = {"age_s": None, "bytes_max": 1000, "drops_acknowledged": False}
-    keep_all = {"age_s": None, "bytes_max": None, "drops_acknowledged": False}
+async def test_named_settings_of_a_topic_change_and_the_others_stay(api):
     await api.post("/topics", {"name": "/default/a"})
-    path = "/topics/default/a/retention"
-    assert await api.get(path) == {"retention": keep_all, "own": None}
-    assert await api.put("/namespaces/default/retention", limit) == limit
-    assert await api.get("/namespaces/default/retention") == limit
-    assert await api.get(path) == {"retention": limit, "own": None}
-    own = {"retention": keep_all, "own": keep_all}
-    assert await api.put(path, {}) == own
-    assert await api.get(path) == own
-    assert (await api.get("/topics/default/a"))["retention"] == keep_all
-    assert await api.delete(path, 200) == {"retention": limit, "own": None}
+    before = await api.get(SETTINGS)
+    assert (before["limits"], before["deduplication"]) == (None, None)
+    changes = {
+        "limits": NO_LIMITS | {"max_publish_rate": 7},
+        "retention": {"age_s": 60.0, "bytes_max": None, "drops_acknowledged": True},
+        "on_corruption": "skip",
+        "seal_bytes": 2**20,
+        "deduplication": {"age_s": 60.0, "messages_max": 100_000},
+    }
+    assert await api.patch(SETTINGS, changes) == before | changes
+    described = await api.get("/topics/default/a")
+    assert described["limits"] == changes["limits"]
+    assert described["retention"] == changes["retention"]
+    cleared = dict.fromkeys(["limits", "retention", "seal_bytes", "deduplication"])
+    assert await api.patch(SETTINGS, cleared) == before | {"on_corruption": "skip"}
+    assert (await api.get("/topics/default/a"))["limits"] == NO_LIMITS
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"limits": {"max_publish_rate": -7}}, "max_publish_rate"),
+        ({"retention": {"age_s": 0}}, "must be more than 0"),
+        ({"seal_bytes": 1}, "65536 to 1073741824 bytes"),
+        ({"deduplication": {"age_s": 0}}, "must be more than 0"),
+        ({"on_corruption": "ignore"}, "ignore"),
+        ({"schema": {"policy": "warn"}}, "subject"),
+        ({"ttl_s": 5}, "unknown field 'ttl_s'"),
+        ({}, "no setting is given; the settings that can change are limits"),
+    ],
+)
+async def test_one_wrong_setting_of_a_topic_refuses_all(api, changes, said):
+    await api.post("/topics", {"name": "/default/a"})
+    before = await api.get(SETTINGS)
+    more = {"seal_age_s": 60.0} if changes else {}
+    refused = await api.patch(SETTINGS, more | changes, 400)
+    assert said in refused["message"]
+    assert await api.get(SETTINGS) == before
+    await api.patch("/topics/default/none/settings", {"limits": None}, 404)
+
+
+async def test_retention_is_planned_and_applied(api):
+    await api.post("/topics", {"name": "/default/a"})
     for method in ("GET", "POST"):
-        drops = await api.ask(method, f"{path}/drops")
+        drops = await api.ask(method, "/topics/default/a/retention/drops")
         assert (drops["segment_count"], drops["base_offset"]) == (0, 0)
-    refused = await api.put(path, {"age_s": 0}, 400)
-    assert "must be more than 0" in refused["message"]
-    await api.put("/namespaces/default/retention", {"bytes_max": -1}, 400)
-    await api.put("/topics/default/none/retention", {}, 404)
-    await api.put("/namespaces/none/retention", {}, 404)
-
-
-async def test_sealing_of_a_topic_is_set(api):
-    await api.post("/topics", {"name": "/default/a"})
-    path = "/topics/default/a/sealing"
-    given = {"seal_bytes": 2**20, "seal_age_s": None}
-    assert await api.put(path, {"seal_bytes": 2**20}) == given
-    policy = (await api.get("/topics/default/a"))["policy"]
-    assert (policy["seal_bytes"], policy["seal_age_s"]) == (2**20, None)
-    refused = await api.put(path, {"seal_bytes": 1}, 400)
-    assert "65536 to 1073741824 bytes" in refused["message"]
-
-
-async def test_deduplication_of_a_topic_is_set_and_ended(api):
-    await api.post("/topics", {"name": "/default/a"})
-    path = "/topics/default/a/deduplication"
-    window = {"age_s": 60.0, "messages_max": 100_000}
-    assert await api.put(path, {"age_s": 60}) == window
-    described = await api.get("/topics/default/a")
-    assert described["policy"]["deduplication"] == window
-    refused = await api.put(path, {"age_s": 0}, 400)
-    assert "must be more than 0" in refused["message"]
-    await api.delete(path)
-    described = await api.get("/topics/default/a")
-    assert described["policy"]["deduplication"] is None
-
-
-async def test_on_corruption_is_set_and_described(api):
-    policy = {"on_corruption": "skip"}
-    await api.post("/topics", {"name": "/default/a", "policy": policy})
-    described = await api.get("/topics/default/a")
-    assert described["policy"]["on_corruption"] == "skip"
-    path = "/topics/default/a/on-corruption"
-    assert await api.put(path, {"on_corruption": "stop"}) == {"on_corruption": "stop"}
-    described = await api.get("/topics/default/a")
-    assert described["policy"]["on_corruption"] == "stop"
-    await api.put(path, {"on_corruption": "ignore"}, 400)
-    await api.put("/topics/default/none/on-corruption", policy, 404)
 
 
 # Subscriptions.
@@ -251,7 +235,7 @@ async def test_changes_of_a_partitioned_topic_apply_to_all_partitions(api):
     created = await api.post(path, {"name": "billing"})
     names = ["/default/clicks-part-0", "/default/clicks-part-1"]
     assert created["topics"] == names
-    await api.post(f"{path}/billing/pause", {}, 204)
+    await api.patch(f"{path}/billing/settings", {"is_paused": True})
     for name in names:
         described = await api.get(f"/topics{name}/subscriptions/billing")
         assert described["is_paused"]
@@ -260,7 +244,7 @@ async def test_changes_of_a_partitioned_topic_apply_to_all_partitions(api):
     assert await api.get(f"/topics{names[1]}/subscriptions") == {"subscriptions": []}
 
 
-async def test_subscription_settings_are_replaced_as_a_whole(api):
+async def test_named_settings_of_a_subscription_change_and_the_others_stay(api):
     await api.post("/topics", {"name": "/default/orders"})
     path = "/topics/default/orders/subscriptions/later/settings"
     usual = {"failure_policy": None, "limits": None, "is_paused": False}
@@ -269,25 +253,15 @@ async def test_subscription_settings_are_replaced_as_a_whole(api):
         "failure_policy": {"redeliveries_max": 3, "poison": "drop"},
         "limits": {"unacked_messages_max": 5},
     }
-    answer = await api.put(path, wanted)
+    answer = await api.patch(path, wanted)
     assert answer == await api.get(path)
     assert answer["failure_policy"]["redeliveries_max"] == 3
     assert answer["failure_policy"]["ack_timeout_s"] == 30.0
     assert answer["limits"]["unacked_messages_max"] == 5
-    assert await api.put(path, {}) == usual
-    assert await api.get(path) == usual
-
-
-async def test_pause_keeps_other_settings(api):
-    await api.post("/topics", {"name": "/default/orders"})
-    path = "/topics/default/orders/subscriptions/billing"
-    limits = {"limits": {"unacked_messages_max": 5}}
-    await api.put(f"{path}/settings", limits)
-    for action, is_paused in (("pause", True), ("resume", False)):
-        await api.post(f"{path}/{action}", {}, 204)
-        settings = await api.get(f"{path}/settings")
-        assert settings["is_paused"] is is_paused
-        assert settings["limits"]["unacked_messages_max"] == 5
+    assert await api.patch(path, {"is_paused": True}) == answer | {"is_paused": True}
+    assert await api.patch(path, usual) == usual
+    refused = await api.patch(path, {}, 400)
+    assert "no setting is given" in refused["message"]
 
 
 async def test_seek_and_skip_move_the_cursor(api):
@@ -315,7 +289,7 @@ async def test_subscriptions_of_non_reliable_topics_have_no_settings(api):
     policy = {"dispatch": "non_reliable"}
     await api.post("/topics", {"name": "/default/ticks", "policy": policy})
     path = "/topics/default/ticks/subscriptions/billing/settings"
-    error = await api.put(path, {"failure_policy": {"poison": "drop"}}, 400)
+    error = await api.patch(path, {"failure_policy": {"poison": "drop"}}, 400)
     assert "reliable topics" in error["message"]
 
 
@@ -365,9 +339,7 @@ async def test_request_with_another_content_type_is_refused(api):
             headers={"content-type": kind},
         )
         assert "application/json" in error["message"]
-    path = "/topics/default/orders/subscriptions/billing"
-    for action in ("pause", "resume"):
-        await api.ask("POST", f"{path}/{action}", status=400)
+    await api.ask("PATCH", SETTINGS, status=400)
     assert (await api.get("/topics"))["topics"] == []
 
 

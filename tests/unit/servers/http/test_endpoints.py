@@ -43,9 +43,11 @@ BODIES: dict[str, Any] = {
     "/topics": {"name": TOPIC},
     "/namespaces": {"name": "shop"},
     "/topics/{namespace}/{topic}/partitions": {"count": 2},
-    "/topics/{namespace}/{topic}/on-corruption": {"on_corruption": "stop"},
-    "/topics/{namespace}/{topic}/deduplication": {"age_s": 10},
-    "/topics/{namespace}/{topic}/schema": {"subject": "orders"},
+    "/topics/{namespace}/{topic}/settings": {"schema": {"subject": "orders"}},
+    "/topics/{namespace}/{topic}/subscriptions/{subscription}/settings": {
+        "is_paused": True
+    },
+    "/namespaces/{namespace}/settings": {"policy": {}},
     "/topics/{namespace}/{topic}/subscriptions": {"name": "s", "type": "shared"},
     "/topics/{namespace}/{topic}/subscriptions/{subscription}/seek": {"to": "latest"},
     "/topics/{namespace}/{topic}/subscriptions/{subscription}/skip": {"count": 1},
@@ -133,7 +135,7 @@ def dead_lettering(topic):
     return {"failure_policy": policy}
 
 
-TOUCHING = {f"PUT {SUBSCRIPTION}/settings": dead_lettering}
+TOUCHING = {f"PATCH {SUBSCRIPTION}/settings": dead_lettering}
 """Bodies that name a topic of somebody else, by the name of their endpoint."""
 
 

@@ -85,17 +85,17 @@ async def test_topic_is_bound_to_a_subject(api):
         "version_min": None,
     }
     await api.post("/topics", {"name": "/default/orders", "schema": schema})
-    assert await api.get(f"{TOPIC}/schema") == {"schema": schema}
+    assert (await api.get(f"{TOPIC}/settings"))["schema"] == schema
     assert (await api.get(TOPIC))["schema"] == schema
     error = await api.delete(ORDERS, 409)
     assert error["code"] == "schema_in_use"
     error = await api.delete(f"{ORDERS}/versions/1", 409)
     assert error["code"] == "schema_in_use"
-    bound = await api.put(f"{TOPIC}/schema", {"subject": "orders"})
+    bound = await api.patch(f"{TOPIC}/settings", {"schema": {"subject": "orders"}})
     assert bound["schema"]["policy"] == "warn"
     await api.delete(f"{ORDERS}/versions/1")
-    await api.delete(f"{TOPIC}/schema")
-    assert await api.get(f"{TOPIC}/schema") == {"schema": None}
+    cleared = await api.patch(f"{TOPIC}/settings", {"schema": None})
+    assert cleared["schema"] is None
     await api.delete(ORDERS)
 
 
@@ -103,10 +103,10 @@ async def test_partitions_are_bound_together_and_subject_is_deleted_by_force(api
     await api.post(f"{ORDERS}/versions", {"type": "string"})
     topic = {"name": "/default/orders", "partitions": 2}
     await api.post("/topics", topic | {"schema": {"subject": "orders"}})
-    part = await api.get(f"{TOPIC}-part-1/schema")
+    part = await api.get(f"{TOPIC}-part-1/settings")
     assert part["schema"]["subject"] == "orders"
     await api.delete(f"{ORDERS}?force=true")
-    assert await api.get(f"{TOPIC}/schema") == part
+    assert await api.get(f"{TOPIC}/settings") == part
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,8 @@ async def test_partitions_are_bound_together_and_subject_is_deleted_by_force(api
         ("POST", f"{ORDERS}/check", {"type": "string"}, 404, "orders"),
         ("PUT", f"{ORDERS}/compatibility", {"compatibility": "x"}, 400, "x"),
         ("PUT", f"{ORDERS}/compatibility", {"compatibility": "full"}, 404, "orders"),
-        ("GET", f"{TOPIC}/schema", None, 404, "/default/orders"),
-        ("PUT", f"{TOPIC}/schema", {"subject": "orders"}, 404, "orders"),
-        ("PUT", f"{TOPIC}/schema", {"policy": "warn"}, 400, "subject"),
+        ("GET", f"{TOPIC}/settings", None, 404, "/default/orders"),
+        ("PATCH", f"{TOPIC}/settings", {"schema": {"subject": "s"}}, 404, "'s'"),
     ],
 )
 async def test_refused_requests_give_the_reason(api, method, path, body, status, said):

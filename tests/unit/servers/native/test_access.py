@@ -135,9 +135,6 @@ TARGETS = [(kind, each) for kind in ORDERED for each in kind.targets if each.per
 ELSEWHERE = {On.TOPIC: "/bank/ledger"}
 """Things of others that requests name besides ``TOPIC``."""
 ALSO = {
-    Kind.SET_FAILURE_POLICY: pb.SetFailurePolicy(
-        failure_policy=pb.FailurePolicy(redeliveries_max=1)
-    ),
     Kind.CONFIGURE_SUBSCRIPTION: pb.ConfigureSubscription(
         settings=pb.Settings(failure_policy=pb.FailurePolicy(redeliveries_max=1)),
         changes=["failure_policy"],

@@ -136,7 +136,7 @@ async def test_draining_broker_refuses_messages(broker, client):
 async def test_unexpected_exception_fails_only_one_request(broker, client):
     broker.broker.catalog.records = None
     with pytest.raises(pydanube.BrokerError, match="log says why"):
-        await client.topics()
+        await client.topics.list()
     await client.create_topic(TOPIC)
 
 
@@ -303,7 +303,9 @@ def publish(peer, opened, sequence, *payloads, channel=1):
 
 async def test_publish_rate_limit_delays_and_loses_nothing(client):
     async with client.producer(TOPIC) as producer:
-        await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=200))
+        await client.topics.configure(
+            TOPIC, limits=NamespacePolicy(max_publish_rate=200)
+        )
         async with asyncio.timeout(60):
             for n in range(50):
                 await producer.send_batch([str(n)])
@@ -315,7 +317,7 @@ async def test_delayed_producer_does_not_block_its_connection(broker, monkeypatc
     monkeypatch.setattr(producers, "KEEPALIVE_INTERVAL_S", 0.01)
     async with broker.connect() as client:
         await client.create_topic(TOPIC)
-        await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=1))
+        await client.topics.configure(TOPIC, limits=NamespacePolicy(max_publish_rate=1))
     peer = await connected(broker)
     opened = await opened_producer(peer)
     # The first batch may have any size; later ones wait long.
@@ -345,7 +347,9 @@ async def test_connection_with_many_held_bytes_is_not_read(broker, monkeypatch):
     monkeypatch.setattr(producers, "HELD_BYTES_MAX", 1000)
     async with broker.connect() as client:
         await client.create_topic(TOPIC)
-        await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=20))
+        await client.topics.configure(
+            TOPIC, limits=NamespacePolicy(max_publish_rate=20)
+        )
     peer = await connected(broker)
     opened = await opened_producer(peer)
     [connection] = broker.server.connections
@@ -401,8 +405,11 @@ async def test_consumer_closed_while_opening_is_detached(broker, client):
         (Kind.OPEN_PRODUCER, pb.OpenProducer(access=9), 1),
         (Kind.CREATE_SUBSCRIPTION, pb.CreateSubscription(type=9), 0),
         (
-            Kind.SET_FAILURE_POLICY,
-            pb.SetFailurePolicy(failure_policy=pb.FailurePolicy(poison=9)),
+            Kind.CONFIGURE_SUBSCRIPTION,
+            pb.ConfigureSubscription(
+                settings=pb.Settings(failure_policy=pb.FailurePolicy(poison=9)),
+                changes=["failure_policy"],
+            ),
             0,
         ),
     ],

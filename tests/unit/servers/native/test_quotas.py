@@ -38,7 +38,7 @@ async def test_connection_beyond_the_quota_is_refused_until_one_is_closed(
         with pytest.raises(QuotaExceeded, match="the quota connections of anonymous"):
             async with broker.connect() as second:
                 await second.connection()
-        await first.topics()
+        await first.topics.list()
     async with broker.connect() as third:
         await third.connection()
     assert quotas.describe(ANONYMOUS).refused_count == 1
