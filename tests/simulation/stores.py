@@ -140,10 +140,30 @@ class ProcessMetadata:
     async def get(self, key):
         return await self._ask(f"get {key.path}", lambda: self._store.get(key))
 
+    async def get_each(self, keys):
+        paths = ", ".join(each.path for each in keys)
+        return await self._ask(f"get {paths}", lambda: self._store.get_each(keys))
+
+    async def scan_each(self, prefixes):
+        paths = ", ".join(each.path for each in prefixes)
+        return await self._ask(f"scan {paths}", lambda: self._store.scan_each(prefixes))
+
     async def scan(self, prefix, **page):
         return await self._ask(
             f"scan {prefix.path}", lambda: self._store.scan(prefix, **page)
         )
+
+    async def scan_valid(self, prefix, **page):
+        return await self._ask(
+            f"scan {prefix.path}", lambda: self._store.scan_valid(prefix, **page)
+        )
+
+    async def paths(self, prefix):
+        return await self._ask(f"scan {prefix.path}", lambda: self._store.paths(prefix))
+
+    @property
+    def damaged(self):
+        return self._store.damaged
 
     async def put(self, key, value, *, expected=None):
         return await self._ask(
