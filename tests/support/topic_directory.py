@@ -29,6 +29,7 @@ from pydanube.reader.bounds import split_name
 from pydanube.reader.catalog import Layout
 from pydanube.reader.query_positions import Head
 from pydanube.reader.scans import TopicRange
+from pydanube.wire.files.segment_format import FORMAT, SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -36,18 +37,7 @@ if TYPE_CHECKING:
 FIRST_TIME_US = 1_700_000_000_000_000
 """The publish time of the first message of every topic."""
 
-SEGMENT_SCHEMA = pa.schema(
-    [
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("publish_time", TIME_TYPE, nullable=False),
-        pa.field("key", pa.binary()),
-        pa.field("payload", pa.binary(), nullable=False),
-        pa.field("attributes", ATTRIBUTES_TYPE),
-        pa.field("producer", pa.string()),
-        pa.field("schema_id", pa.int64(), nullable=False),
-        pa.field("schema_version", pa.int32(), nullable=False),
-    ]
-)
+SEGMENT_SCHEMA = SCHEMA.with_metadata({"danube.format": FORMAT})
 
 
 def messages(base: int, end: int, payload_bytes: int = 0) -> pa.RecordBatch:
@@ -68,6 +58,8 @@ def messages(base: int, end: int, payload_bytes: int = 0) -> pa.RecordBatch:
             pa.array(["test"] * len(offsets)),
             pa.array([0] * len(offsets), pa.int64()),
             pa.array([0] * len(offsets), pa.int32()),
+            pa.nulls(len(offsets), TIME_TYPE),
+            pa.nulls(len(offsets), TIME_TYPE),
         ],
         schema=SEGMENT_SCHEMA,
     )

@@ -149,7 +149,7 @@ def read_row_groups(
     names: list[str] | None = None,
 ) -> Iterator[pa.Table]:
     """
-    Yield the row groups with the columns *names*, or with all current columns.
+    Yield the row groups with the columns *names*, or with all columns.
 
     Raises:
         CorruptSegment: A row group is damaged or unreadable.
@@ -159,9 +159,6 @@ def read_row_groups(
     for index in groups:
         with reading_segment(topic, segment):
             table = file.parquet.read_row_group(index, names, use_threads=False)
-        if names is None and table.num_columns < len(SCHEMA):
-            for field in list(SCHEMA)[table.num_columns :]:
-                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
         yield table
 
 

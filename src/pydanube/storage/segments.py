@@ -470,9 +470,7 @@ def _envelope(table: pa.Table, *, with_offsets: bool) -> pa.RecordBatch:
     if with_offsets:
         columns |= Column.OFFSET
     for column, field in FIELDS.items():
-        if not field.nullable or field.name not in table.schema.names:
-            continue
-        if table.column(field.name).null_count < table.num_rows:
+        if field.nullable and table.column(field.name).null_count < table.num_rows:
             columns |= column
     schema = schema_of(columns)
     arrays = [_together(table.column(name).chunks) for name in schema.names]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -87,6 +89,19 @@ def test_segment_is_read_as_it_was_written():
     ]
     assert offsets_of(again) == list(range(1000, 1010))
     assert rows(again) == rows(frames)
+
+
+def test_segment_of_a_newer_format_is_refused():
+    frames = various()[:-1]
+    now = encode_segment(frames, IDENTITY, row_group_bytes=8 << 20)
+    with pq.ParquetFile(pa.BufferReader(now)) as file:
+        table = file.read()
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.replace_schema_metadata({"danube.format": "2"}), sink)
+    entry = replace(reader_of(frames).entry, byte_count=sink.tell())
+    data = sink.getvalue()
+    with pytest.raises(CorruptSegment, match="format version 2; this version of pyd"):
+        SegmentReader(entry, lambda: pa.BufferReader(data), frame_bytes=1 << 20)
 
 
 def test_frames_are_cut_where_the_schema_changes():

@@ -25,6 +25,7 @@ from crc32c import crc32c
 
 from pydanube.model.segments import SegmentEntry
 from pydanube.wire.buffer import Buffer
+from pydanube.wire.files.segment_format import FORMAT
 from pydanube.wire.files.segment_ranges import RangeFile
 
 _READ_BYTES = 4 * 1024 * 1024
@@ -85,6 +86,12 @@ class SegmentIndex:
             _compare("the footer", footer, _unpack(parts)[0])
         self._byte_count = byte_count
         self.metadata: pq.FileMetaData = pq.read_metadata(pa.BufferReader(footer))
+        found = (self.metadata.metadata or {}).get(b"danube.format", b"none")
+        if found != FORMAT.encode():
+            raise SegmentDamaged(
+                f"the file has format version {found.decode(errors='replace'):.20}; "
+                f"this version of pydanube reads {FORMAT}"
+            )
         self._chunks = None if parts is None else _index(self.metadata, parts)
 
     @property
