@@ -19,7 +19,9 @@ from random import Random
 from typing import TYPE_CHECKING, TypeAlias
 
 from simulation.cluster import simulate_cluster, violation_of
-from simulation.cluster_rules import BROKEN_RULES, leaving_out
+from simulation.cluster_rules import BROKEN_RULES as CLUSTER_RULES
+from simulation.cluster_rules import leaving_out
+from simulation.feature_rules import BROKEN_RULES as FEATURE_RULES
 from simulation.features import some_features
 from simulation.plan import plan_run
 from simulation.served import simulate_features
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from simulation.plan import Plan
     from simulation.world import Report
 
+ALL_RULES = {**CLUSTER_RULES, **FEATURE_RULES}
 RUN_S_MAX = 300
 """A run that takes longer, in real time, is a failure."""
 SCALES = (0.3, 1.0, 1.0, 1.0, 3.0)
@@ -45,10 +48,14 @@ _Run: TypeAlias = Callable[[int], _Outcome]
 def main(words: list[str] | None = None) -> int:
     """Run the command line *words*; return the exit status."""
     args = _parser().parse_args(words)
-    if args.without is not None and not args.cluster:
-        raise SystemExit("--without needs --cluster: only clusters have these rules")
     if args.cluster and args.features:
         raise SystemExit("--features and --cluster are different simulations")
+    rules = CLUSTER_RULES if args.cluster else FEATURE_RULES if args.features else {}
+    if args.without is not None and args.without not in rules:
+        raise SystemExit(
+            f"no rule {args.without!r} here: --cluster has {', '.join(CLUSTER_RULES)}; "
+            f"--features has {', '.join(FEATURE_RULES)}"
+        )
     if args.cluster or args.features:
         only_alone = {
             "--scale": args.scale != 1.0,
@@ -63,7 +70,7 @@ def main(words: list[str] | None = None) -> int:
     if args.cluster:
         run = partial(run_cluster_briefly, args.without)
     elif args.features:
-        run = run_features_briefly
+        run = partial(run_features_briefly, args.without)
     if args.seed is None:
         return _run_long(run, args.jobs, args.first)
     if args.cluster or args.features:
@@ -92,8 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--without",
-        choices=sorted(BROKEN_RULES),
-        help="leave out a rule of clusters; runs should fail then",
+        metavar="RULE",
+        help="leave out a rule of --cluster or --features; runs should fail then",
     )
     parser.add_argument("--jobs", type=int, default=1, help="number of concurrent runs")
     parser.add_argument("--first", type=int, help="run for ever, from this seed on")
@@ -212,47 +219,44 @@ def run_briefly(seed: int) -> _Outcome:
 
 def run_cluster_briefly(without: str | None, seed: int) -> _Outcome:
     """Run a cluster with one seed; return its failure, in a line, and its counts."""
+
+    def run() -> dict[str, float]:
+        world = simulate_cluster(seed)
+        acks = sum(map(len, world.ledger.acked.values()))
+        return {"seconds": world.ended_at, "acks": acks, **world.faults}
+
+    return _run_brokers(f"SEED={seed} ARGS='--cluster", without, run)
+
+
+def run_features_briefly(without: str | None, seed: int) -> _Outcome:
+    """Run whole brokers with one seed; see ``run_cluster_briefly``."""
+
+    def run() -> dict[str, float]:
+        world = simulate_features(seed, some_features)
+        return {"seconds": world.ended_at, **world.faults}
+
+    return _run_brokers(f"SEED={seed} ARGS='--features", without, run)
+
+
+def _run_brokers(
+    again: str, without: str | None, run: Callable[[], dict[str, float]]
+) -> _Outcome:
     # Lost sessions and failed requests are not news here.
     logging.disable(logging.CRITICAL)
     # Collections take a fifth of the time; one after each run is enough.
     gc.disable()
-    again = f"SEED={seed} ARGS='--cluster'"
-    if without is not None:
-        again = f"SEED={seed} ARGS='--cluster --without {without}'"
+    again += "'" if without is None else f" --without {without}'"
     try:
-        with _time_limit(), leaving_out(without):
-            world = simulate_cluster(seed)
+        with _time_limit(), leaving_out(ALL_RULES.get(without or "", {})):
+            counts = run()
     except _TooLong:
         return f"{again}  does not end", {"runs": 1}
     except Exception as error:  # noqa: BLE001 (any exception is a finding)
         return f"{again}  {violation_of(error)}", {"runs": 1}
     finally:
         gc.collect()
-    counts = {
-        "runs": 1,
-        "seconds": world.ended_at,
-        "acks": sum(map(len, world.ledger.acked.values())),
-        "faults": world.faults.total(),
-        **world.faults,
-    }
-    return None, counts
-
-
-def run_features_briefly(seed: int) -> _Outcome:
-    """Run whole brokers with one seed; see ``run_cluster_briefly``."""
-    logging.disable(logging.CRITICAL)
-    again = f"SEED={seed} ARGS='--features'"
-    try:
-        with _time_limit():
-            world = simulate_features(seed, some_features)
-    except _TooLong:
-        return f"{again}  does not end", {"runs": 1}
-    except Exception as error:  # noqa: BLE001 (any exception is a finding)
-        return f"{again}  {violation_of(error)}", {"runs": 1}
-    finally:
-        gc.collect()
-    counts = {"seconds": world.ended_at, "faults": world.faults.total()}
-    return None, {"runs": 1, **counts, **world.faults}
+    faults = sum(counts.values()) - counts["seconds"] - counts.get("acks", 0)
+    return None, {"runs": 1, "faults": faults, **counts}
 
 
 class _TooLong(KeyboardInterrupt):

@@ -8,9 +8,10 @@ users do, and keeps its own account of what it was told.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pydanube
@@ -18,6 +19,7 @@ from pydanube.client.schema import Schema
 from pydanube.model.errors import (
     AlreadyExists,
     BrokerError,
+    ConsumerBusy,
     MessageNotHeld,
     TimedOut,
     TopicNotFound,
@@ -42,10 +44,14 @@ class Feature:
 
     topics: Sequence[str] = ()
     """The topics that move."""
+    is_over = False
+    """Whether consumers end, because nothing is missing any more."""
 
     def __init__(self, world: ServedWorld) -> None:
         self.world = world
         self.rng = world.rng
+        self.sent: dict[bytes, int] = {}
+        """The messages that were acknowledged, with their offsets."""
 
     async def prepare(self, admin: Any) -> None:
         """Create what the applications need."""
@@ -83,21 +89,53 @@ class Feature:
                 self.world.note(error, *allowed)
                 await self.pause(0.2)
 
-    async def publish(self, topic: str, sent: dict[bytes, int], **options: Any) -> None:
-        """Publish 0, 1, …; *sent* gets those that were acknowledged."""
-        number = 0
+    async def produce(self, topic: str, mean_s: float, send: Any) -> None:
+        """Call *send* with a producer and 0, 1, …, until the run stops."""
+        numbers = itertools.count()
 
         async def work(client: Any) -> None:
-            nonlocal number
-            async with client.producer(topic, **options) as producer:
+            async with client.producer(topic) as producer:
                 while not self.is_stopping:
-                    await self.pause(0.15)
-                    payload = b"%d" % number
-                    number += 1
-                    found = await producer.send(payload, key=payload[-1:])
-                    sent[payload] = found.offset
+                    await self.pause(mean_s)
+                    await send(producer, next(numbers))
 
         await self.repeat(work)
+
+    async def publish(self, topic: str, sent: dict[bytes, int]) -> None:
+        """Publish 0, 1, …; *sent* gets those that were acknowledged."""
+
+        async def send(producer: Any, number: int) -> None:
+            payload = b"%d" % number
+            found = await producer.send(payload, key=payload[-1:])
+            sent[payload] = found.offset
+
+        await self.produce(topic, 0.15, send)
+
+    async def subscribe(
+        self,
+        admin: Any,
+        topic: str,
+        type_: str,
+        policy: pydanube.FailurePolicy = LENIENT,
+    ) -> None:
+        """Create the subscription ``s``, which gives up messages after *policy*."""
+        await admin.subscriptions.configure(topic, "s", failure_policy=policy)
+        await admin.create_subscription(topic, "s", type=type_, start="earliest")
+
+    async def consume(self, topic: str, receive: Any, **options: Any) -> None:
+        """Call *receive* with a client and a consumer of ``s``, until all is over."""
+        while not self.is_over:
+            try:
+                async with (
+                    self.world.connect() as client,
+                    client.consumer(topic, subscription="s", **options) as consumer,
+                ):
+                    while not self.is_over:
+                        await receive(client, consumer)
+            except (BrokerError, TimeoutError) as error:
+                # The broker may not know yet that the last connection is lost.
+                self.world.note(error, ConsumerBusy)
+                await self.pause(0.5)
 
     async def contents(self, admin: Any, topic: str) -> list[bytes]:
         """Return all messages of a topic or of its partitions."""
@@ -109,20 +147,13 @@ class Transactions(Feature):
 
     SOURCE, RESULTS = "/default/tx-in", "/default/tx-out"
     topics = (SOURCE, RESULTS)
-
-    def __init__(self, world: ServedWorld) -> None:
-        super().__init__(world)
-        self.sent: dict[bytes, int] = {}
-        self.is_over = False
+    ACK_TIMEOUT_S = 1.0
+    """Short, so that several transactions get the same message."""
 
     async def prepare(self, admin: Any) -> None:
         await super().prepare(admin)
-        await admin.subscriptions.configure(
-            self.SOURCE, "s", failure_policy=pydanube.LENIENT
-        )
-        await admin.create_subscription(
-            self.SOURCE, "s", type="shared", start="earliest"
-        )
+        policy = replace(LENIENT, ack_timeout_s=self.ACK_TIMEOUT_S)
+        await self.subscribe(admin, self.SOURCE, "shared", policy)
 
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
         yield self.publish(self.SOURCE, self.sent)
@@ -131,24 +162,16 @@ class Transactions(Feature):
 
     async def copy(self, number: int) -> None:
         """Publish a result for each message, and acknowledge it."""
-        count = 0
-        while not self.is_over:
-            try:
-                async with (
-                    self.world.connect() as client,
-                    client.consumer(
-                        *(self.SOURCE,), subscription="s", type="shared"
-                    ) as consumer,
-                ):
-                    while not self.is_over:
-                        batch = await consumer.receive_batch(
-                            max_messages=self.rng.randint(1, 10), timeout_s=0.5
-                        )
-                        if len(batch):
-                            count += 1
-                            await self.transact(client, f"{number}.{count}", batch)
-            except (BrokerError, TimeoutError) as error:
-                self.world.note(error)
+        names = (f"{number}.{each}" for each in itertools.count())
+
+        async def receive(client: Any, consumer: Any) -> None:
+            batch = await consumer.receive_batch(
+                max_messages=self.rng.randint(1, 10), timeout_s=0.5
+            )
+            if len(batch):
+                await self.transact(client, next(names), batch)
+
+        await self.consume(self.SOURCE, receive, type="shared")
 
     async def transact(self, client: Any, name: str, batch: Any) -> None:
         """Make one transaction; messages that it does not take come again."""
@@ -208,22 +231,15 @@ class Deduplication(Feature):
 
     async def send(self, name: str) -> None:
         """Send ids in order, some of them again."""
-        number = 0
 
-        async def work(client: Any) -> None:
-            nonlocal number
-            async with client.producer(self.TOPIC) as producer:
-                while not self.is_stopping:
-                    await self.pause(0.2)
-                    at = max(0, number - self.rng.choice([0, 0, 1, 5]))
-                    found = await producer.send(f"{at}|{name}", id=str(at))
-                    if self.offsets.setdefault(str(at), found.offset) != found.offset:
-                        self.world.violate(
-                            f"id {at} is at {found.offset} and {self.offsets[str(at)]}"
-                        )
-                    number = max(number, at + 1)
+        async def send(producer: Any, number: int) -> None:
+            at = str(max(0, number - self.rng.choice([0, 0, 1, 5])))
+            found = await producer.send(f"{at}|{name}", id=at)
+            known = self.offsets.setdefault(at, found.offset)
+            if known != found.offset:
+                self.world.violate(f"the id {at} is at {found.offset} and at {known}")
 
-        await self.repeat(work)
+        await self.produce(self.TOPIC, 0.2, send)
 
     async def missing(self, admin: Any) -> str | None:
         await self.contents(admin, self.TOPIC)
@@ -249,56 +265,28 @@ class Delays(Feature):
     def __init__(self, world: ServedWorld) -> None:
         super().__init__(world)
         self.due: dict[bytes, float] = {}
-        self.sent: set[bytes] = set()
         self.received: set[bytes] = set()
-        self.is_over = False
 
     async def prepare(self, admin: Any) -> None:
         await super().prepare(admin)
-        await admin.subscriptions.configure(
-            self.TOPIC, "s", failure_policy=pydanube.LENIENT
-        )
-        await admin.create_subscription(
-            self.TOPIC, "s", type="shared", start="earliest"
-        )
+        await self.subscribe(admin, self.TOPIC, "shared")
 
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
-        yield self.send()
-        yield self.receive()
+        yield self.produce(self.TOPIC, 0.3, self.send)
+        yield self.consume(self.TOPIC, self.receive, type="shared")
 
-    async def send(self) -> None:
-        number = 0
+    async def send(self, producer: Any, number: int) -> None:
+        delay_s = self.rng.choice([0.0, 0.5, 3.0, 20.0])
+        payload = b"%d" % number
+        self.due[payload] = self.world.loop.time() + delay_s
+        found = await producer.send(payload, deliver_after_s=delay_s or None)
+        self.sent[payload] = found.offset
 
-        async def work(client: Any) -> None:
-            nonlocal number
-            async with client.producer(self.TOPIC) as producer:
-                while not self.is_stopping:
-                    await self.pause(0.3)
-                    delay_s = self.rng.choice([0.0, 0.5, 3.0, 20.0])
-                    payload = b"%d" % number
-                    number += 1
-                    self.due[payload] = self.world.loop.time() + delay_s
-                    await producer.send(payload, deliver_after_s=delay_s or None)
-                    self.sent.add(payload)
-
-        await self.repeat(work)
-
-    async def receive(self) -> None:
-        while not self.is_over:
-            try:
-                async with (
-                    self.world.connect() as client,
-                    client.consumer(
-                        *(self.TOPIC,), subscription="s", type="shared"
-                    ) as consumer,
-                ):
-                    while not self.is_over:
-                        batch = await consumer.receive_batch(timeout_s=0.5)
-                        for message in batch:
-                            self.take(message.payload)
-                        await consumer.ack(batch)
-            except (BrokerError, TimeoutError) as error:
-                self.world.note(error)
+    async def receive(self, _: Any, consumer: Any) -> None:
+        batch = await consumer.receive_batch(timeout_s=0.5)
+        for message in batch:
+            self.take(message.payload)
+        await consumer.ack(batch)
 
     def take(self, payload: bytes) -> None:
         """Note a message that has come."""
@@ -310,7 +298,7 @@ class Delays(Feature):
 
     async def missing(self, admin: Any) -> str | None:
         facts = await admin.describe_subscription(self.TOPIC, "s")
-        left = self.sent - self.received
+        left = self.sent.keys() - self.received
         if left or facts.backlog:
             return f"{len(left)} delayed messages have not come, {facts.backlog} left"
         self.is_over = True
@@ -325,9 +313,8 @@ class DeadLetters(Feature):
         self.pairs = [(f"/default/dl{each}", f"/default/dead{each}") for each in "ab"]
         self.blocking = "/default/dlblock"
         self.topics = [*(each for pair in self.pairs for each in pair), self.blocking]
-        self.sent: dict[str, dict[bytes, int]] = {}
+        self.sent_to: dict[str, dict[bytes, int]] = {}
         self.acked: dict[str, set[bytes]] = {}
-        self.is_over = False
 
     async def prepare(self, admin: Any) -> None:
         await super().prepare(admin)
@@ -335,47 +322,38 @@ class DeadLetters(Feature):
             redeliveries_max=1, redelivery_delay_s=0.1, ack_timeout_s=5.0
         )
         for topic, dead in self.pairs:
-            policy = dataclasses.replace(
+            policy = replace(
                 blocking,
                 poison=pydanube.PoisonPolicy.DEAD_LETTER,
                 dead_letter_topic=dead,
             )
-            await admin.subscriptions.configure(topic, "s", failure_policy=policy)
-        await admin.subscriptions.configure(self.blocking, "s", failure_policy=blocking)
-        for topic in (*(pair[0] for pair in self.pairs), self.blocking):
-            await admin.create_subscription(topic, "s", type="shared", start="earliest")
+            await self.subscribe(admin, topic, "shared", policy)
+        await self.subscribe(admin, self.blocking, "shared", blocking)
 
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
         for topic in (*(pair[0] for pair in self.pairs), self.blocking):
-            sent = self.sent[topic] = {}
+            sent = self.sent_to[topic] = {}
             yield self.publish(topic, sent)
-            yield self.receive(topic)
+            yield self.work(topic)
 
-    async def receive(self, topic: str) -> None:
+    async def work(self, topic: str) -> None:
         """Acknowledge messages, and let every third one fail always."""
         acked = self.acked[topic] = set()
-        while not self.is_over:
-            try:
-                async with (
-                    self.world.connect() as client,
-                    client.consumer(
-                        *(topic,), subscription="s", type="shared"
-                    ) as consumer,
-                ):
-                    while not self.is_over:
-                        for message in await consumer.receive_batch(timeout_s=0.5):
-                            if int(message.payload) % 3:
-                                await consumer.ack(message)
-                                acked.add(message.payload)
-                            else:
-                                await consumer.nack(message, reason="a third one")
-            except (BrokerError, TimeoutError) as error:
-                self.world.note(error)
+
+        async def receive(_: Any, consumer: Any) -> None:
+            for message in await consumer.receive_batch(timeout_s=0.5):
+                if int(message.payload) % 3:
+                    await consumer.ack(message)
+                    acked.add(message.payload)
+                else:
+                    await consumer.nack(message, reason="a third one")
+
+        await self.consume(topic, receive, type="shared")
 
     async def missing(self, admin: Any) -> str | None:
         for topic, dead in self.pairs:
             copied = set(await self.contents(admin, dead))
-            left = set(self.sent[topic]) - self.acked[topic] - copied
+            left = self.sent_to[topic].keys() - self.acked[topic] - copied
             if left:
                 return f"{len(left)} of {topic} are not done, such as {min(left)!r}"
             facts = await admin.describe_subscription(topic, "s")
@@ -390,7 +368,7 @@ class DeadLetters(Feature):
             for payload, count in copies.items():
                 if count > 1:
                     self.world.violate(f"{payload!r} of {topic} has {count} copies")
-        failed = {each for each in self.sent[self.blocking] if not int(each) % 3}
+        failed = {each for each in self.sent_to[self.blocking] if not int(each) % 3}
         facts = await admin.describe_subscription(self.blocking, "s")
         if failed and not facts.blocked:
             self.world.violate(f"{self.blocking} is not blocked by a failed message")
@@ -464,7 +442,6 @@ class ExclusiveProducers(Feature):
 
     def __init__(self, world: ServedWorld) -> None:
         super().__init__(world)
-        self.sent: dict[bytes, int] = {}
         self.turns = 0
 
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
@@ -498,12 +475,12 @@ class ExclusiveProducers(Feature):
         for payload, offset in self.sent.items():
             if stored[offset : offset + 1] != [payload]:
                 self.world.violate(f"{payload!r} was acknowledged at {offset}")
-        last: dict[bytes, int] = {}
+        last = (0, 0)
         for payload in stored:
-            turn, each, _ = payload.split(b":")
-            if int(each) <= last.get(turn, -1):
-                self.world.violate(f"{payload!r} is stored twice or out of order")
-            last[turn] = int(each)
+            turn, each, _ = map(int, payload.split(b":"))
+            if (turn, each) <= last:
+                self.world.violate(f"{payload!r} is stored twice or out of turn")
+            last = turn, each
 
 
 class Schemas(Feature):
@@ -523,8 +500,9 @@ class Schemas(Feature):
     async def register(self) -> None:
         async def work(client: Any) -> None:
             while not self.is_stopping:
-                await self.pause(1.0)
-                count = self.rng.randint(1, max(self.versions, default=0) + 1)
+                # All start at once, as instances of a program do.
+                await asyncio.sleep(1.0 - self.world.loop.time() % 1.0)
+                count = self.rng.randint(1, max(self.versions, default=0) + 3)
                 found = await client.schemas.register(self.SUBJECT, _schema_of(count))
                 known = self.versions.setdefault(count, found.version)
                 if known != found.version:
@@ -566,36 +544,17 @@ class Seeks(Feature):
 
     def __init__(self, world: ServedWorld) -> None:
         super().__init__(world)
-        self.sent: dict[bytes, int] = {}
         self.received: set[int] = set()
-        self.is_over = False
 
     async def prepare(self, admin: Any) -> None:
         await super().prepare(admin)
-        await admin.subscriptions.configure(
-            self.TOPIC, "s", failure_policy=pydanube.LENIENT
-        )
-        await admin.create_subscription(self.TOPIC, "s", start="earliest")
+        await self.subscribe(admin, self.TOPIC, "exclusive")
 
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
         yield self.publish(self.TOPIC, self.sent)
-        yield self.seek()
+        yield self.consume(self.TOPIC, self.receive)
 
-    async def seek(self) -> None:
-        while not self.is_over:
-            try:
-                async with (
-                    self.world.connect() as client,
-                    client.consumer(self.TOPIC, subscription="s") as consumer,
-                ):
-                    while not self.is_over:
-                        await self.receive(consumer)
-            except (BrokerError, TimeoutError) as error:
-                # The broker may not know yet that the last connection is lost.
-                self.world.note(error, pydanube.ConsumerBusy)
-                await self.pause(0.5)
-
-    async def receive(self, consumer: Any) -> None:
+    async def receive(self, _: Any, consumer: Any) -> None:
         """Receive some messages, and seek."""
         batch = await consumer.receive_batch(max_messages=20, timeout_s=0.5)
         for message in batch:
@@ -632,9 +591,7 @@ class GrowingPartitions(Feature):
     def __init__(self, world: ServedWorld) -> None:
         super().__init__(world)
         self.topics = [f"{self.TOPIC}-part-{number}" for number in range(2)]
-        self.sent: dict[bytes, int] = {}
         self.received: set[bytes] = set()
-        self.is_over = False
 
     async def prepare(self, admin: Any) -> None:
         await admin.create_topic(self.TOPIC, partitions=2)
@@ -642,7 +599,7 @@ class GrowingPartitions(Feature):
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
         yield self.publish(self.TOPIC, self.sent)
         yield self.grow()
-        yield self.receive()
+        yield self.consume(self.TOPIC, self.receive, start="earliest")
 
     async def grow(self) -> None:
         async def work(client: Any) -> None:
@@ -655,22 +612,10 @@ class GrowingPartitions(Feature):
         # A growth whose answer is lost was made.
         await self.repeat(work, pydanube.InvalidRequest)
 
-    async def receive(self) -> None:
-        while not self.is_over:
-            try:
-                async with (
-                    self.world.connect() as client,
-                    client.consumer(
-                        *(self.TOPIC,), subscription="s", start="earliest"
-                    ) as consumer,
-                ):
-                    while not self.is_over:
-                        batch = await consumer.receive_batch(timeout_s=0.5)
-                        self.received.update(m.payload for m in batch)
-                        await consumer.ack(batch)
-            except (BrokerError, TimeoutError) as error:
-                self.world.note(error, pydanube.ConsumerBusy)
-                await self.pause(0.5)
+    async def receive(self, _: Any, consumer: Any) -> None:
+        batch = await consumer.receive_batch(timeout_s=0.5)
+        self.received.update(message.payload for message in batch)
+        await consumer.ack(batch)
 
     async def missing(self, admin: Any) -> str | None:
         left = set(self.sent) - self.received

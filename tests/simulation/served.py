@@ -14,6 +14,9 @@ schemas, seeks, and partitions that grow.  Each has promises of its own, which i
 while it runs and at the end, when all faults are over.  A run that does not become well
 by itself has failed, too, and so has an error that no fault explains.
 
+``feature_rules.py`` leaves out rules of the product, one at a time, to show that runs
+find it (``--without``).
+
     make sim SEED=4711 ARGS='--features'      one run and a report
     make sim-long ARGS='--features'           seed after seed, until Ctrl-C
 """
