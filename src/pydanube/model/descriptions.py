@@ -287,7 +287,7 @@ class Segment(SegmentEntry):
     store_options: Mapping[str, str] = field(
         default_factory=dict, compare=False, repr=False
     )
-    """The options of the remote store that are not secret, such as its endpoint."""
+    """The options that say where the remote store is, such as its endpoint."""
 
     def __post_init__(self) -> None:
         """Accept any numbers: the broker has checked them."""

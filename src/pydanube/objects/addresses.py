@@ -49,6 +49,19 @@ LOCAL_SCHEMES = ("fs", "file")
 # Only these characters of a URL have a meaning elsewhere, so they are likely mistakes.
 _QUERY = re.compile(r"[?#]")
 
+_LOCATING = frozenset(
+    {
+        "account_name",
+        "allow_anonymous",
+        "db",
+        "enable_virtual_host_style",
+        "endpoint",
+        "region",
+        "skip_signature",
+    }
+)
+"""The options that say where a store is and how it is addressed, and no more."""
+
 _SECRET = re.compile(r"credential|key|pass|sas|secret|signature|token|connection")
 
 
@@ -194,11 +207,13 @@ def is_secret_option(name: str) -> bool:
     return not name.endswith(FILE_SUFFIX) and bool(_SECRET.search(name.lower()))
 
 
-def public_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the *options* whose values may be shown and sent to readers."""
-    return {
-        name: value for name, value in options.items() if not is_secret_option(name)
-    }
+def locating_options(options: Mapping[str, str]) -> dict[str, str]:
+    """
+    Return the *options* that say where a store is, which brokers send to readers.
+
+    The others are credentials, or name files of one machine.
+    """
+    return {name: value for name, value in options.items() if name in _LOCATING}
 
 
 def secrets_of(options: Mapping[str, str]) -> frozenset[str]:

@@ -13,12 +13,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from functools import lru_cache
-from pathlib import Path
 
 import pyarrow as pa
 
 from pydanube.model.descriptions import Segment
-from pydanube.objects.addresses import FILE_SUFFIX
+from pydanube.objects.addresses import locating_options
 from pydanube.objects.loop_thread import loop_thread
 from pydanube.objects.opening import open_objects
 from pydanube.objects.store import Objects
@@ -203,6 +202,9 @@ def open_remote(segment: Segment) -> RemoteFile:
     """
     Open the remote copy of *segment*, with the credentials that this process finds.
 
+    The broker says where the store is.  No other option that it sends is used, so that
+    a broker cannot have files of this machine read.
+
     Raises:
         FileNotFoundError: The object does not exist.
         ObjectsUnavailable: The store does not answer, or refuses.
@@ -210,12 +212,7 @@ def open_remote(segment: Segment) -> RemoteFile:
         InvalidConfig: The options of the store are not valid here.
     """
     root = segment.remote_url.removesuffix(f"/{segment.object_name}")
-    options = tuple(
-        (name, value)
-        for name, value in sorted(segment.store_options.items())
-        # Files of the broker, with credentials, may not exist here.
-        if not name.endswith(FILE_SUFFIX) or Path(value).exists()
-    )
+    options = tuple(sorted(locating_options(segment.store_options).items()))
     return RemoteFile(_store_at(os.getpid(), root, options), segment)
 
 

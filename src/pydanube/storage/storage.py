@@ -24,7 +24,7 @@ from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.policy import TopicPolicy
 from pydanube.model.positions import to_datetime
 from pydanube.model.segments import SegmentEntry
-from pydanube.objects.addresses import public_options
+from pydanube.objects.addresses import locating_options
 from pydanube.objects.store import Objects
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.idle_logs import IdleLogs
@@ -438,8 +438,8 @@ class Storage:
 
     @property
     def store_options(self) -> dict[str, str]:
-        """The options of the remote store that are not secret."""
-        return public_options(self._config.remote.options)
+        """The options that say where the remote store is."""
+        return locating_options(self._config.remote.options)
 
     @property
     def objects_url(self) -> str:

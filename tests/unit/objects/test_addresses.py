@@ -6,9 +6,9 @@ import pytest
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.objects.addresses import (
+    locating_options,
     parse_object_url,
     parse_store_url,
-    public_options,
     secrets_of,
     service_options,
 )
@@ -130,10 +130,11 @@ def test_secret_options_are_kept_apart():
         "sas_token": "sv=1",
         "credential": "{}",
         "password_file": "/run/password",
+        "credential_path": "/root/key.json",
+        "user": "danube",
     }
-    assert public_options(given) == {
-        "region": "x",
-        "endpoint": "http://host",
-        "password_file": "/run/password",
+    assert locating_options(given) == {"region": "x", "endpoint": "http://host"}
+    assert secrets_of(given) == {
+        *("hush", "AKIA", "pass", "sv=1", "{}"),
+        "/root/key.json",
     }
-    assert secrets_of(given) == {"hush", "AKIA", "pass", "sv=1", "{}"}

@@ -165,12 +165,15 @@ def test_missing_object_is_not_found(store, segment):
         RemoteFile(store, other)
 
 
-def test_store_is_opened_by_the_url_of_the_segment(local, tmp_path):
+def test_store_is_opened_by_the_url_of_the_segment_and_opens_no_other_file(
+    local, tmp_path
+):
+    # The content of this file would be refused.
+    (tmp_path / "empty").touch()
     segment = replace(
         local,
         remote_url=f"fs://{tmp_path}/{local.object_name}",
-        # Such files of the broker need not exist on other machines.
-        store_options={"secret_access_key_file": str(tmp_path / "missing")},
+        store_options={"secret_access_key_file": str(tmp_path / "empty")},
     )
     with open_remote(segment) as file:
         assert payloads(segment, file) == incompressible(1, COUNT)

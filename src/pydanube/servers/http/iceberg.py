@@ -91,7 +91,7 @@ def file_io_defaults(url: str, options: Mapping[str, str]) -> dict[str, str]:
     """
     Return what engines need to reach the object store at *url*, without credentials.
 
-    *options* are the options of the store that are not secret.
+    *options* are the options that say where the store is.
     """
     if not url.startswith("s3://"):
         return {}

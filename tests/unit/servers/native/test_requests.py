@@ -1,0 +1,33 @@
+"""What the answers of the native protocol contain."""
+
+from __future__ import annotations
+
+from pydanube.objects.memory import MemoryObjects
+from pydanube.servers.native.requests import REQUESTS
+from pydanube.storage.config import RemoteConfig
+from pydanube.storage.tiered_objects import TieredObjects
+from pydanube.wire.native.kinds import Kind
+from pydanube.wire.pb import stream_pb2 as pb
+from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
+
+
+async def test_segments_are_listed_without_credentials_and_files_of_the_broker():
+    options = {
+        "region": "eu-central-1",
+        "endpoint": "http://minio.internal:9000",
+        "access_key_id": "AKIA",
+        "secret_access_key_file": "/run/secrets/key",
+        "credential_path": "/root/key.json",
+    }
+    world = BrokerWorld(
+        objects=TieredObjects(MemoryObjects(), MemoryObjects()),
+        remote=RemoteConfig(url="s3://bucket/history", options=options),
+    )
+    async with world.broker() as broker:
+        await broker.topics.create(A_TOPIC, RELIABLE)
+        request = pb.ListSegments(topic=str(A_TOPIC))
+        answer = await REQUESTS[Kind.LIST_SEGMENTS](broker, request)
+    assert answer.store_options == {
+        "region": "eu-central-1",
+        "endpoint": "http://minio.internal:9000",
+    }
