@@ -217,9 +217,25 @@ async def needs_of(caller: Caller, kind: Kind, message: Any) -> tuple[Need, ...]
         found = Resource.subject(subject)
         is_known = caller.may(permission, found)
         return (Need(permission, found if is_known else unknown),)
+    subjects = _needs_of_subjects(kind, message)
     if on is On.STAGING:
-        return await _needs_of_staging(caller, kind, message)
-    return tuple(Need(permission, each) for each in resources_of(kind, message))
+        return (*await _needs_of_staging(caller, kind, message), *subjects)
+    resources = resources_of(kind, message)
+    return (*(Need(permission, each) for each in resources), *subjects)
+
+
+def _needs_of_subjects(kind: Kind, message: Any) -> list[Need]:
+    """Return the needs of the subjects that a request names besides its resource."""
+    needs = []
+    for target in kind.targets:
+        if target.on is On.SUBJECT and target.permission is not None:
+            value = message
+            for name in target.field.split("."):
+                value = getattr(value, name)
+            if value:
+                subject = Resource.subject(parse_subject(value))
+                needs.append(Need(target.permission, subject))
+    return needs
 
 
 def resources_of(kind: Kind, message: Any) -> list[Resource]:
@@ -379,6 +395,20 @@ async def check_may_create(broker: Broker, name: TopicName) -> None:
         return
     if not await broker.catalog.partitions_of(name):
         caller.check([Need(Permission.CREATE, resource)], f"creating {name}")
+
+
+def check_subject(subject: str | None, operation: str) -> None:
+    """
+    Raise if the caller of the request may not read a *subject* that it names.
+
+    Raises:
+        InvalidName: It is no valid subject.
+        PermissionDenied, Unauthenticated: The caller has no such permission.
+    """
+    caller = current_caller()
+    if caller is not None and subject:
+        resource = Resource.subject(parse_subject(subject))
+        caller.check([Need(Permission.SCHEMA_READ, resource)], operation)
 
 
 def check_now(permission: Permission, name: TopicName, operation: str) -> None:

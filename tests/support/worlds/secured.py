@@ -26,7 +26,7 @@ from pydanube.model.errors import (
     Refused,
     SchemaNotFound,
 )
-from pydanube.model.names import TopicName
+from pydanube.model.names import TopicName, parse_subject
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import Principal
@@ -67,6 +67,12 @@ class WorldAuthenticator(Authenticator):
         return Identity(NEIGHBOUR if credential == NEIGHBOUR.name else CLIENT)
 
 
+_RESOURCE_OF = {
+    On.TOPIC: lambda name: Resource.topic(TopicName.parse(name)),
+    On.SUBJECT: lambda name: Resource.subject(parse_subject(name)),
+}
+
+
 def documented_needs(kind: Kind, message: Any) -> list[Need]:
     """
     Return what the documentation says that a request needs.
@@ -80,10 +86,13 @@ def documented_needs(kind: Kind, message: Any) -> list[Need]:
         needs.append(Need(kind.permission, Resource.topic(_A_TOPIC)))
     for target in kind.targets:
         # What a request touches besides, such as a dead-letter topic.
-        if target.on is On.TOPIC and target.permission is not None:
-            for name in filter(None, _values_at(message, target.field)):
-                topic = Resource.topic(TopicName.parse(name))
-                needs.append(Need(target.permission, topic))
+        resource_of = _RESOURCE_OF.get(target.on)
+        if resource_of is not None and target.permission is not None:
+            needs += (
+                Need(target.permission, resource_of(name))
+                for name in _values_at(message, target.field)
+                if name
+            )
     if kind is Kind.LIST_NAMESPACES:
         # Lists have only what the client may see.
         needs.append(Need(Permission.DESCRIBE, Resource.namespace("default")))

@@ -37,6 +37,7 @@ from pydanube.model.schemas import TopicSchema
 from pydanube.security.resources import Resource
 from pydanube.servers.authorization import (
     author_of_settings,
+    check_subject,
     may_see,
     visible_namespaces,
 )
@@ -307,6 +308,7 @@ class TopicAdmin:
 
     async def create_topic(self, request: pb.NewTopicRequest) -> None:
         """Create a topic."""
+        check_subject(request.schema_subject, "configure_topic")
         policy = topic_policy(request.dispatch_strategy)
         with _refused_as(f"Unable to create the topic {request.name}"):
             await self._broker.topics.add(
@@ -319,6 +321,7 @@ class TopicAdmin:
         self, request: pb.PartitionedTopicRequest
     ) -> None:
         """Create all partitions of a topic, or none."""
+        check_subject(request.schema_subject, "configure_topic")
         policy = topic_policy(request.dispatch_strategy)
         with _refused_as(f"Unable to create the topic {request.base_name}"):
             await self._broker.topics.create_partitioned(

@@ -25,7 +25,7 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName, parse_client_name
 from pydanube.model.policy import DispatchMode, ProducerAccess, TopicPolicy
 from pydanube.model.schemas import SchemaReference
-from pydanube.servers.authorization import check_may_create
+from pydanube.servers.authorization import check_may_create, check_subject
 from pydanube.servers.errors import grpc_status_of_publish
 from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import OnAnswer, StatusError, refusing
@@ -107,6 +107,7 @@ class Producers:
         )
         schema = reference_from_wire(request)
         await check_may_create(self._broker, name)
+        check_subject(None if schema is None else schema.subject, "open_producer")
         await self._refuse_other_dispatch(name, policy)
         with (
             refusing(SchemaNotFound, status=StatusCode.FAILED_PRECONDITION),

@@ -21,7 +21,7 @@ from pydanube.model.schemas import (
     SchemaType,
     TopicSchema,
 )
-from pydanube.servers.authorization import visible_subjects
+from pydanube.servers.authorization import check_subject, visible_subjects
 from pydanube.servers.grpc.services import StatusError, refusing
 from pydanube.wire.grpc.danube_schema_api import (
     definition_from_wire,
@@ -153,6 +153,7 @@ class SchemaRegistryService:
         """Bind a topic to a subject, keeping pinned versions of the same subject."""
         policy = SchemaPolicy.parse(request.validation_policy)
         name, subject = TopicName.parse(request.topic_name), request.schema_subject
+        check_subject(subject, "configure_topic")
         known = (await self._broker.catalog.get(name)).schema
         if known is None or known.subject != subject:
             known = TopicSchema(subject=subject)

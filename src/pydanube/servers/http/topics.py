@@ -15,7 +15,7 @@ from pydanube.model.policy import NamespacePolicy, TopicPolicy
 from pydanube.model.schemas import TopicSchema
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
-from pydanube.servers.authorization import check_now, may_see
+from pydanube.servers.authorization import check_now, check_subject, may_see
 from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints, parse_count
 from pydanube.servers.topic_lists import check_namespace, visible_records
 from pydanube.wire.native.kinds import Kind
@@ -82,6 +82,9 @@ async def create_topic(call: Call[NewTopic]) -> object:
     name = TopicName.parse(body.name)
     if body.limits is not None:
         check_now(Permission.MANAGE, name, "configure_topic")
+    check_subject(
+        None if body.schema is None else body.schema.subject, "configure_topic"
+    )
     if body.partitions is None:
         await topics.add(name, body.policy, body.schema)
     else:
@@ -130,6 +133,7 @@ async def topic_settings(call: Call[None]) -> TopicSettings:
 @TOPICS.add("PATCH", f"{TOPIC}/settings", Kind.CONFIGURE_TOPIC, body=TopicSettings)
 async def configure_topic(call: Call[dict[str, Any]]) -> TopicSettings:
     """Change the given settings of a topic, all or none; the others stay."""
+    check_subject(getattr(call.body.get("schema"), "subject", None), "configure_topic")
     await call.broker.topics.configure(call.topic, **call.body)
     return await _settings(call)
 

@@ -174,7 +174,7 @@ class Kind(IntEnum):
     OPEN_PRODUCER = _op(
         *(32, pb.OpenProducer, PRODUCE, TOPIC, pb.ProducerOpened),
         on_channel=True,
-        targets=(Target("schema.subject", SUBJECT, None),),
+        targets=(Target("schema.subject", SUBJECT, SCHEMA_READ),),
     )
     PRODUCER_OPENED = _frame(33, pb.ProducerOpened, BROKER, on_channel=True)
     CLOSE_PRODUCER = _op(34, pb.CloseProducer, PRODUCE, CHANNEL, on_channel=True)
@@ -271,7 +271,7 @@ class Kind(IntEnum):
         on_channel=True,
         targets=(
             Target("query", STAGING, None),
-            Target("schema.subject", SUBJECT, None),
+            Target("schema.subject", SUBJECT, SCHEMA_READ),
         ),
     )
     STAGE_OPENED = _frame(145, pb.StageOpened, BROKER, on_channel=True)
@@ -341,7 +341,7 @@ class Kind(IntEnum):
 
     CONFIGURE_TOPIC = _op(
         *(209, pb.ConfigureTopic, MANAGE, TOPIC, pb.Ok, REPEAT),
-        targets=(Target("settings.schema.subject", SUBJECT, None),),
+        targets=(Target("settings.schema.subject", SUBJECT, SCHEMA_READ),),
     )
     CONFIGURE_SUBSCRIPTION = _op(
         *(210, pb.ConfigureSubscription, MANAGE, TOPIC, pb.Ok, REPEAT),

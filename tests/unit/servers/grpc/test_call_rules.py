@@ -170,49 +170,88 @@ async def test_empty_request_is_no_failure_of_the_broker(guarded, name, principa
     assert refused not in {"INTERNAL", "UNKNOWN"}
 
 
+LEDGER, LEDGERS = "/bank/ledger", "subject:ledger"
 TOUCHING = {
     "danube_admin.TopicAdmin/SetSubscriptionFailurePolicy": (
         danube_admin_pb2.SetSubscriptionFailurePolicyRequest(
             topic=TOPIC,
             subscription="s",
             failure_policy=danube_admin_pb2.SubscriptionFailurePolicy(
-                dead_letter_topic="/bank/ledger"
+                dead_letter_topic=LEDGER
             ),
-        )
-    )
+        ),
+        LEDGER,
+    ),
+    "danube_admin.TopicAdmin/CreateTopic": (
+        danube_admin_pb2.NewTopicRequest(name="/shop/new", schema_subject="ledger"),
+        LEDGERS,
+    ),
+    "danube_admin.TopicAdmin/CreatePartitionedTopic": (
+        danube_admin_pb2.PartitionedTopicRequest(
+            base_name="/shop/new", partitions=2, schema_subject="ledger"
+        ),
+        LEDGERS,
+    ),
+    "danube.ProducerService/CreateProducer": (
+        danube_api_pb2.ProducerRequest(
+            topic_name=TOPIC,
+            producer_name="p",
+            dispatch_strategy=danube_api_pb2.DispatchStrategy.Reliable,
+            schema_ref=danube_api_pb2.SchemaReference(
+                subject="ledger", use_latest=True
+            ),
+        ),
+        LEDGERS,
+    ),
+    "danube_schema.SchemaRegistry/ConfigureTopicSchema": (
+        schema_registry_pb2.ConfigureTopicSchemaRequest(
+            topic_name=TOPIC, schema_subject="ledger", validation_policy="warn"
+        ),
+        LEDGERS,
+    ),
 }
-"""Requests that also name a topic of somebody else."""
-TOUCHING_NOTHING = {"danube_admin.TopicAdmin/SetSubscriptionDispatchConfig"}
-"""Methods whose requests have only settings that name nothing."""
+"""Requests that also name something of somebody else."""
+NEEDED = {LEDGER: Permission.PRODUCE, LEDGERS: Permission.SCHEMA_READ}
+
+
+def names_of(descriptor):
+    """The names of the fields of a request, and of the messages in it."""
+    for field in descriptor.fields:
+        yield field.name
+        if field.message_type is not None:
+            yield from names_of(field.message_type)
 
 
 def test_every_method_that_touches_more_is_tested():
-    assert TOUCHING.keys() | TOUCHING_NOTHING == {
+    names = {"dead_letter_topic", "schema_subject", "schema_ref"}
+    assert set(TOUCHING) == {
         name
-        for name, rule in CALL_RULES.items()
-        if any(target.permission for target in rule.kind.targets)
+        for name in CALL_RULES
+        if names & set(names_of(request_of(name).DESCRIPTOR))
     }
 
 
 @pytest.mark.parametrize("name", TOUCHING)
 async def test_what_a_method_touches_needs_a_permission_of_its_own(guarded, name):
-    rule, access = CALL_RULES[name], guarded.broker.access
-    target = rule.kind.targets[0].permission
-    await guarded.broker.namespaces.create(NamespaceName("bank"))
-    await guarded.broker.topics.create(TopicName.parse("/bank/ledger"), TopicPolicy())
-    others = frozenset(set(Permission) - {target})
+    broker, access = guarded.broker, guarded.broker.access
+    request, pattern = TOUCHING[name]
+    await broker.namespaces.create(NamespaceName("bank"))
+    await broker.topics.create(TopicName.parse(LEDGER), TopicPolicy())
+    schema = NewSchema(type=SchemaType.STRING, definition=b"")
+    await broker.registry.register("ledger", schema)
+    others = frozenset(set(Permission) - {NEEDED[pattern], Permission.SCHEMA_WRITE})
     for role, permissions, place in (
-        ("own", frozenset(Permission), TOPIC),
-        ("other", others, "/bank/ledger"),
+        ("own", frozenset(Permission), "/shop/*"),
+        ("other", others, pattern),
     ):
         await access.set_role(ROOT, Role(role, permissions))
         await access.add_binding(ROOT, Binding("user:alice", (role,), (place,), role))
     become(guarded, ALICE)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await guarded.calls(name, TOUCHING[name])
+        await guarded.calls(name, request)
     assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
-    await access.set_role(ROOT, Role("other", frozenset({target})))
-    await guarded.calls(name, TOUCHING[name])
+    await access.set_role(ROOT, Role("other", frozenset({NEEDED[pattern]})))
+    await guarded.calls(name, request)
 
 
 async def test_stream_of_a_consumer_ends_when_its_binding_is_removed(guarded):

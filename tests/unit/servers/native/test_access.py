@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pydanube.broker.schema_registry import NewSchema
 from pydanube.model.errors import ERRORS, PermissionDenied, Refused, Unauthenticated
+from pydanube.model.schemas import SchemaType
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
@@ -132,13 +134,15 @@ async def test_client_with_the_permission_is_not_refused(guarded, kind):
 
 
 TARGETS = [(kind, each) for kind in ORDERED for each in kind.targets if each.permission]
-ELSEWHERE = {On.TOPIC: "/bank/ledger"}
+ELSEWHERE = {On.TOPIC: "/bank/ledger", On.SUBJECT: "ledger"}
 """Things of others that requests name besides ``TOPIC``."""
+PATTERNS = {**ELSEWHERE, On.SUBJECT: "subject:ledger"}
 ALSO = {
     Kind.CONFIGURE_SUBSCRIPTION: pb.ConfigureSubscription(
         settings=pb.Settings(failure_policy=pb.FailurePolicy(redeliveries_max=1)),
         changes=["failure_policy"],
     ),
+    Kind.CONFIGURE_TOPIC: pb.ConfigureTopic(changes=["schema.subject"]),
 }
 """The other fields of requests that need some."""
 
@@ -163,13 +167,14 @@ async def error_of_touching(broker, kind, target, **bindings):
     *bindings* are the permissions on the topic, and on the other thing.
     """
     access = broker.broker.access
-    places = {"own": TOPIC, "other": ELSEWHERE[target.on]}
+    places = {"own": TOPIC, "other": PATTERNS[target.on]}
     for name, permissions in bindings.items():
         await access.set_role(ROOT, Role(name, frozenset(permissions)))
         binding = Binding("user:alice", (name,), (places[name],), name)
         await access.add_binding(ROOT, binding)
     peer = await peer_of(broker, ALICE)
-    answer = await peer.ask(kind, touching(kind, target))
+    channel = 1 if kind.on_channel else 0
+    answer = await peer.ask(kind, touching(kind, target), channel)
     return ERRORS[answer.message.code] if answer.kind is Kind.ERROR else None
 
 
@@ -178,6 +183,8 @@ async def guarded_bank(guarded):
     async with client_of(guarded, ROOT) as client:
         await client.create_namespace("bank")
         await client.create_topic(ELSEWHERE[On.TOPIC])
+    schema = NewSchema(type=SchemaType.STRING, definition=b"")
+    await guarded.broker.registry.register(ELSEWHERE[On.SUBJECT], schema)
     return guarded
 
 
@@ -186,6 +193,8 @@ async def test_what_an_operation_touches_needs_a_permission_of_its_own(
     guarded_bank, kind, target
 ):
     others = set(Permission) - {target.permission}
+    if target.permission is Permission.SCHEMA_READ:
+        others.discard(Permission.SCHEMA_WRITE)
     error = await error_of_touching(
         *(guarded_bank, kind, target), own=set(Permission), other=others
     )
