@@ -266,6 +266,8 @@ class BrokerCluster:
         self.remote = SharedObjects()
         self.wall_clock_us = wall_clock_us
         self._options = options
+        self.own_options: dict[str, dict[str, Any]] = {}
+        """Further options of single brokers."""
         self.members: dict[str, Member] = {}
         """The running brokers."""
         self.answers_left: int | None = None
@@ -312,6 +314,7 @@ class BrokerCluster:
             wall_clock_us=self.wall_clock_us,
             peers=MemberPeers(self, broker_id),
             **self._options,
+            **self.own_options.get(broker_id, {}),
         )
         async with opening as member:
             self.members[broker_id] = member

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 from pydanube.client.redirects import Redirect, redirecting
 from pydanube.metadata.cluster_records import BrokerMode
+from pydanube.servers.authentication import Authenticator
 from pydanube.servers.native.in_process import dial_in_process
 from pydanube.servers.native.server import NativeServer, open_native_server
 from support.broker_clusters import BrokerCluster, Member
@@ -18,8 +20,12 @@ PORT = 6651
 class ServedCluster:
     """A cluster that ``pydanube.connect`` reaches at ``danube://a``, ``danube://b``…"""
 
-    def __init__(self) -> None:
-        self.cluster = BrokerCluster()
+    def __init__(
+        self, authenticator: Authenticator | None = None, **options: Any
+    ) -> None:
+        """*options* are those of ``open_broker``."""
+        self.cluster = BrokerCluster(**options)
+        self._authenticator = authenticator
         self.servers: dict[str, NativeServer] = {}
         """The servers of the brokers that can be reached."""
         self.connects: list[str] = []
@@ -46,7 +52,9 @@ class ServedCluster:
             self.connects.append(broker_id)
             return await dial_in_process(self.servers[broker_id])(factory)
 
-        async with open_native_server(member.broker) as server:
+        async with open_native_server(
+            member.broker, None, self._authenticator
+        ) as server:
             self.servers[broker_id] = server
             with redirecting(Redirect((broker_id, PORT), dial, time.time_ns)):
                 yield

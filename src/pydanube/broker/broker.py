@@ -451,7 +451,7 @@ async def open_broker(
             default_quota=default_quota,
             is_superuser=is_superuser,
             tracing=tracing,
-            stores=NamedStores(stores),
+            stores=NamedStores(stores, broker_id),
             peers=peers,
         )
         if shards is None:

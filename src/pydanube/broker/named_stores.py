@@ -22,8 +22,12 @@ from pydanube.storage.config import NamedStoreConfig
 class NamedStores:
     """The object stores in the settings of the broker, by name."""
 
-    def __init__(self, stores: Mapping[str, NamedStoreConfig]) -> None:
+    def __init__(
+        self, stores: Mapping[str, NamedStoreConfig], broker_id: str = ""
+    ) -> None:
         self._stores = stores
+        # Brokers of a cluster may have other settings.
+        self._broker = f"the broker {broker_id}" if broker_id else "the broker"
 
     def url_of(self, name: str) -> str:
         """
@@ -56,7 +60,7 @@ class NamedStores:
         if found is None:
             named = ", ".join(sorted(self._stores)) or "no store"
             raise InvalidRequest(
-                f"{name!r} is not the name of a store in the settings of the broker"
+                f"{name!r} is not the name of a store in the settings of {self._broker}"
                 f"{did_you_mean(name, self._stores)}; they name {named}: set the URL "
                 "in stores.NAME.url and start the broker again"
             )

@@ -1,0 +1,637 @@
+"""
+What operations touch besides their resource, in each situation that it may be in.
+
+The table of operations declares it.  A declared target without a class here fails, and
+a class without an answer for one of the situations, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from pydanube import connect
+from pydanube.broker import dead_letters
+from pydanube.client.client import Client
+from pydanube.cluster.shard_topics import shard_of
+from pydanube.model.errors import (
+    BrokerError,
+    InvalidRequest,
+    PermissionDenied,
+    QuotaExceeded,
+    Refused,
+    SchemaNotFound,
+)
+from pydanube.model.names import TopicName
+from pydanube.model.policy import FailurePolicy, PoisonPolicy
+from pydanube.model.retry import RetryPolicy
+from pydanube.model.schemas import SchemaReference, TopicSchema
+from pydanube.security.permissions import Permission
+from pydanube.security.policy import Binding, Role
+from pydanube.security.principals import Principal
+from pydanube.security.quotas import Quota
+from pydanube.servers.authentication import Authenticator, Identity
+from pydanube.servers.security_config import SecurityConfig
+from pydanube.storage.config import NamedStoreConfig
+from pydanube.storage.tiered_objects import MARKER_NAME
+from pydanube.wire.native.kinds import OPERATIONS, Kind, On, Target
+from pydanube.wire.pb import stream_pb2 as pb
+from support.broker_clusters import SHARDS
+from support.served_clusters import ServedCluster
+
+ROOT = Principal("root", "token")
+OWN, RESULTS = "/shop/orders", "/shop/results"
+SUBJECT = "ledger"
+QUOTA = "/bank"
+
+DECLARED = [(kind, each) for kind in sorted(OPERATIONS) for each in kind.targets]
+SITUATIONS = (
+    "permission_is_missing",
+    "permission_is_revoked_later",
+    "quota_is_used_up",
+    "target_is_at_another_broker",
+    "target_is_created_again",
+    "target_is_of_the_system",
+)
+
+
+class Tokens(Authenticator):
+    """Takes a token for the name of its principal."""
+
+    def __init__(self) -> None:
+        super().__init__(SecurityConfig(enabled=True))
+
+    def authenticate(self, credential: str = "", *_: Any, **__: Any) -> Identity:
+        return Identity(Principal(credential or "anonymous", "token"))
+
+
+@dataclass
+class Reading:
+    """A value of the subject."""
+
+    n: int
+
+
+@dataclass
+class World:
+    """Two brokers that enforce their policy, and clients of both."""
+
+    served: ServedCluster
+    root: Client
+    alice: Client
+
+    @property
+    def brokers(self) -> list[Any]:
+        return [each.broker for each in self.served.cluster.members.values()]
+
+    async def let(self, name: str, pattern: str, *permissions: Permission) -> None:
+        """Give Alice these permissions, instead of those that had the same *name*."""
+        access = self.brokers[0].access
+        await access.set_role(ROOT, Role(name, frozenset(permissions)))
+        binding = Binding("user:alice", (name,), (pattern,), name)
+        await access.add_binding(ROOT, binding)
+        await eventually(
+            lambda: all(each.access.policy == access.policy for each in self.brokers)
+        )
+
+    def owner_of(self, topic: str) -> str:
+        return self.served.owner_of(shard_of(TopicName.parse(topic), SHARDS))
+
+    def name_at(self, prefix: str, *, beside: str, is_same: bool) -> str:
+        """A name of a topic at the same broker as another one, or not."""
+        names = (f"{prefix}{number}" for number in range(1000))
+        return next(
+            each
+            for each in names
+            if (self.owner_of(each) == self.owner_of(beside)) is is_same
+        )
+
+    @asynccontextmanager
+    async def used_up(self, topic: str) -> AsyncIterator[None]:
+        """Let the namespace of *topic* store nothing more during the body."""
+        namespace = "/" + TopicName.parse(topic).namespace
+        await self.root.set_quota(namespace, Quota(storage_bytes=1000))
+        owner = self.served.cluster.members[self.owner_of(topic)].broker
+        await eventually(
+            lambda: namespace in {str(each) for each in owner.quotas.quotas}
+        )
+        opened = await owner.topics.get(TopicName.parse(topic))
+        opened.pacing.add("storage_bytes", 1000)
+        yield
+        await self.root.remove_quota(namespace)
+
+    async def read(self, topic: str) -> list[bytes]:
+        return [m.payload async for found in self.root.read(topic) for m in found]
+
+
+async def eventually(is_true: Callable[[], bool | Awaitable[bool]]) -> None:
+    """Return when the condition holds; the test has a time limit."""
+    while True:
+        found = is_true()
+        if found is True or (not isinstance(found, bool) and await found):
+            return
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(autouse=True)
+def retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the pauses after failures very short."""
+    monkeypatch.setattr(dead_letters, "RETRIES", RetryPolicy(0.001, 0.002))
+
+
+@pytest.fixture
+async def guarded_cluster(tmp_path: Path) -> AsyncIterator[World]:
+    served = ServedCluster(
+        Tokens(),
+        is_superuser=lambda who: who == ROOT,
+    )
+    stores = {
+        name: NamedStoreConfig(url=f"fs://{tmp_path}/{name}")
+        for name in ("backups", "only-a")
+    }
+    served.cluster.own_options = {
+        "a": {"stores": stores},
+        "b": {"stores": {"backups": stores["backups"]}},
+    }
+    options: dict[str, Any] = {"allow_plaintext_credentials": True}
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(served.running("a", "b"))
+        root = await stack.enter_async_context(
+            connect("danube://a", token="root", **options)
+        )
+        alice = await stack.enter_async_context(
+            connect("danube://b", token="alice", **options)
+        )
+        world = World(served, root, alice)
+        for namespace in ("shop", "bank"):
+            await root.create_namespace(namespace)
+        for topic in (OWN, RESULTS):
+            await root.create_topic(topic)
+        await world.let("own", "/shop/*", *Permission)
+        yield world
+
+
+class Uses:
+    """The uses of one declared target; a method for each of the situations."""
+
+    def __init__(self, world: World, kind: Kind, target: Target) -> None:
+        self.world, self.kind, self.target = world, kind, target
+        self.root, self.alice = world.root, world.alice
+
+    async def prepare(self) -> None:
+        """Create what all situations need."""
+
+
+class DeadLetters(Uses):
+    """A topic to which the broker copies the failed messages of a subscription."""
+
+    async def prepare(self) -> None:
+        self.ledger = self.world.name_at("/bank/ledger", beside=OWN, is_same=True)
+        await self.root.create_topic(self.ledger)
+        await self.root.create_subscription(OWN, "s", start="earliest")
+
+    async def write(self, client: Client, topic: str) -> None:
+        policy = FailurePolicy(
+            redeliveries_max=0,
+            redelivery_delay_s=0.0,
+            poison=PoisonPolicy.DEAD_LETTER,
+            dead_letter_topic=topic,
+        )
+        if self.kind is Kind.SET_FAILURE_POLICY:
+            await client.set_failure_policy(OWN, "s", policy)
+        else:
+            await client.configure_subscription(OWN, "s", failure_policy=policy)
+
+    async def fail_one(self) -> None:
+        async with self.root.producer(OWN) as producer:
+            await producer.send(b"bad")
+        async with self.root.consumer(OWN, subscription="s") as consumer:
+            await consumer.nack(await consumer.receive(timeout_s=60))
+
+    async def waits(self, text: str) -> None:
+        async def does() -> bool:
+            found = await self.root.describe_subscription(OWN, "s")
+            return text in str(found.dead_letter_error)
+
+        await eventually(does)
+
+    async def arrives(self, topic: str) -> None:
+        async def has() -> bool:
+            return await self.world.read(topic) == [b"bad"]
+
+        await eventually(has)
+
+    async def permission_is_missing(self) -> None:
+        await self.world.let(
+            "other", "/bank/*", *(set(Permission) - {Permission.PRODUCE})
+        )
+        with pytest.raises(PermissionDenied):
+            await self.write(self.alice, self.ledger)
+        settings = await self.root.subscription_settings(OWN, "s")
+        assert settings.failure_policy is None
+
+    async def permission_is_revoked_later(self) -> None:
+        await self.world.let("other", "/bank/*", Permission.PRODUCE)
+        await self.write(self.alice, self.ledger)
+        await self.world.let("other", "/bank/*", Permission.CONSUME)
+        await self.fail_one()
+        await self.waits("may not publish")
+        assert await self.world.read(self.ledger) == []
+        await self.world.let("other", "/bank/*", Permission.PRODUCE)
+        await self.arrives(self.ledger)
+
+    async def quota_is_used_up(self) -> None:
+        await self.world.let("other", "/bank/*", Permission.PRODUCE)
+        await self.write(self.alice, self.ledger)
+        async with self.world.used_up(self.ledger):
+            await self.fail_one()
+            await self.waits("storage_bytes")
+            assert await self.world.read(self.ledger) == []
+        await self.arrives(self.ledger)
+
+    async def target_is_at_another_broker(self) -> None:
+        topic = self.world.name_at("/bank/ledger", beside=OWN, is_same=False)
+        await self.world.let("other", "/bank/*", Permission.PRODUCE, Permission.CREATE)
+        await self.write(self.alice, topic)
+        await self.fail_one()
+        await self.arrives(topic)
+
+    async def target_is_created_again(self) -> None:
+        await self.world.let("other", "/bank/*", Permission.PRODUCE)
+        await self.write(self.alice, self.ledger)
+        await self.root.delete_topic(self.ledger)
+        await self.fail_one()
+        await self.waits("create on")
+        await self.root.create_topic(self.ledger)
+        await self.arrives(self.ledger)
+
+    async def target_is_of_the_system(self) -> None:
+        for client in (self.alice, self.root):
+            for topic in ("/system/audit", "/system/forged"):
+                with pytest.raises(InvalidRequest, match="is a system topic"):
+                    await self.write(client, topic)
+
+
+class Acknowledgements(Uses):
+    """A topic whose messages a transaction acknowledges."""
+
+    async def prepare(self) -> None:
+        self.ledger = self.world.name_at("/bank/ledger", beside=RESULTS, is_same=True)
+        await self.create()
+
+    async def create(self) -> None:
+        await self.root.create_topic(self.ledger)
+        await self.root.create_subscription(self.ledger, "s", start="earliest")
+        async with self.root.producer(self.ledger) as producer:
+            await producer.send(b"input")
+
+    async def commit(self, before: Callable[[], Awaitable[Any]] | None = None) -> None:
+        """Publish a result and acknowledge its input; call *before* the commit."""
+        async with (
+            self.alice.consumer(self.ledger, subscription="s") as consumer,
+            self.alice.transaction("copy") as transaction,
+        ):
+            message = await consumer.receive(timeout_s=60)
+            await transaction.send(RESULTS, message.payload)
+            await transaction.ack(message)
+            if before is not None:
+                await before()
+
+    async def is_done(self, *, is_done: bool) -> None:
+        """Check that the result is there and the input acknowledged, or neither."""
+        assert await self.world.read(RESULTS) == [b"input"] * is_done
+        found = await self.root.describe_subscription(self.ledger, "s")
+        assert found.cursor == is_done
+
+    async def permission_is_missing(self) -> None:
+        others = set(Permission) - {Permission.CONSUME}
+        await self.world.let("other", "/bank/*", *others)
+        acks = pb.TransactionAcks(topic=self.ledger, subscription="s")
+        begun = await self.alice.send_request(pb.BeginTransaction(query="q"))
+        request = pb.CommitStaged(
+            query="q", version=begun.version, is_transaction=True, acks=[acks]
+        )
+        with pytest.raises(PermissionDenied):
+            await self.alice.send_request(request)
+        await self.is_done(is_done=False)
+
+    async def permission_is_revoked_later(self) -> None:
+        await self.world.let("other", "/bank/*", Permission.CONSUME)
+
+        async def revoke() -> None:
+            await self.world.let("other", "/bank/*", Permission.PRODUCE)
+
+        with pytest.raises(PermissionDenied):
+            await self.commit(revoke)
+        await self.is_done(is_done=False)
+        await self.world.let("other", "/bank/*", Permission.CONSUME)
+        await self.commit()
+        await self.is_done(is_done=True)
+
+    async def quota_is_used_up(self) -> None:
+        await self.world.let("other", "/bank/*", Permission.CONSUME)
+        async with self.world.used_up(RESULTS):
+            with pytest.raises(QuotaExceeded):
+                await self.commit()
+            await self.is_done(is_done=False)
+        # Acknowledging stores no messages.
+        async with self.world.used_up(self.ledger):
+            await self.commit()
+        await self.is_done(is_done=True)
+
+    async def target_is_at_another_broker(self) -> None:
+        await self.world.let("other", "/bank/*", Permission.CONSUME)
+        self.ledger = self.world.name_at("/bank/ledger", beside=RESULTS, is_same=False)
+        await self.create()
+        await self.commit()
+        await self.is_done(is_done=True)
+
+    async def target_is_created_again(self) -> None:
+        await self.world.let("other", "/bank/*", Permission.CONSUME)
+
+        async def create_again() -> None:
+            await self.root.delete_topic(self.ledger, force=True)
+            await self.create()
+
+        with pytest.raises(BrokerError):
+            await self.commit(create_again)
+        await self.is_done(is_done=False)
+        await self.commit()
+        await self.is_done(is_done=True)
+
+    async def target_is_of_the_system(self) -> None:
+        await self.world.let("other", "/*", Permission.CONSUME)
+        await self.root.create_topic("/system/replies-of-others")
+        self.ledger = "/system/replies-of-others"
+        await self.permission_is_missing_on_it()
+
+    async def permission_is_missing_on_it(self) -> None:
+        acks = pb.TransactionAcks(topic=self.ledger, subscription="s")
+        begun = await self.alice.send_request(pb.BeginTransaction(query="q"))
+        request = pb.CommitStaged(
+            query="q", version=begun.version, is_transaction=True, acks=[acks]
+        )
+        with pytest.raises(PermissionDenied):
+            await self.alice.send_request(request)
+
+
+class Subjects(Uses):
+    """A subject whose schemas the messages of a topic, or of a producer, have."""
+
+    async def prepare(self) -> None:
+        await self.root.schemas.register(SUBJECT, Reading)
+
+    async def write(
+        self, client: Client, *, topic: str = OWN, subject: str = SUBJECT
+    ) -> None:
+        match self.kind:
+            case Kind.OPEN_PRODUCER:
+                async with client.producer(topic, subject=subject) as producer:
+                    await producer.send({"n": 1})
+            case Kind.BIND_SCHEMA:
+                await client.schemas.bind(topic, subject)
+            case Kind.CONFIGURE_TOPIC:
+                schema = TopicSchema(subject=subject)
+                await client.configure_topic(topic, schema=schema)
+            case _:
+                part = client.staging("q", 1).part("0")
+                batch = pa.RecordBatch.from_pydict({"payload": [b"x"]})
+                reference = SchemaReference(subject=subject)
+                try:
+                    await part.write(topic, batch, schema=reference)
+                    await part.finish()
+                finally:
+                    await part.abort()
+
+    async def let_read(self, *permissions: Permission) -> None:
+        await self.world.let("other", f"subject:{SUBJECT}", *permissions)
+
+    async def permission_is_missing(self) -> None:
+        others = set(Permission) - {Permission.SCHEMA_READ, Permission.SCHEMA_WRITE}
+        await self.let_read(*others)
+        for subject in (SUBJECT, "unknown"):
+            # The answer does not tell whether there is one.
+            with pytest.raises(PermissionDenied):
+                await self.write(self.alice, subject=subject)
+        assert (await self.root.describe_topic(OWN)).schema is None
+
+    async def permission_is_revoked_later(self) -> None:
+        await self.let_read(Permission.SCHEMA_READ)
+        await self.write(self.alice)
+        bound = (await self.root.describe_topic(OWN)).schema
+        await self.let_read(Permission.DESCRIBE)
+        with pytest.raises(PermissionDenied):
+            await self.write(self.alice)
+        # A binding belongs to the topic.
+        assert (await self.root.describe_topic(OWN)).schema == bound
+
+    async def quota_is_used_up(self) -> None:
+        await self.let_read(Permission.SCHEMA_READ)
+        async with self.world.used_up(OWN):
+            if self.kind in {Kind.OPEN_PRODUCER, Kind.OPEN_STAGE}:
+                with pytest.raises(QuotaExceeded):
+                    await self.write(self.alice)
+            else:
+                await self.write(self.alice)
+
+    async def target_is_at_another_broker(self) -> None:
+        await self.let_read(Permission.SCHEMA_READ)
+        for is_same in (True, False):
+            topic = self.world.name_at("/shop/x", beside=OWN, is_same=is_same)
+            await self.root.create_topic(topic)
+            await self.write(self.alice, topic=topic)
+
+    async def target_is_created_again(self) -> None:
+        await self.let_read(Permission.SCHEMA_READ)
+        await self.root.schemas.delete(SUBJECT)
+        with pytest.raises(SchemaNotFound):
+            await self.write(self.alice)
+        await self.root.schemas.register(SUBJECT, Reading)
+        await self.write(self.alice)
+
+    async def target_is_of_the_system(self) -> None:
+        await self.let_read(Permission.SCHEMA_READ)
+        with pytest.raises(Refused):
+            await self.write(self.alice, topic="/system/audit")
+
+
+class Stores(Uses):
+    """An object store that the settings of the brokers name."""
+
+    unknown: ClassVar = "not the name of a store|only brokers with metadata in an SQL"
+    """Brokers of a cluster make no backups, whatever the name is."""
+
+    async def prepare(self) -> None:
+        remote = self.world.served.cluster.remote
+        await remote.put(MARKER_NAME, b"{}")
+
+    async def write(self, client: Client, name: str = "backups") -> None:
+        match self.kind:
+            case Kind.CREATE_BACKUP:
+                await client.create_backup(name)
+            case Kind.COPY_SEGMENTS:
+                await client.copy_segments(name)
+            case _:
+                after = ""
+                while True:
+                    page = await client.verify_segments(
+                        source=name, repair=True, after=after
+                    )
+                    if not (after := page.after):
+                        break
+
+    async def permission_is_missing(self) -> None:
+        await self.world.let("all", "/*", *Permission)
+        for name in ("backups", "unknown"):
+            with pytest.raises(PermissionDenied):
+                await self.write(self.alice, name)
+
+    async def permission_is_revoked_later(self) -> None:
+        await self.world.let("all", "cluster", Permission.CLUSTER_ADMIN)
+        await self.try_to_write()
+        await self.world.let("all", "cluster", Permission.DESCRIBE)
+        with pytest.raises(PermissionDenied):
+            await self.write(self.alice)
+
+    async def try_to_write(self) -> None:
+        """Use the store; brokers of this world may have nothing to do with it."""
+        try:
+            await self.write(self.alice)
+        except BrokerError as error:
+            assert not isinstance(error, Refused)  # noqa: PT017
+            assert "settings" not in str(error)  # noqa: PT017
+
+    async def quota_is_used_up(self) -> None:
+        await self.world.let("all", "cluster", Permission.CLUSTER_ADMIN)
+        async with self.world.used_up(OWN):
+            await self.try_to_write()
+
+    async def target_is_at_another_broker(self) -> None:
+        await self.world.let("all", "cluster", Permission.CLUSTER_ADMIN)
+        # The settings of the first broker name another store than those of the second.
+        errors = []
+        for client in (self.alice, self.root):
+            for name in ("backups", "only-a"):
+                try:
+                    await self.write(client, name)
+                except BrokerError as error:
+                    errors.append(str(error))
+        found = [each for each in errors if "in the settings of" in each]
+        assert all("the settings of the broker b;" in each for each in found)
+        # Both clients ask all brokers to verify segments, and one of them to copy.
+        counts = {Kind.VERIFY_SEGMENTS: 2, Kind.COPY_SEGMENTS: 1}
+        assert len(found) == counts.get(self.kind, 0)
+
+    async def target_is_created_again(self) -> None:
+        await self.world.let("all", "cluster", Permission.CLUSTER_ADMIN)
+        with pytest.raises(InvalidRequest, match=self.unknown):
+            await self.write(self.alice, "backup")
+        await self.try_to_write()
+
+    async def target_is_of_the_system(self) -> None:
+        await self.world.let("all", "cluster", Permission.CLUSTER_ADMIN)
+        for name in ("fs:///etc", "/system/audit", "../backups"):
+            with pytest.raises(InvalidRequest, match=self.unknown):
+                await self.write(self.root, name)
+
+
+class Queries(Uses):
+    """A query in whose name a part is staged."""
+
+    async def write(self, client: Client, topic: str = OWN) -> None:
+        part = client.staging("q", 1).part("0")
+        try:
+            await part.write(topic, pa.RecordBatch.from_pydict({"payload": [b"x"]}))
+            await part.finish()
+        finally:
+            await part.abort()
+
+    async def permission_is_missing(self) -> None:
+        await self.write(self.root)
+        with pytest.raises(PermissionDenied, match="belongs to another principal"):
+            await self.write(self.alice)
+
+    async def permission_is_revoked_later(self) -> None:
+        await self.write(self.alice)
+        await self.world.let("own", "/shop/*", Permission.CONSUME)
+        with pytest.raises(PermissionDenied):
+            await self.write(self.alice)
+
+    async def quota_is_used_up(self) -> None:
+        async with self.world.used_up(OWN):
+            with pytest.raises(QuotaExceeded):
+                await self.write(self.alice)
+        await self.write(self.alice)
+
+    async def target_is_at_another_broker(self) -> None:
+        await self.write(self.root)
+        topic = self.world.name_at("/shop/x", beside=OWN, is_same=False)
+        await self.root.create_topic(topic)
+        with pytest.raises(PermissionDenied, match="belongs to another principal"):
+            await self.write(self.alice, topic)
+
+    async def target_is_created_again(self) -> None:
+        await self.write(self.root)
+        await self.root.release_query("q")
+        await self.write(self.alice)
+        bob = Binding("user:bob", ("own",), ("/shop/*",), "bob")
+        await self.world.brokers[0].access.add_binding(ROOT, bob)
+        async with connect(
+            "danube://a", token="bob", allow_plaintext_credentials=True
+        ) as client:
+            with pytest.raises(PermissionDenied):
+                await self.write(client)
+
+    async def target_is_of_the_system(self) -> None:
+        with pytest.raises(Refused):
+            await self.write(self.alice, "/system/audit")
+
+
+USES: dict[tuple[On, Permission | None], type[Uses]] = {
+    (On.TOPIC, Permission.PRODUCE): DeadLetters,
+    (On.TOPIC, Permission.CONSUME): Acknowledgements,
+    (On.SUBJECT, Permission.SCHEMA_READ): Subjects,
+    (On.STORE, None): Stores,
+    (On.STAGING, None): Queries,
+}
+
+
+def untested(declared: list[tuple[Any, Target]]) -> list[tuple[Any, str]]:
+    """Return the declared targets, and situations, that no class here tests."""
+    return [
+        (kind, situation)
+        for kind, target in declared
+        for situation in SITUATIONS
+        if not hasattr(USES.get((target.on, target.permission)), situation)
+    ]
+
+
+def test_every_declared_target_is_tested_in_every_situation():
+    assert untested(DECLARED) == []
+
+
+def test_new_kind_of_target_is_missed():
+    toy = SimpleNamespace(name="FORWARD"), Target("to", On.NAMESPACE, Permission.CREATE)
+    assert untested([toy]) == [(toy[0], each) for each in SITUATIONS]
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    DECLARED,
+    ids=[f"{kind.name.lower()}-{each.field}" for kind, each in DECLARED],
+)
+async def test_rule_holds_if_the(
+    guarded_cluster: World, kind: Kind, target: Target, situation: str
+) -> None:
+    uses = USES[target.on, target.permission](guarded_cluster, kind, target)
+    await uses.prepare()
+    await getattr(uses, situation)()
