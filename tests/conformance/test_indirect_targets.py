@@ -595,9 +595,76 @@ class Queries(Uses):
             await self.write(self.alice, "/system/audit")
 
 
+class Listed(Uses):
+    """A topic of which a list of several topics has something."""
+
+    async def prepare(self) -> None:
+        self.ledgers = [
+            self.world.name_at("/bank/ledger", beside=OWN, is_same=is_same)
+            for is_same in (True, False)
+        ]
+        for ledger in self.ledgers:
+            await self.root.create_topic(ledger)
+
+    async def found(self, *topics: str) -> dict[str, Any]:
+        """What Alice learns of *topics*, whichever broker she asks."""
+        ranges = [pb.SegmentRange(topic=each) for each in topics]
+        answer = await self.alice.send_request(pb.FindSegments(ranges=ranges))
+        asked = {each.topic for each in answer.topics}
+        asked |= {name for each in answer.elsewhere for name in each.topics}
+        found = await self.alice.list_segments(dict.fromkeys(topics, (0, 0)))
+        assert asked == set(found)
+        return found
+
+    async def permission_is_missing(self) -> None:
+        await self.world.let(
+            "other", "/bank/*", *(set(Permission) - {self.kind.permission})
+        )
+        with pytest.raises(Refused):
+            await self.alice.segments(self.ledgers[0])
+        assert await self.found_or_refused(*self.ledgers) == {}
+
+    async def found_or_refused(self, *topics: str) -> dict[str, Any]:
+        try:
+            return await self.found(*topics)
+        except Refused:
+            return {}
+
+    async def permission_is_revoked_later(self) -> None:
+        await self.world.let("other", "/bank/*", Permission.CONSUME)
+        assert set(await self.found(*self.ledgers)) == set(self.ledgers)
+        await self.permission_is_missing()
+
+    async def quota_is_used_up(self) -> None:
+        await self.world.let("other", "/bank/*", Permission.CONSUME)
+        async with self.world.used_up(self.ledgers[0]):
+            assert set(await self.found(*self.ledgers)) == set(self.ledgers)
+
+    async def target_is_at_another_broker(self) -> None:
+        await self.world.let("other", "/bank/*", Permission.CONSUME)
+        for ledger in self.ledgers:
+            assert set(await self.found(ledger)) == {ledger}
+
+    async def target_is_created_again(self) -> None:
+        await self.world.let("other", "/bank/*", Permission.CONSUME)
+        before = await self.found(*self.ledgers)
+        for ledger in self.ledgers:
+            await self.root.delete_topic(ledger)
+            await self.root.create_topic(ledger)
+        after = await self.found(*self.ledgers)
+        for ledger in self.ledgers:
+            assert after[ledger].topic_id > before[ledger].topic_id
+
+    async def target_is_of_the_system(self) -> None:
+        await self.world.let("other", "/*", Permission.CONSUME)
+        await self.root.create_topic("/system/replies-of-others")
+        assert await self.found_or_refused("/system/replies-of-others") == {}
+
+
 USES: dict[tuple[On, Permission | None], type[Uses]] = {
     (On.TOPIC, Permission.PRODUCE): DeadLetters,
     (On.TOPIC, Permission.CONSUME): Acknowledgements,
+    (On.TOPIC, None): Listed,
     (On.SUBJECT, Permission.SCHEMA_READ): Subjects,
     (On.STORE, None): Stores,
     (On.STAGING, None): Queries,
