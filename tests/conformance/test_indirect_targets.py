@@ -194,7 +194,9 @@ class DeadLetters(Uses):
     """A topic to which the broker copies the failed messages of a subscription."""
 
     async def prepare(self) -> None:
-        self.ledger = self.world.name_at("/bank/ledger", beside=OWN, is_same=True)
+        # The policy of one of the operations names a topic of another broker.
+        is_same = self.kind is Kind.SET_FAILURE_POLICY
+        self.ledger = self.world.name_at("/bank/ledger", beside=OWN, is_same=is_same)
         await self.root.create_topic(self.ledger)
         await self.root.create_subscription(OWN, "s", start="earliest")
 
