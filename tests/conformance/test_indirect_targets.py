@@ -7,9 +7,7 @@ a class without an answer for one of the situations, too.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +19,6 @@ import pytest
 from pydanube import connect
 from pydanube.broker import dead_letters
 from pydanube.client.client import Client
-from pydanube.cluster.shard_topics import shard_of
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,
@@ -30,24 +27,17 @@ from pydanube.model.errors import (
     Refused,
     SchemaNotFound,
 )
-from pydanube.model.names import TopicName
 from pydanube.model.policy import FailurePolicy, PoisonPolicy
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.schemas import SchemaReference, TopicSchema
 from pydanube.security.permissions import Permission
-from pydanube.security.policy import Binding, Role
-from pydanube.security.principals import Principal
-from pydanube.security.quotas import Quota
-from pydanube.servers.authentication import Authenticator, Identity
-from pydanube.servers.security_config import SecurityConfig
+from pydanube.security.policy import Binding
 from pydanube.storage.config import NamedStoreConfig
 from pydanube.storage.tiered_objects import MARKER_NAME
 from pydanube.wire.native.kinds import OPERATIONS, Kind, On, Target
 from pydanube.wire.pb import stream_pb2 as pb
-from support.broker_clusters import SHARDS
-from support.served_clusters import ServedCluster
+from support.guarded_clusters import ROOT, GuardedCluster, eventually, running
 
-ROOT = Principal("root", "token")
 OWN, RESULTS = "/shop/orders", "/shop/results"
 SUBJECT = "ledger"
 QUOTA = "/bank"
@@ -63,82 +53,11 @@ SITUATIONS = (
 )
 
 
-class Tokens(Authenticator):
-    """Takes a token for the name of its principal."""
-
-    def __init__(self) -> None:
-        super().__init__(SecurityConfig(enabled=True))
-
-    def authenticate(self, credential: str = "", *_: Any, **__: Any) -> Identity:
-        return Identity(Principal(credential or "anonymous", "token"))
-
-
 @dataclass
 class Reading:
     """A value of the subject."""
 
     n: int
-
-
-@dataclass
-class World:
-    """Two brokers that enforce their policy, and clients of both."""
-
-    served: ServedCluster
-    root: Client
-    alice: Client
-
-    @property
-    def brokers(self) -> list[Any]:
-        return [each.broker for each in self.served.cluster.members.values()]
-
-    async def let(self, name: str, pattern: str, *permissions: Permission) -> None:
-        """Give Alice these permissions, instead of those that had the same *name*."""
-        access = self.brokers[0].access
-        await access.set_role(ROOT, Role(name, frozenset(permissions)))
-        binding = Binding("user:alice", (name,), (pattern,), name)
-        await access.add_binding(ROOT, binding)
-        await eventually(
-            lambda: all(each.access.policy == access.policy for each in self.brokers)
-        )
-
-    def owner_of(self, topic: str) -> str:
-        return self.served.owner_of(shard_of(TopicName.parse(topic), SHARDS))
-
-    def name_at(self, prefix: str, *, beside: str, is_same: bool) -> str:
-        """A name of a topic at the same broker as another one, or not."""
-        names = (f"{prefix}{number}" for number in range(1000))
-        return next(
-            each
-            for each in names
-            if (self.owner_of(each) == self.owner_of(beside)) is is_same
-        )
-
-    @asynccontextmanager
-    async def used_up(self, topic: str) -> AsyncIterator[None]:
-        """Let the namespace of *topic* store nothing more during the body."""
-        namespace = "/" + TopicName.parse(topic).namespace
-        await self.root.set_quota(namespace, Quota(storage_bytes=1000))
-        owner = self.served.cluster.members[self.owner_of(topic)].broker
-        await eventually(
-            lambda: namespace in {str(each) for each in owner.quotas.quotas}
-        )
-        opened = await owner.topics.get(TopicName.parse(topic))
-        opened.pacing.add("storage_bytes", 1000)
-        yield
-        await self.root.remove_quota(namespace)
-
-    async def read(self, topic: str) -> list[bytes]:
-        return [m.payload async for found in self.root.read(topic) for m in found]
-
-
-async def eventually(is_true: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Return when the condition holds; the test has a time limit."""
-    while True:
-        found = is_true()
-        if found is True or (not isinstance(found, bool) and await found):
-            return
-        await asyncio.sleep(0)
 
 
 @pytest.fixture(autouse=True)
@@ -148,41 +67,24 @@ def retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def guarded_cluster(tmp_path: Path) -> AsyncIterator[World]:
-    served = ServedCluster(
-        Tokens(),
-        is_superuser=lambda who: who == ROOT,
-    )
+async def guarded_cluster(tmp_path: Path) -> AsyncIterator[GuardedCluster]:
     stores = {
         name: NamedStoreConfig(url=f"fs://{tmp_path}/{name}")
         for name in ("backups", "only-a")
     }
-    served.cluster.own_options = {
-        "a": {"stores": stores},
-        "b": {"stores": {"backups": stores["backups"]}},
-    }
-    options: dict[str, Any] = {"allow_plaintext_credentials": True}
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(served.running("a", "b"))
-        root = await stack.enter_async_context(
-            connect("danube://a", token="root", **options)
-        )
-        alice = await stack.enter_async_context(
-            connect("danube://b", token="alice", **options)
-        )
-        world = World(served, root, alice)
+    async with running(stores) as cluster:
         for namespace in ("shop", "bank"):
-            await root.create_namespace(namespace)
+            await cluster.root.create_namespace(namespace)
         for topic in (OWN, RESULTS):
-            await root.create_topic(topic)
-        await world.let("own", "/shop/*", *Permission)
-        yield world
+            await cluster.root.create_topic(topic)
+        await cluster.let("own", "/shop/*", *Permission)
+        yield cluster
 
 
 class Uses:
     """The uses of one declared target; a method for each of the situations."""
 
-    def __init__(self, world: World, kind: Kind, target: Target) -> None:
+    def __init__(self, world: GuardedCluster, kind: Kind, target: Target) -> None:
         self.world, self.kind, self.target = world, kind, target
         self.root, self.alice = world.root, world.alice
 
@@ -699,7 +601,7 @@ def test_new_kind_of_target_is_missed():
     ids=[f"{kind.name.lower()}-{each.field}" for kind, each in DECLARED],
 )
 async def test_rule_holds_if_the(
-    guarded_cluster: World, kind: Kind, target: Target, situation: str
+    guarded_cluster: GuardedCluster, kind: Kind, target: Target, situation: str
 ) -> None:
     uses = USES[target.on, target.permission](guarded_cluster, kind, target)
     await uses.prepare()
