@@ -130,11 +130,11 @@ def test_secret_options_are_kept_apart():
         "sas_token": "sv=1",
         "credential": "{}",
         "password_file": "/run/password",
-        "credential_path": "/root/key.json",
+        "credential_path": "/etc/danube/key.json",
         "user": "danube",
     }
     assert locating_options(given) == {"region": "x", "endpoint": "http://host"}
     assert secrets_of(given) == {
         *("hush", "AKIA", "pass", "sv=1", "{}"),
-        "/root/key.json",
+        "/etc/danube/key.json",
     }

@@ -17,7 +17,7 @@ async def test_segments_are_listed_without_credentials_and_files_of_the_broker()
         "endpoint": "http://minio.internal:9000",
         "access_key_id": "AKIA",
         "secret_access_key_file": "/run/secrets/key",
-        "credential_path": "/root/key.json",
+        "credential_path": "/etc/danube/key.json",
     }
     world = BrokerWorld(
         objects=TieredObjects(MemoryObjects(), MemoryObjects()),
