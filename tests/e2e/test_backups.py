@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,8 +16,11 @@ from pydanube.model.errors import (
     InvalidConfig,
     InvalidRequest,
     NotFound,
+    TimedOut,
+    TopicNotFound,
 )
-from pydanube.model.policy import Retention
+from pydanube.model.findings import FindingKind
+from pydanube.model.policy import FailurePolicy, PoisonPolicy, Retention
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.servers.restore import choose_backup, restore_backup
 from support.directories import publish, serving
@@ -300,3 +304,70 @@ async def test_backup_of_any_journal_can_be_restored_to_a_local_one(
     async with serving(restored) as client:
         assert await read(client, TOPIC) == {0: b"0", 1: b"1"}
         assert await publish(client, TOPIC, b"2") == [2]
+
+
+async def test_failed_messages_and_failure_policies_are_restored(
+    data, store, restored, journal
+):
+    blocking = FailurePolicy(
+        redeliveries_max=0, redelivery_delay_s=0.0, poison=PoisonPolicy.BLOCK
+    )
+    copying = replace(
+        blocking, poison=PoisonPolicy.DEAD_LETTER, dead_letter_topic="/default/dead"
+    )
+
+    async def fail(client, subscription):
+        async with client.consumer(TOPIC, subscription=subscription) as consumer:
+            message = await consumer.receive(timeout_s=60)
+            await consumer.nack(message)
+            return message.payload
+
+    async def findings(client):
+        return [
+            (e.subscription, e.kind)
+            for e in (await client.list_findings()).subscriptions
+        ]
+
+    async def until(check):
+        async with asyncio.timeout(60):
+            while not await check():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async def dead(client):
+        try:
+            return list((await read(client, "/default/dead")).values())
+        except TopicNotFound:
+            return []
+
+    blocked = [("blocked", FindingKind.BLOCKED)]
+    async with serving(data, **named(store), **journal) as client:
+        await publish(client, TOPIC, b"0", b"1")
+        for name, policy in {"blocked": blocking, "dead": copying}.items():
+            await client.create_subscription(TOPIC, name, start="earliest")
+            await client.set_failure_policy(TOPIC, name, policy)
+            assert await fail(client, name) == b"0"
+
+        async def is_blocked():
+            return await findings(client) == blocked and await dead(client) == [b"0"]
+
+        await until(is_blocked)
+        assert (await backed_up(client)).error == ""
+    await restore(store, restored)
+    move_metadata(restored, journal)
+    async with serving(restored, **journal) as client:
+        # Nothing has opened the topic.
+        assert await findings(client) == blocked
+        for name, policy in {"blocked": blocking, "dead": copying}.items():
+            settings = await client.subscription_settings(TOPIC, name)
+            assert settings.failure_policy == policy
+        assert await fail(client, "dead") == b"1"
+
+        async def has_both():
+            return await dead(client) == [b"0", b"1"]
+
+        await until(has_both)
+        async with client.consumer(TOPIC, subscription="blocked") as consumer:
+            with pytest.raises(TimedOut):
+                await consumer.receive(timeout_s=0.1)
+            await client.skip(TOPIC, "blocked", 1)
+            assert (await consumer.receive(timeout_s=60)).payload == b"1"

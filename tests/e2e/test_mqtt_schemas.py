@@ -178,3 +178,58 @@ async def test_an_invalid_will_goes_where_its_rule_says(tmp_path):
 def test_rules_with_contradictions_are_refused(fields):
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"filter": "a/#", "topic": TOPIC, **fields}, MqttRule)
+
+
+async def test_a_subject_that_is_deleted_is_named_until_there_is_another_one(tmp_path):
+    async with mqtt_broker(tmp_path, rules=readings()) as broker:
+        await registered(broker)
+        async with (
+            mqtt_client(broker, "d") as device,
+            pydanube.connect(broker.stream_url) as client,
+        ):
+            assert await device.publish("readings/1", VALID) == 0
+            await client.schemas.delete("readings", force=True)
+            refused = await device.publish("readings/1", VALID)
+            assert refused is Reason.IMPLEMENTATION_SPECIFIC_ERROR
+            # The next subject of this name has another id, and other schemas.
+            await client.schemas.register("readings", schema("celsius", "humidity"))
+            assert await device.publish("readings/1", VALID) == 0
+            assert (await device.publish("readings/1", INVALID)) is (
+                Reason.PAYLOAD_FORMAT_INVALID
+            )
+        assert await payloads_of(broker, TOPIC) == [VALID, VALID]
+
+
+async def test_payloads_match_the_latest_version_also_if_it_is_incompatible(tmp_path):
+    async with mqtt_broker(tmp_path, rules=readings(on_invalid="drop")) as broker:
+        await registered(broker)
+        async with (
+            mqtt_client(broker, "d") as device,
+            pydanube.connect(broker.stream_url) as client,
+        ):
+            assert await device.publish("readings/1", VALID) == 0
+            await client.schemas.set_compatibility("readings", "none")
+            document = {"type": "object", "required": ["kelvin"]}
+            other = pydanube.Schema.json_schema(json.dumps(document))
+            await client.schemas.register("readings", other)
+            for payload in (VALID, b'{"kelvin": 294}'):
+                assert await device.publish("readings/1", payload) == 0
+        assert await payloads_of(broker, TOPIC) == [VALID, b'{"kelvin": 294}']
+
+
+async def test_a_will_is_stored_in_the_topic_that_was_created_again(tmp_path):
+    will = Will(topic="readings/1", payload=VALID)
+    async with mqtt_broker(tmp_path, rules=readings()) as broker:
+        await registered(broker)
+        async with (
+            mqtt_client(broker, "d", will=will) as device,
+            pydanube.connect(broker.stream_url) as client,
+        ):
+            assert await device.publish("readings/1", b'{"celsius": 1}') == 0
+            await client.delete_topic(TOPIC, force=True)
+            await registered(broker)
+            device.abort()
+            async with client.consumer(
+                TOPIC, subscription="s", start="earliest"
+            ) as consumer:
+                assert (await consumer.receive(timeout_s=60)).payload == VALID

@@ -94,6 +94,8 @@ class SchemaRegistry:
         self._parsed: OrderedDict[tuple[int, int], ParsedSchema] = OrderedDict()
         self._parsed_bytes = 0
         self._threads = asyncio.Semaphore(THREADS_MAX)
+        self.change_count = 0
+        """How often this object has changed a subject or its versions."""
         self._locks: NamedLocks[str] = NamedLocks()
         """By subject, held while a schema is parsed and compared."""
 
@@ -123,6 +125,7 @@ class SchemaRegistry:
                 partial(self._try_register, subject, new, schema)
             )
         if is_new:
+            self.change_count += 1
             log.info("registered version %d of the schema %s", found.version, subject)
         return found, is_new
 
@@ -407,6 +410,7 @@ class SchemaRegistry:
             await self._store.transaction([condition], await change(stored.value))
 
         await retry_on_conflict(attempt)
+        self.change_count += 1
 
     async def _subject(self, subject: str) -> Stored[SubjectRecord]:
         stored = await self._store.get(keys.subject(subject))

@@ -179,6 +179,11 @@ class Publisher:
         if not isinstance(error, InvalidPayload | SchemaMismatch):
             done(error)
             return
+        schema = self._schemas.get(rule)
+        if isinstance(error, SchemaMismatch) and schema and not schema.is_fresh:
+            # The subject has changed since the message was validated.
+            self._tasks.run(self.publish_later(packet, client_id, rule, done))
+            return
         self.counts.invalid[rule.on_invalid] += 1
         match rule.on_invalid:
             case "refuse":

@@ -1,8 +1,9 @@
 """
 The schemas that rules name, and the validation of payloads by them.
 
-A schema is looked up when a message needs it, and again after ``LOOK_UP_AGAIN_S`` if
-its rule has no version, so that a new version of the subject counts soon.
+A schema is looked up when a message needs it, and again after each change of a subject:
+a new version counts for the next message, and a deleted one for none.  The listener is
+not for clusters, so this broker makes all changes.
 """
 
 from __future__ import annotations
@@ -16,9 +17,6 @@ from pydanube.model.schemas import SchemaReference
 from pydanube.schemas.parsed_schema import Validator
 from pydanube.servers.mqtt.rules import Rule
 
-LOOK_UP_AGAIN_S = 5.0
-"""The time after which a rule without a version looks for a new one."""
-
 
 class RuleSchema:
     """The schema of one rule."""
@@ -27,10 +25,10 @@ class RuleSchema:
         assert rule.schema
         self._broker = broker
         self._rule = rule
-        self._clock = asyncio.get_running_loop().time
         self._lock = asyncio.Lock()
         self._validator: Validator | None = None
-        self._found_at = 0.0
+        self._found_at = -1
+        """The number of changes of subjects when the schema was looked up."""
         self.schema_id = 0
         self.version = 0
 
@@ -39,7 +37,7 @@ class RuleSchema:
         validator = self._validator
         return (
             validator is not None
-            and self._is_fresh
+            and self.is_fresh
             and len(payload) <= min(INLINE_BYTES_MAX, validator.quick_bytes_max)
         )
 
@@ -74,26 +72,25 @@ class RuleSchema:
             )
 
     @property
-    def _is_fresh(self) -> bool:
-        if self._validator is None:
-            return False
-        is_fixed = self._rule.schema_version > 0
-        return is_fixed or self._clock() - self._found_at < LOOK_UP_AGAIN_S
+    def is_fresh(self) -> bool:
+        """Whether no subject has changed since the schema was looked up."""
+        return self._found_at == self._broker.registry.change_count
 
     async def look_up(self) -> None:
         """
-        Look the schema up, unless it was a moment ago.
+        Look the schema up, unless no subject has changed since the last time.
 
         Raises:
             SchemaNotFound: There is no such subject or version.
             OtherSchema: The topic is bound to another schema.
         """
         async with self._lock:
-            if not self._is_fresh:
+            if not self.is_fresh:
                 await self._find()
 
     async def _find(self) -> None:
         broker, rule = self._broker, self._rule
+        change_count = broker.registry.change_count
         reference = SchemaReference(
             subject=rule.schema, version=rule.schema_version or None
         )
@@ -105,4 +102,4 @@ class RuleSchema:
             parsed = await broker.registry.schema(registered)
             self._validator = await asyncio.to_thread(parsed.validator)
             self.schema_id, self.version = found.schema_id, found.version
-        self._found_at = self._clock()
+        self._found_at = change_count
