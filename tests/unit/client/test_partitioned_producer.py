@@ -11,6 +11,7 @@ from pydanube.client import channel
 from pydanube.client.partitioned_producer import PartitionedProducer
 from pydanube.client.producer import Producer
 from pydanube.client.routing import fnv1a_64
+from support.readers import a_while
 from support.running import TOPIC
 
 PARTS = [f"{TOPIC}-part-{n}" for n in range(4)]
@@ -202,6 +203,32 @@ async def test_exclusive_producers_of_all_partitions_do_not_deadlock(client):
             tasks.create_task(lead(name))
     assert len(order) == 6
     assert order[::2] == order[1::2]
+
+
+async def test_exclusive_producer_has_added_partitions_before_those_that_wait(client):
+    await client.create_topic(TOPIC, partitions=2)
+    async with asyncio.TaskGroup() as tasks:
+
+        async def stand_by():
+            async with client.producer(
+                TOPIC, name="b", access="exclusive_wait"
+            ) as producer:
+                for _ in range(8):
+                    await producer.send(b"b")
+
+        async with client.producer(
+            TOPIC, name="a", access="exclusive_wait"
+        ) as producer:
+            await client.add_partitions(TOPIC, 4)
+            # It knows all partitions, and waits for the first one.
+            tasks.create_task(stand_by())
+            await a_while()
+            await producer._discover_partitions()
+            assert producer.partitions == PARTS
+            for _ in range(8):
+                await producer.send(b"a")
+    for found in (await contents(client)).values():
+        assert [payload for _, payload in found] == [b"a", b"a", b"b", b"b"]
 
 
 async def test_exclusive_producer_excludes_others_from_each_partition(client):

@@ -449,6 +449,28 @@ async def test_delayed_message_is_delivered_at_its_time_and_others_before_it(
             await c.receive(timeout_s=0.05)
 
 
+async def test_delayed_message_of_a_deleted_topic_is_not_delivered_by_the_next_one(
+    broker, client
+):
+    await client.create_topic(TOPIC)
+    await client.create_subscription(TOPIC, "s", start="earliest")
+    async with client.producer(TOPIC) as producer:
+        await producer.send(b"old", deliver_after_s=600)
+    await client.delete_topic(TOPIC, force=True)
+    await client.create_topic(TOPIC)
+    async with (
+        client.producer(TOPIC) as producer,
+        client.consumer(TOPIC, subscription="s", start="earliest") as consumer,
+    ):
+        await producer.send(b"new", deliver_after_s=700)
+        broker.advance(701)
+        message = await consumer.receive(timeout_s=60)
+        assert (message.payload, message.id.offset) == (b"new", 0)
+        await consumer.ack(message)
+        with pytest.raises(pydanube.TimedOut):
+            await consumer.receive(timeout_s=0.05)
+
+
 async def test_expired_message_is_not_delivered(client):
     async with client.producer(TOPIC) as producer:
         await producer.send(b"stale", ttl_s=0.01)

@@ -548,3 +548,37 @@ async def test_decision_of_unknown_outcome_counts_once(cluster, flow, is_made):
 
 async def without_answer(cluster, *, is_made):
     cluster.cluster.lose_answer("a", is_made=is_made)
+
+
+async def test_transaction_ends_with_the_namespace_of_its_topics(cluster):
+    results = [f"/shop/r{number}" for number in range(6)]
+    async with pydanube.connect("danube://a") as client:
+        await client.create_namespace("shop")
+        for name in results:
+            await client.create_topic(name)
+        await published(client, b"1")
+        async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
+            message = await consumer.receive(timeout_s=60)
+
+            async def copy_while_the_namespace_is_deleted():
+                async with client.transaction("copy") as transaction:
+                    for name in results:
+                        await transaction.send(name, message.payload)
+                    await transaction.ack(message)
+                    for name in results:
+                        await client.delete_topic(name, force=True)
+                    await client.delete_namespace("shop")
+
+            with pytest.raises(pydanube.TopicNotFound):
+                await copy_while_the_namespace_is_deleted()
+        assert await cursor(client) == 0
+        # Another namespace of this name has nothing of it.
+        await client.create_namespace("shop")
+        await client.create_topic(results[0])
+        async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
+            message = await consumer.receive(timeout_s=60)
+            async with client.transaction("copy") as transaction:
+                await transaction.send(results[0], b"again")
+                await transaction.ack(message)
+        assert await payloads(client, results[0]) == [b"again"]
+        assert await cursor(client) == 1
