@@ -96,9 +96,7 @@ class DeadLetters(Uses):
     """A topic to which the broker copies the failed messages of a subscription."""
 
     async def prepare(self) -> None:
-        # The policy of one of the operations names a topic of another broker.
-        is_same = self.kind is Kind.SET_FAILURE_POLICY
-        self.ledger = self.world.name_at("/bank/ledger", beside=OWN, is_same=is_same)
+        self.ledger = self.world.name_at("/bank/ledger", beside=OWN, is_same=False)
         await self.root.create_topic(self.ledger)
         await self.root.create_subscription(OWN, "s", start="earliest")
 
@@ -109,10 +107,7 @@ class DeadLetters(Uses):
             poison=PoisonPolicy.DEAD_LETTER,
             dead_letter_topic=topic,
         )
-        if self.kind is Kind.SET_FAILURE_POLICY:
-            await client.set_failure_policy(OWN, "s", policy)
-        else:
-            await client.configure_subscription(OWN, "s", failure_policy=policy)
+        await client.subscriptions.configure(OWN, "s", failure_policy=policy)
 
     async def fail_one(self) -> None:
         async with self.root.producer(OWN) as producer:
@@ -162,11 +157,12 @@ class DeadLetters(Uses):
         await self.arrives(self.ledger)
 
     async def target_is_at_another_broker(self) -> None:
-        topic = self.world.name_at("/bank/ledger", beside=OWN, is_same=False)
         await self.world.let("other", "/bank/*", Permission.PRODUCE, Permission.CREATE)
-        await self.write(self.alice, topic)
-        await self.fail_one()
-        await self.arrives(topic)
+        for is_same in (True, False):
+            topic = self.world.name_at("/bank/new", beside=OWN, is_same=is_same)
+            await self.write(self.alice, topic)
+            await self.fail_one()
+            await self.arrives(topic)
 
     async def target_is_created_again(self) -> None:
         await self.world.let("other", "/bank/*", Permission.PRODUCE)
@@ -300,11 +296,9 @@ class Subjects(Uses):
             case Kind.OPEN_PRODUCER:
                 async with client.producer(topic, subject=subject) as producer:
                     await producer.send({"n": 1})
-            case Kind.BIND_SCHEMA:
-                await client.schemas.bind(topic, subject)
             case Kind.CONFIGURE_TOPIC:
                 schema = TopicSchema(subject=subject)
-                await client.configure_topic(topic, schema=schema)
+                await client.topics.configure(topic, schema=schema)
             case _:
                 part = client.staging("q", 1).part("0")
                 batch = pa.RecordBatch.from_pydict({"payload": [b"x"]})

@@ -344,7 +344,7 @@ async def test_failed_messages_and_failure_policies_are_restored(
         await publish(client, TOPIC, b"0", b"1")
         for name, policy in {"blocked": blocking, "dead": copying}.items():
             await client.create_subscription(TOPIC, name, start="earliest")
-            await client.set_failure_policy(TOPIC, name, policy)
+            await client.subscriptions.configure(TOPIC, name, failure_policy=policy)
             assert await fail(client, name) == b"0"
 
         async def is_blocked():

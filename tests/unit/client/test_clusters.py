@@ -38,7 +38,7 @@ async def block(client, topic):
     """Let a message fail for good."""
     await client.create_topic(topic)
     await client.create_subscription(topic, "s", start="earliest")
-    await client.set_failure_policy(topic, "s", BLOCKING)
+    await client.subscriptions.configure(topic, "s", failure_policy=BLOCKING)
     async with client.producer(topic) as producer:
         await producer.send(b"bad")
     async with client.consumer(topic, subscription="s") as consumer:
