@@ -16,6 +16,7 @@ from pydanube.cluster.controller import create_shards
 from pydanube.cluster.overview import STREAM
 from pydanube.cluster.session import ClusterSession, open_cluster_session
 from pydanube.cluster.session_journals import OwnSessionJournal
+from pydanube.cluster.shard_owners import ShardOwners
 from pydanube.cluster.takeover import Takeovers
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import (
@@ -238,7 +239,7 @@ async def open_member(
             new_broker_id=lambda: broker_id,
             wall_clock_us=wall_clock_us,
             clock=clock,
-            shards=Shards(SHARDS, session.check),
+            shards=Shards(SHARDS, owners := ShardOwners(session)),
             peers=peers,
             **options,
         ) as broker,
@@ -246,6 +247,7 @@ async def open_member(
             session,
             store,
             broker,
+            owners,
             journal_id=JOURNAL_ID,
             journal_objects=remote,
             wall_clock_us=wall_clock_us,

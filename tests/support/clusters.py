@@ -10,6 +10,7 @@ from pydanube.aio.tasks import task_scope
 from pydanube.cluster.controller import Controller
 from pydanube.cluster.directions import Director
 from pydanube.cluster.session import open_cluster_session
+from pydanube.cluster.shard_owners import ShardOwners
 from pydanube.cluster.takeover import Takeovers
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionJournalRecord, SessionRecord
@@ -207,6 +208,8 @@ class Member:
                 clock=loop.time,
                 wall_clock_us=lambda: int(loop.time() * 1e6),
             )
-            self.takeovers = Takeovers(session, self.link, self.host)
+            self.takeovers = Takeovers(
+                session, self.link, self.host, ShardOwners(session)
+            )
             tasks.run(self.controller.run(), "control")
             await self.takeovers.run()

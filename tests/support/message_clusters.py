@@ -16,6 +16,7 @@ from pydanube.cluster.journal_host import JournalHost
 from pydanube.cluster.journal_removal import JournalRemoval
 from pydanube.cluster.session import open_cluster_session
 from pydanube.cluster.session_journals import OwnSessionJournal
+from pydanube.cluster.shard_owners import ShardOwners
 from pydanube.cluster.takeover import Takeovers
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionRecord
@@ -315,6 +316,7 @@ class MessageBroker:
             task_scope() as tasks,
         ):
             self.server = MessageServer(self.session, journal, self.metadata)
+            owners = ShardOwners(self.session)
             host = JournalHost(
                 session_id,
                 self.metadata,
@@ -323,6 +325,7 @@ class MessageBroker:
                 journal_id=JOURNAL_ID,
                 objects=self.objects,
                 manifest=MetadataManifest(self.metadata),
+                counts=owners.counts,
             )
             self.metadata.has_session = True
             controller = Controller(
@@ -342,7 +345,7 @@ class MessageBroker:
             tasks.run(self.removal.run(), "remove journals")
             tasks.run(self.server.seal_forever(rng), "seal")
             self.takeovers = Takeovers(
-                self.session, self.metadata, host, retries=RETRIES
+                self.session, self.metadata, host, owners, retries=RETRIES
             )
             await self.takeovers.run()
             # What was in flight may still be stored, until another session fences it.

@@ -494,7 +494,7 @@ async def open_broker(
             ):
                 if broker.shard_serving is not None:
                     assert isinstance(broker.staging, SharedStaging)
-                    broker.shard_serving.on_served = broker.staging.commits.wake
+                    broker.shard_serving.watch_served(broker.staging.commits.wake)
                 yield broker
         finally:
             for task in opening:

@@ -42,8 +42,11 @@ class ShardServing:
         self._subscriptions = subscriptions
         self._store = store
         self._storage = storage
-        self.on_served: Callable[[], None] = lambda: None
-        """Called when a shard is served."""
+        self._watchers: list[Callable[[], None]] = []
+
+    def watch_served(self, watcher: Callable[[], None]) -> None:
+        """Call *watcher* whenever a shard is served."""
+        self._watchers.append(watcher)
 
     async def serve(
         self, shard: int, epoch: int, topics: Mapping[TopicId, str]
@@ -57,7 +60,7 @@ class ShardServing:
             Unavailable: Not all of them are open yet; call it again.
         """
         self._shards.served[shard] = Epoch(epoch)
-        self._shards.on_change()
+        self._shards.owners.note_change()
         unsealed = [
             TopicName.parse(name)
             for topic_id, name in topics.items()
@@ -70,7 +73,8 @@ class ShardServing:
         await self._remove_unknown(shard, topics)
         # An earlier owner may have left contents of deleted topics.
         self._topics.leftovers.set()
-        self.on_served()
+        for each in self._watchers:
+            each()
 
     async def served_ids(self) -> set[TopicId]:
         """Return the ids of all topics in the shards that this broker serves."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 from pydanube.cluster.overview import STREAM
 from pydanube.cluster.placement import PlacementLimits
-from pydanube.cluster.takeover import TakeoverCounts
+from pydanube.cluster.shard_owners import TakeoverCounts
 from pydanube.metadata.cluster_records import SessionRecord
 from pydanube.metadata.sessions import Session
 from pydanube.model.errors import InvalidRequest, NotOwner
@@ -28,47 +29,60 @@ PROBLEMS_MAX = 8
 """How many reasons are named for shards that cannot be taken over."""
 
 
+class Owners(Protocol):
+    """The owners of all shards, as the cluster knows them."""
+
+    waits: dict[int, str]
+    """Why this broker cannot take shards over at the moment."""
+    counts: TakeoverCounts
+    """The takeovers of this session."""
+
+    @property
+    def lease(self) -> Session:
+        """The lease that the session of this broker depends on."""
+
+    def check_session(self) -> None:
+        """Raise SessionLost if the session of this broker is over."""
+
+    def find_owner(self, shard: int) -> SessionRecord | None:
+        """Return the other session that serves a shard, as it was seen last."""
+
+    def owns(self, shard: int) -> bool:
+        """Return whether this broker serves a shard, or will in a moment."""
+
+    def is_elsewhere(self, shard: int) -> bool:
+        """Return whether another broker serves a shard, and is to keep it."""
+
+    def note_change(self) -> None:
+        """Take that this broker serves other shards."""
+
+    async def wait_for_change(self) -> None:
+        """Return when shards may have other owners, or are served."""
+
+
 class Shards:
     """The shards that this broker serves."""
 
     def __init__(
-        self,
-        count: int,
-        check_session: Callable[[], None],
-        lease: Session | None = None,
+        self, count: int, owners: Owners, limits: PlacementLimits | None = None
     ) -> None:
         """
         *count* is the number of shards for new topics.
 
-        *check_session* raises if the session of this broker is over; *lease* is what
-        the session depends on.
+        By *limits*, this broker balances as the controller.
         """
         self.count = count
+        self.owners = owners
+        self.limits = limits or PlacementLimits()
         self.served: dict[int, Epoch] = {}
         """The shards that accept messages, and the epochs of their claims."""
-        self.find_owner: Callable[[int], SessionRecord | None] = lambda _: None
-        """Returns the other session that serves a shard, as it was seen last."""
-        self.owns: Callable[[int], bool] = lambda _: False
-        """Returns whether this broker serves a shard, or will in a moment."""
-        self.is_elsewhere: Callable[[int], bool] = lambda _: True
-        """Returns whether another broker serves a shard, and is to keep it."""
-        self.waits: Mapping[int, str] = {}
-        """Why this broker cannot take shards over at the moment."""
         self._waiting = 0
-        self._changed = asyncio.Event()
-        self.counts = TakeoverCounts()
-        """The takeovers of this session."""
-        self.limits = PlacementLimits()
-        """The limits by which this broker balances as the controller."""
-        self.lease = lease
-        self.check_session = check_session
-        """Raises SessionLost if the session of this broker is over."""
 
     @property
     def problems(self) -> list[str]:
         """Descriptions of present problems, for administrators."""
         shards: dict[str, list[int]] = {}
-        for shard, reason in sorted(self.waits.items()):
+        for shard, reason in sorted(self.owners.waits.items()):
             shards.setdefault(reason, []).append(shard)
         return [
             f"{len(each)} shards wait for a takeover, the first is {each[0]}: {reason}"
@@ -88,7 +102,7 @@ class Shards:
             SessionLost: The session of this broker is over.
             InvalidRequest: The topic was created outside of a cluster.
         """
-        self.check_session()
+        self.owners.check_session()
         if shard is None:
             raise InvalidRequest(
                 f"{name} was created outside of a cluster and has no shard; copy its "
@@ -109,23 +123,18 @@ class Shards:
         self._waiting += 1
         try:
             async with asyncio.timeout(SETTLE_S):
-                while not (self.serves(shard) or self.is_elsewhere(shard)):
-                    await self._changed.wait()
+                while not (self.serves(shard) or self.owners.is_elsewhere(shard)):
+                    await self.owners.wait_for_change()
         except TimeoutError:
             return
         finally:
             self._waiting -= 1
 
-    def on_change(self) -> None:
-        """Take that shards may have other owners; see settle()."""
-        self._changed.set()
-        self._changed = asyncio.Event()
-
     def not_owner(self, name: TopicName, shard: int) -> NotOwner:
         """Return the error that names the owner of a topic in *shard*."""
         url = self.url_of(shard)
         if not url:
-            reason = self.waits.get(shard, "")
+            reason = self.owners.waits.get(shard, "")
             return NotOwner(
                 f"no broker serves {name} at the moment: its shard {shard} is being "
                 f"taken over{reason and f', and waits: {reason}'}; try again"
@@ -142,19 +151,19 @@ class Shards:
         """Return the id of the broker that serves *shard*; empty if not known."""
         if self.serves(shard):
             return own_id
-        owner = None if shard is None else self.find_owner(shard)
+        owner = None if shard is None else self.owners.find_owner(shard)
         return "" if owner is None else owner.broker_id
 
     def addresses_of_owners(self) -> list[Mapping[str, str]]:
         """Return the addresses of the other brokers that serve shards."""
         owners = {
             owner.broker_id: owner.addresses
-            for owner in map(self.find_owner, range(self.count))
+            for owner in map(self.owners.find_owner, range(self.count))
             if owner is not None
         }
         return list(owners.values())
 
     def addresses_of(self, shard: int | None) -> Mapping[str, str]:
         """Return the addresses of the owner of *shard*; none if it is not known."""
-        owner = None if shard is None else self.find_owner(shard)
+        owner = None if shard is None else self.owners.find_owner(shard)
         return {} if owner is None else owner.addresses

@@ -310,7 +310,7 @@ class SharedStaging(PartStaging):
                 if (await self.commits.read(query)).revision != stored.revision:
                     continue
                 raise
-            self._shards.check_session()
+            self._shards.owners.check_session()
             after = decided(record, decision, now)
             conditions = [
                 HasValue(_epoch_key(each), each.topic.log.epoch) for each in held

@@ -141,7 +141,7 @@ class TopicViews:
             SessionLost: The session of this broker in the cluster is over.
         """
         if self._shards is not None:
-            self._shards.check_session()
+            self._shards.owners.check_session()
         looks, opened = TopicLooks(), self._topics.opened
         rest = []
         for name in names:

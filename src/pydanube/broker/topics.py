@@ -223,14 +223,14 @@ class Topics:
         found = self.opened.get(name)
         if found is not None:
             if self._shards is not None:
-                self._shards.check_session()
+                self._shards.owners.check_session()
             return found
         with suppress(NotOwner):
             async with self.opening(name) as topic:
                 return topic
         assert self._shards is not None
         shard = (await self._catalog.get_topic(name)).value.shard
-        if shard is not None and self._shards.owns(shard):
+        if shard is not None and self._shards.owners.owns(shard):
             await self._shards.settle(shard)
         async with self.opening(name) as topic:
             return topic
@@ -256,7 +256,7 @@ class Topics:
             return None
         shard = (await self._catalog.get_topic(name)).value.shard
         await self._shards.settle(shard)
-        owner = None if shard is None else self._shards.find_owner(shard)
+        owner = None if shard is None else self._shards.owners.find_owner(shard)
         if owner is None or self._shards.serves(shard):
             self._shards.epoch_of(name, shard)
             return None

@@ -21,7 +21,7 @@ from pydanube.aio.futures import Done, completion
 from pydanube.aio.tasks import run_all
 from pydanube.cluster.decided_acks import with_decided_acks
 from pydanube.cluster.session_journals import journal_of
-from pydanube.cluster.takeover import TakeoverCounts
+from pydanube.cluster.shard_owners import TakeoverCounts
 from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import (
@@ -99,6 +99,7 @@ class JournalHost:
         journal_id: bytes,
         objects: Objects,
         manifest: Manifest,
+        counts: TakeoverCounts,
     ) -> None:
         self._session_id = session_id
         self._store = store
@@ -110,7 +111,7 @@ class JournalHost:
         self._sources: dict[str, _Source] = {}
         self._fenced: set[str] = set()
         self._read: dict[int, _ShardContent] = {}
-        self.counts = TakeoverCounts()
+        self._counts = counts
 
     async def prepare(self, source: str) -> None:
         """Read what the journal of *source* has now; its owner goes on."""
@@ -266,7 +267,7 @@ class JournalHost:
         """Return the offset at which a topic goes on whose journal is lost."""
         end = uploaded_of(segments)[-1].end if uploaded_of(segments) else _BEGIN
         begin = Offset(end + SKIPPED_OFFSETS)
-        self.counts.lost_topics += 1
+        self._counts.lost_topics += 1
         log.error(
             "%s: messages from offset %d on that were not uploaded are lost, with the "
             "cursors of subscriptions; the topic goes on at offset %d",

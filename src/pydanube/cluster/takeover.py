@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Protocol
 
 import msgspec
 
 from pydanube.aio.tasks import TaskScope, task_scope
-from pydanube.cluster.mirror import Mirror
 from pydanube.cluster.moves import NO_LOAD
 from pydanube.cluster.ownership import (
     Adopt,
@@ -39,9 +37,10 @@ from pydanube.cluster.ownership import (
 )
 from pydanube.cluster.pacing import HANDOVERS_MAX, TakeoverPace, handover_cost
 from pydanube.cluster.session import ClusterSession
+from pydanube.cluster.shard_owners import ShardOwners
 from pydanube.cluster.shard_tally import ShardTally, steps_text
 from pydanube.metadata import keys
-from pydanube.metadata.cluster_records import SessionRecord, ShardRecord, ShardState
+from pydanube.metadata.cluster_records import ShardRecord, ShardState
 from pydanube.metadata.store import (
     ABSENT,
     Comparison,
@@ -138,30 +137,6 @@ class ShardHost(Protocol):
         """
 
 
-@dataclass(slots=True)
-class TakeoverCounts:
-    """The number of steps that this session has made with shards."""
-
-    claims: int = 0
-    """Transactions that made this session the owner of a shard."""
-    served: int = 0
-    """Shards that it began to serve."""
-    released: int = 0
-    """Shards that it released."""
-    refusals: int = 0
-    """Transactions that were refused, because something had changed meanwhile."""
-    failures: int = 0
-    """Steps that failed and are repeated."""
-    takeovers: int = 0
-    """Groups of shards that it began to serve together."""
-    takeover_s: float = 0.0
-    """The time that these groups took, from the first preparation or claim on."""
-    lost_topics: int = 0
-    """Topics that it serves without a journal that was given up."""
-    lost_sessions: int = 0
-    """Sessions that ended while they owned shards, which this session claimed."""
-
-
 class Takeovers:
     """This session's shards; ``run`` does the work."""
 
@@ -170,21 +145,19 @@ class Takeovers:
         session: ClusterSession,
         store: MetadataStore,
         host: ShardHost,
+        owners: ShardOwners,
         *,
         retries: RetryPolicy = RETRIES,
     ) -> None:
-        self.counts = TakeoverCounts()
-        self.problems: dict[int, str] = {}
-        """Why shards cannot be taken over at the moment."""
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when shards may have other owners."""
+        """The takeovers keep *owners* up to date."""
+        self.owners = owners
         self.machines: dict[int, Ownership] = {}
         """The shards that concern this session."""
         self._session = session
         self._store = store
         self._host = host
         self._retries = retries
-        self._shards = Mirror(keys.SHARDS)
+        self._shards = owners.records
         self._wakes: dict[int, asyncio.Event] = {}
         self._lost: set[str] = set()
         # The revision of each shard's record that its task was told of.
@@ -229,40 +202,6 @@ class Takeovers:
                         self._host.stop(shard)
                 self.machines.clear()
 
-    def find_owner(self, shard: int) -> SessionRecord | None:
-        """
-        Return the other session that serves a shard, as it was seen last.
-
-        Returns None if the shard is not open, or its owner is gone or this session.
-        """
-        stored = self._shards.values.get(str(shard))
-        if stored is None or stored.value.state is ShardState.OPENING:
-            return None
-        owner = stored.value.owner
-        if owner is None or owner == self._session.session_id:
-            return None
-        member = self._session.members.values.get(owner)
-        return None if member is None else member.value
-
-    def owns(self, shard: int) -> bool:
-        """Return whether this session serves a shard, or will in a moment."""
-        stored = self._shards.values.get(str(shard))
-        return (
-            stored is not None
-            and stored.value.state is ShardState.OPEN
-            and stored.value.owner == self._session.session_id
-        )
-
-    def is_elsewhere(self, shard: int) -> bool:
-        """Return whether another session serves a shard, and is to keep it."""
-        stored = self._shards.values.get(str(shard))
-        return (
-            stored is not None
-            and stored.value.state is ShardState.OPEN
-            and stored.value.owner != self._session.session_id
-            and stored.value.owner in self._session.members.values
-        )
-
     def _on_shards(self, tasks: TaskScope) -> None:
         sources: set[str] = set()
         own = self._session.session_id
@@ -283,7 +222,7 @@ class Takeovers:
                 self._wakes[shard] = asyncio.Event()
                 tasks.run(self._drive(shard), f"own shard {shard}")
         self._host.keep_sources(sources)
-        self.on_change()
+        self.owners.note_change()
 
     def _note_direction(self, shard: int, record: ShardRecord) -> None:
         """Note whether a shard that is served here is going to leave."""
@@ -300,7 +239,7 @@ class Takeovers:
         for shard, machine in self.machines.items():
             if machine.stage is Stage.IDLE and shard in self._wakes:
                 self._wakes[shard].set()
-        self.on_change()
+        self.owners.note_change()
 
     async def _drive(self, shard: int) -> None:
         """Do what the record of a shard says, until it concerns other sessions."""
@@ -380,14 +319,14 @@ class Takeovers:
     def _on_taken_over(
         self, count: int, taken_s: float, steps: Mapping[str, float]
     ) -> None:
-        self.counts.takeovers += 1
-        self.counts.takeover_s += taken_s
+        self.owners.counts.takeovers += 1
+        self.owners.counts.takeover_s += taken_s
         log.info(
             "took over %d shards in %.3f s (at most %s for one); this broker serves "
             "%d now, %d wait",
             *(count, taken_s, steps_text(steps)),
             sum(each.stage is Stage.SERVING for each in self.machines.values()),
-            len(self.problems),
+            len(self.owners.waits),
         )
 
     def _concerns(self, shard: int) -> bool:
@@ -411,22 +350,22 @@ class Takeovers:
             except Exception as error:
                 # A failure of one shard must not end the broker.
                 failures += 1
-                self.counts.failures += 1
+                self.owners.counts.failures += 1
                 is_expected = isinstance(error, BrokerError)
                 problem = str(error) if is_expected else f"unexpected error: {error!r}"
-                if problem not in self.problems.values():
+                if problem not in self.owners.waits.values():
                     log.warning(
                         "shard %d waits: %s",
                         *(shard, problem),
                         exc_info=None if is_expected else error,
                     )
-                self.problems[shard] = problem
+                self.owners.waits[shard] = problem
                 # The others of the takeover do not wait for it.
                 self._opening.end(shard, is_changed=False)
                 self._end_turn(shard)
                 await asyncio.sleep(self._retries.delay_s(failures))
             else:
-                self.problems.pop(shard, None)
+                self.owners.waits.pop(shard, None)
                 return following
 
     def _note_step(self, shard: int, effect: Effect, began_at: float) -> None:
@@ -471,7 +410,7 @@ class Takeovers:
                 following = machine.on_adopted()
             case Serve(epoch):
                 await host.serve(shard, epoch)
-                self.counts.served += 1
+                self.owners.counts.served += 1
                 log.debug("shard %d is served, with epoch %d", shard, epoch)
             case RefuseMessages():
                 host.refuse_messages(shard)
@@ -556,18 +495,18 @@ class Takeovers:
         try:
             await self._transact(change, comparisons, operations)
         except RevisionConflict as error:
-            self.counts.refusals += 1
+            self.owners.counts.refusals += 1
             # The journal may have been given up.
             self._frozen.pop(change.freeze or "", None)
             log.debug("shard %d has changed meanwhile: %s", shard, error)
             # If the own key is gone, nothing else says so, and the next one fails, too.
             await asyncio.sleep(self._retries.first_s)
             return
-        self.counts.claims += change.raises_epoch
-        self.counts.released += record.owner is None
+        self.owners.counts.claims += change.raises_epoch
+        self.owners.counts.released += record.owner is None
         if change.gone is not None and change.gone not in self._lost:
             self._lost.add(change.gone)
-            self.counts.lost_sessions += 1
+            self.owners.counts.lost_sessions += 1
             log.warning(
                 "session %s has ended while it owned shards; taking them over",
                 change.gone,

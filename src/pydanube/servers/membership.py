@@ -26,8 +26,8 @@ from pydanube.cluster.overview import (
     PEER_HTTP,
     STREAM,
 )
-from pydanube.cluster.placement import PlacementLimits
 from pydanube.cluster.session import ClusterSession, open_cluster_session
+from pydanube.cluster.shard_owners import ShardOwners
 from pydanube.cluster.takeover import Takeovers
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionRecord
@@ -131,18 +131,18 @@ async def serving_shards(
     session: ClusterSession,
     store: MetadataStore,
     broker: Broker,
+    owners: ShardOwners,
     *,
     journal_id: bytes,
     journal_objects: Objects,
-    limits: PlacementLimits | None = None,
     wall_clock_us: Callable[[], int] = wall_clock_us,
 ) -> AsyncIterator[Takeovers]:
     """
     Take over, serve and leave shards during the body, and take part in elections.
 
-    *journal_objects* is the store of the journals of all sessions.  *limits* count
-    while this broker is the controller.  At the end of the body, or of the session, no
-    shard is served any more.
+    *owners* are those of the broker's shards.  *journal_objects* is the store of the
+    journals of all sessions.  At the end of the body, or of the session, no shard is
+    served any more.
     """
     journal, shards, serving = (
         broker.storage.journal,
@@ -160,13 +160,9 @@ async def serving_shards(
         journal_id=journal_id,
         objects=journal_objects,
         manifest=MetadataManifest(store),
+        counts=owners.counts,
     )
-    takeovers = Takeovers(session, store, host)
-    host.counts = takeovers.counts
-    shards.limits = limits or shards.limits
-    shards.find_owner, shards.counts = takeovers.find_owner, takeovers.counts
-    shards.owns, shards.is_elsewhere = takeovers.owns, takeovers.is_elsewhere
-    takeovers.on_change, shards.waits = shards.on_change, takeovers.problems
+    takeovers = Takeovers(session, store, host, owners)
     clock = asyncio.get_running_loop().time
     controller = Controller(
         session,

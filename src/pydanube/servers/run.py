@@ -34,6 +34,7 @@ from pydanube.cluster.leaving import leave
 from pydanube.cluster.overview import PEER_ADMIN, PEER_GRPC
 from pydanube.cluster.placement import PlacementLimits
 from pydanube.cluster.session import ClusterSession
+from pydanube.cluster.shard_owners import ShardOwners
 from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import MetadataStore, retry_on_conflict
 from pydanube.model.version import __version__
@@ -182,7 +183,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 make_room=reserve.release,
                 is_clustered=config.cluster.enabled,
             ) as metadata,
-            _open_session(config, metadata.store) as session,
+            _open_session(config, metadata.store) as (session, owners),
             _open_storage(
                 config.storage, directory, metadata.store, reserve, session
             ) as (storage, identity),
@@ -192,7 +193,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 metadata.store,
                 storage,
                 new_broker_id=partial(_new_broker_id, config),
-                shards=_shards_of(config, session),
+                shards=_shards_of(config, owners),
                 wall_clock_us=wall_clock_us,
                 auto_create_topics=config.topics.auto_create,
                 done_ranges_max=config.subscriptions.done_ranges_max,
@@ -240,7 +241,14 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 admin_port,
                 services,
             ),
-            _serving_shards(config, session, metadata.store, broker, identity),
+            _serving_shards(
+                config,
+                session,
+                owners,
+                store=metadata.store,
+                broker=broker,
+                identity=identity,
+            ),
         ):
             if tracing is not None:
                 server.publish_seconds.exemplars = tracing.published
@@ -333,47 +341,50 @@ async def _open_storage(
 @asynccontextmanager
 async def _open_session(
     config: BrokerConfig, store: MetadataStore
-) -> AsyncIterator[ClusterSession | None]:
+) -> AsyncIterator[tuple[ClusterSession | None, ShardOwners | None]]:
     """Begin the session of the broker in its cluster, if it is in one."""
     if not config.cluster.enabled:
-        yield None
+        yield None, None
         return
     async with open_membership(config, store) as session:
-        yield session
+        yield session, ShardOwners(session)
 
 
 def _new_broker_id(config: BrokerConfig) -> str:
     return broker_id_of(config) if config.cluster.enabled else uuid.uuid4().hex
 
 
-def _shards_of(config: BrokerConfig, session: ClusterSession | None) -> Shards | None:
-    if session is None:
+def _shards_of(config: BrokerConfig, owners: ShardOwners | None) -> Shards | None:
+    if owners is None:
         return None
-    return Shards(config.cluster.shards, session.check, session.lease)
+    limits = PlacementLimits.of(
+        moves_max=config.cluster.moves_max,
+        imbalance_percent_max=config.cluster.imbalance_percent_max,
+    )
+    return Shards(config.cluster.shards, owners, limits)
 
 
 @asynccontextmanager
 async def _serving_shards(
     config: BrokerConfig,
     session: ClusterSession | None,
+    owners: ShardOwners | None,
+    *,
     store: MetadataStore,
     broker: Broker,
     identity: Identity,
 ) -> AsyncIterator[None]:
     """Take over and serve shards during the body, if the broker is in a cluster."""
-    if session is None:
+    if session is None or owners is None:
         yield
         return
     async with serving_shards(
         session,
         store,
         broker,
+        owners,
         journal_id=identity.journal_id(),
         journal_objects=open_journal_objects(config.storage),
-        limits=PlacementLimits.of(
-            moves_max=config.cluster.moves_max,
-            imbalance_percent_max=config.cluster.imbalance_percent_max,
-        ),
     ):
         yield
 

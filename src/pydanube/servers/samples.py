@@ -227,7 +227,7 @@ def _of_uploads(uploader: Uploader) -> Iterator[Sample]:
 
 
 def _of_shards(shards: Shards) -> Iterator[Sample]:
-    counts = shards.counts
+    counts, lease = shards.owners.counts, shards.owners.lease
     yield metrics.CLUSTER_SHARDS, (), len(shards.served)
     yield metrics.CLUSTER_CLAIMS, (), counts.claims
     yield metrics.CLUSTER_SHARDS_SERVED, (), counts.served
@@ -237,8 +237,7 @@ def _of_shards(shards: Shards) -> Iterator[Sample]:
     yield metrics.CLUSTER_MOVES, (), counts.released
     yield metrics.CLUSTER_LOST_TOPICS, (), counts.lost_topics
     yield metrics.CLUSTER_LOST_SESSIONS, (), counts.lost_sessions
-    if (lease := shards.lease) is not None:
-        yield metrics.CLUSTER_SESSION_TTL, (), lease.ttl_s
-        yield metrics.CLUSTER_SESSION_MARGIN, (), lease.least_margin_s
-        yield metrics.CLUSTER_SESSION_NEAR_LOSSES, (), lease.margin.near_losses
-        yield metrics.CLUSTER_LOOP_GAP, (), lease.longest_gap_s
+    yield metrics.CLUSTER_SESSION_TTL, (), lease.ttl_s
+    yield metrics.CLUSTER_SESSION_MARGIN, (), lease.least_margin_s
+    yield metrics.CLUSTER_SESSION_NEAR_LOSSES, (), lease.margin.near_losses
+    yield metrics.CLUSTER_LOOP_GAP, (), lease.longest_gap_s

@@ -30,6 +30,7 @@ from support.broker_clusters import SHARDS, BrokerCluster
 from support.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, Outcome
 from support.readers import attach, subscribe
 from support.schemas import new_schema
+from support.shard_owners import KnownOwners
 from support.storages import read_all, seal, until
 
 SHARD = shard_of(A_TOPIC, SHARDS)
@@ -313,12 +314,12 @@ async def test_non_reliable_topics_have_owners_too(cluster, stack):
 
 
 def test_errors_name_the_owner_if_it_is_known():
-    shards = Shards(4, lambda: None)
+    shards = Shards(4, owners := KnownOwners())
     name = TopicName.parse("/default/a")
     with pytest.raises(NotOwner, match="shard 3 is being taken over; try again"):
         shards.epoch_of(name, 3)
     record = SessionRecord(broker_id="b", addresses={"stream": "s"}, started_at=0)
-    shards.find_owner = {3: record}.get
+    owners.by_shard[3] = record
     with pytest.raises(NotOwner, match="in shard 3: connect to s"):
         shards.epoch_of(name, 3)
     with pytest.raises(InvalidRequest, match="outside of a cluster"):
@@ -345,7 +346,7 @@ async def test_a_shard_goes_on_without_a_lost_journal_only_by_request(
     journal = await cluster.store.get(key)
     cluster.lose(owner)
     cluster.remote.lose_journal(journal.value.prefix)
-    await until(lambda: SHARD in second.takeovers.problems)
+    await until(lambda: SHARD in second.takeovers.owners.waits)
     shards = (await second.broker.forget_broker(owner, accept_loss=False)).moves
     assert [each.topics for each in shards if each.shard == SHARD] == [(str(A_TOPIC),)]
     with pytest.raises(NotOwner, match="no broker serves"):
@@ -353,7 +354,7 @@ async def test_a_shard_goes_on_without_a_lost_journal_only_by_request(
     await second.broker.forget_broker(owner, accept_loss=True)
     await cluster.settled(other)
     assert f"{A_TOPIC}: messages from offset 2 on" in caplog.text
-    assert second.takeovers.counts.lost_topics == 1
+    assert second.takeovers.owners.counts.lost_topics == 1
     assert await published(cluster, b"next") == [2 + SKIPPED_OFFSETS]
     # Readers see the gap, and subscriptions go on behind it.
     with pytest.raises(OffsetDropped, match="offset 2 of"):

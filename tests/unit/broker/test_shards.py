@@ -8,16 +8,22 @@ from pydanube.aio.tasks import task_scope
 from pydanube.broker import shards as module
 from pydanube.broker.shards import SETTLING_MAX, Shards
 from pydanube.model.names import TopicName
+from support.shard_owners import KnownOwners
 
 
 @pytest.fixture
 def shards() -> Shards:
-    return Shards(8, lambda: None)
+    return Shards(8, KnownOwners())
 
 
 def test_shards_that_wait_are_problems_with_their_reasons(shards: Shards) -> None:
     assert shards.problems == []
-    shards.waits = {5: "x: no object", 2: "the store is away", 3: "x: no object"}
+    waits = {
+        5: "x: no object",
+        2: "the store is away",
+        3: "x: no object",
+    }
+    shards.owners.waits |= waits
     assert shards.problems == [
         "1 shards wait for a takeover, the first is 2: the store is away",
         "2 shards wait for a takeover, the first is 3: x: no object",
@@ -28,33 +34,31 @@ def test_shards_that_wait_are_problems_with_their_reasons(shards: Shards) -> Non
 
 
 async def test_waits_until_the_shard_is_elsewhere(shards: Shards) -> None:
-    elsewhere: set[int] = set()
-    shards.is_elsewhere = elsewhere.__contains__
+    elsewhere = shards.owners.elsewhere
     async with task_scope() as tasks:
         waiting = tasks.run(shards.settle(3))
         await asyncio.sleep(0)
         elsewhere.add(4)
-        shards.on_change()
+        shards.owners.note_change()
         await asyncio.sleep(0)
         assert not waiting.done()
         elsewhere.add(3)
-        shards.on_change()
+        shards.owners.note_change()
         await waiting
 
 
 async def test_waits_until_the_shard_is_served_here(shards: Shards) -> None:
-    shards.is_elsewhere = lambda _: False
     async with task_scope() as tasks:
         waiting = tasks.run(shards.settle(3))
         await asyncio.sleep(0)
         shards.served[3] = 1
-        shards.on_change()
+        shards.owners.note_change()
         await waiting
 
 
 async def test_does_not_wait_for_a_settled_shard_or_without_one(shards: Shards) -> None:
+    shards.owners.elsewhere.add(3)
     await shards.settle(3)
-    shards.is_elsewhere = lambda _: False
     await shards.settle(None)
 
 
@@ -62,13 +66,11 @@ async def test_gives_up_after_a_while(
     shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SETTLE_S", 0.0)
-    shards.is_elsewhere = lambda _: False
     await shards.settle(3)
     assert not shards.serves(3)
 
 
 async def test_only_so_many_requests_wait(shards: Shards) -> None:
-    shards.is_elsewhere = lambda _: False
     async with task_scope() as tasks:
         waiting = [tasks.run(shards.settle(3)) for _ in range(SETTLING_MAX)]
         await asyncio.sleep(0)

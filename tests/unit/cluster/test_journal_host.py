@@ -9,6 +9,7 @@ import pytest
 from pydanube.aio.futures import completion
 from pydanube.aio.tasks import gather
 from pydanube.cluster.journal_host import JournalHost
+from pydanube.cluster.shard_owners import TakeoverCounts
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionJournalRecord
 from pydanube.model.errors import CorruptJournal
@@ -43,12 +44,14 @@ class Source:
     def __init__(self, objects, store, sessions, journal, own) -> None:
         self.objects, self.store, self.journal = objects, store, journal
         self.session = sessions.sessions[0]
+        self.counts = TakeoverCounts()
         self.host = JournalHost(
             *(OWN, store, None),
             journal=own,
             journal_id=JOURNAL_ID,
             objects=objects,
             manifest=MemoryManifest(),
+            counts=self.counts,
         )
 
     async def append(self, entry) -> None:
@@ -142,7 +145,7 @@ async def test_a_damaged_journal_that_is_given_up_leaves_a_gap(source) -> None:
     await source.record(first=1, is_given_up=True)
     await source.objects.delete(source.name(1))
     assert await adopted_end(source) == SKIPPED_OFFSETS
-    assert source.host.counts.lost_topics == 1
+    assert source.counts.lost_topics == 1
 
 
 async def test_a_journal_with_a_hole_is_damaged(source) -> None:
@@ -215,6 +218,7 @@ async def test_one_pass_reads_all_shards_that_wait_for_a_source() -> None:
             journal_id=JOURNAL_ID,
             objects=objects,
             manifest=MemoryManifest(),
+            counts=TakeoverCounts(),
         )
         objects.reads.clear()
         await gather(host.read(shard, source.session_id, 1) for shard in SHARDS)

@@ -38,7 +38,7 @@ async def is_leaving(store: MemoryStore) -> bool:
 async def test_shards_are_served_by_others_before_the_session_ends() -> None:
     cluster = BrokerCluster()
     async with cluster.broker("a") as first:
-        await until(lambda: first.takeovers.counts.served)
+        await until(lambda: first.takeovers.owners.counts.served)
         async with cluster.broker("b") as second:
             await leave(first.session, cluster.store)
             found = await cluster.store.scan(keys.SHARDS)
@@ -46,7 +46,7 @@ async def test_shards_are_served_by_others_before_the_session_ends() -> None:
             assert first.session.session_id not in owners
             await until(lambda: len(second.broker.shards.served) == len(found))
             assert not first.session.is_over
-            assert second.takeovers.counts.lost_sessions == 0
+            assert second.takeovers.owners.counts.lost_sessions == 0
 
 
 async def test_last_broker_does_not_wait() -> None:

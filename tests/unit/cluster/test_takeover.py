@@ -21,6 +21,7 @@ from pydanube.cluster.pacing import (
     TOPICS_MAX,
 )
 from pydanube.cluster.session import open_cluster_session
+from pydanube.cluster.shard_owners import ShardOwners
 from pydanube.cluster.takeover import EMPTY_HANDOVERS_MAX, Takeovers
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import (
@@ -104,7 +105,9 @@ async def taking_over(store: MemoryStore, host: FailingHost) -> AsyncIterator:
         task_scope() as tasks,
     ):
         retries = RetryPolicy(first_s=0.0, max_s=0.0)
-        takeovers = Takeovers(session, store, host, retries=retries)
+        takeovers = Takeovers(
+            session, store, host, ShardOwners(session), retries=retries
+        )
         yield session, takeovers, tasks.run(takeovers.run())
 
 
@@ -147,8 +150,8 @@ async def test_a_takeover_of_many_shards_is_logged_once(
         await store.put(keys.SHARDS.key(shard), replace(LOST, target="own"))
     async with taking_over(store, host) as (_, takeovers, _):
         await until(lambda: len(host.serving) == 30)
-        await until(lambda: takeovers.counts.takeovers)
-        counts = takeovers.counts
+        await until(lambda: takeovers.owners.counts.takeovers)
+        counts = takeovers.owners.counts
         assert (counts.takeovers, counts.served, counts.lost_sessions) == (1, 30, 1)
         lost, taken_over = (record.getMessage() for record in caplog.records)
         assert lost.startswith("session lost has ended")
@@ -173,10 +176,10 @@ async def test_so_many_shards_are_claimed_as_the_event_loop_bears(
         await until(lambda: sum("read" in each for each in host.calls) >= FIRST_MAX)
         for _ in range(count):
             await asyncio.sleep(0)
-        assert FIRST_MAX <= takeovers.counts.claims <= SHARDS_MAX
+        assert FIRST_MAX <= takeovers.owners.counts.claims <= SHARDS_MAX
         host.may_read.set()
         await until(lambda: len(host.serving) == count)
-        assert takeovers.counts.claims == count
+        assert takeovers.owners.counts.claims == count
 
 
 async def test_a_step_that_fails_is_repeated_and_named(
@@ -185,11 +188,11 @@ async def test_a_step_that_fails_is_repeated_and_named(
     host.errors = [ObjectsUnavailable("the store is away")] * 3
     await put_lost(store)
     async with taking_over(store, host) as (_, takeovers, _):
-        await until(lambda: takeovers.problems)
-        assert takeovers.problems == {0: "the store is away"}
+        await until(lambda: takeovers.owners.waits)
+        assert takeovers.owners.waits == {0: "the store is away"}
         await until(lambda: host.serving)
-        assert takeovers.problems == {}
-        assert takeovers.counts.failures == 3
+        assert takeovers.owners.waits == {}
+        assert takeovers.owners.counts.failures == 3
 
 
 async def test_an_unexpected_error_of_a_shard_does_not_end_the_session(
@@ -198,10 +201,10 @@ async def test_an_unexpected_error_of_a_shard_does_not_end_the_session(
     host.errors = [KeyError("topic")]
     await put_lost(store)
     async with taking_over(store, host) as (session, takeovers, _):
-        await until(lambda: takeovers.problems)
-        assert takeovers.problems == {0: "unexpected error: KeyError('topic')"}
+        await until(lambda: takeovers.owners.waits)
+        assert takeovers.owners.waits == {0: "unexpected error: KeyError('topic')"}
         await until(lambda: host.serving)
-        assert takeovers.problems == {}
+        assert takeovers.owners.waits == {}
         assert not session.is_over
 
 
@@ -211,8 +214,8 @@ async def test_without_a_record_of_its_journal_a_source_is_a_problem(
     await put_lost(store)
     await store.delete(keys.SESSION_JOURNALS.key("lost"))
     async with taking_over(store, host) as (_, takeovers, _):
-        await until(lambda: takeovers.problems)
-        assert "no record of the journal of session lost" in takeovers.problems[0]
+        await until(lambda: takeovers.owners.waits)
+        assert "no record of the journal of session lost" in takeovers.owners.waits[0]
         assert host.calls == []
 
 
@@ -223,7 +226,7 @@ async def test_an_owner_leaves_and_releases(
     async with taking_over(store, host) as (_, takeovers, _):
         await until(lambda: host.serving)
         await ask_to_leave(store)
-        await until(lambda: takeovers.counts.released)
+        await until(lambda: takeovers.owners.counts.released)
         assert host.calls == ["read 0 None 0", "left 0 1"]
         assert not host.serving
         left = await record_of(store)
@@ -281,13 +284,13 @@ async def test_only_so_many_owners_are_asked_to_leave_at_the_same_time(
         assert before.count(ShardState.OPEN) == 2
         leaving = before.index(ShardState.CLOSING)
         await store.put(keys.SHARDS.key(leaving), RELEASED)
-        await until(lambda: takeovers.counts.served == 1)
+        await until(lambda: takeovers.owners.counts.served == 1)
         while (await states()).count(  # noqa: ASYNC110
             ShardState.CLOSING
         ) < limit:
             await asyncio.sleep(0)
         assert f"read {leaving} lost 4" in host.calls
-        assert takeovers.owns(leaving)
+        assert takeovers.owners.owns(leaving)
 
 
 async def put_moves(

@@ -115,7 +115,7 @@ class BrokerState:
         shards = self._serving[0].shards if self._serving else None
         try:
             if shards is not None:
-                shards.check_session()
+                shards.owners.check_session()
         except SessionLost as error:
             return error
         return None

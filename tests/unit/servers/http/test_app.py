@@ -9,6 +9,7 @@ from pydanube.model.errors import Draining, SessionLost
 from pydanube.servers.http.app import ENDPOINTS, BrokerState
 from pydanube.servers.http.endpoints import BODY_BYTES_MAX
 from support.http_api import State, http_of
+from support.shard_owners import KnownOwners
 
 NO_LIMITS = {
     "max_producers_per_topic": 0,
@@ -377,7 +378,7 @@ async def test_a_broker_whose_session_is_over_says_so_and_not_that_it_stops(brok
         if failures:
             raise failures[0]
 
-    broker.broker.shards = Shards(1, check_session)
+    broker.broker.shards = Shards(1, KnownOwners(check_session))
     state = BrokerState()
     state.on_serving(broker.broker, broker.server, ())
     async with http_of(state) as http:
