@@ -28,6 +28,7 @@ from pydanube.model.errors import (
     RevisionConflict,
 )
 from pydanube.model.names import parse_client_name
+from pydanube.model.positions import TIME_MAX
 from pydanube.security.api_keys import ID_BYTES, SECRET_BYTES, ApiKey, make_key
 from pydanube.security.credentials import GROUPS_MAX, parse_principal_name
 from pydanube.security.principals import Principal
@@ -219,8 +220,15 @@ class ApiKeys:
         )
 
     def _check_expiry(self, expires_at: int | None) -> None:
-        if expires_at is not None and expires_at <= self._wall_clock_us():
+        if expires_at is None:
+            return
+        if expires_at <= self._wall_clock_us():
             raise InvalidRequest("the API key would have expired already")
+        if expires_at > TIME_MAX:
+            raise InvalidRequest(
+                "the API key would expire after the year 9999: give an earlier time in "
+                "microseconds since 1970, or none"
+            )
 
 
 @asynccontextmanager
@@ -250,7 +258,8 @@ def _principal_of(record: ApiKeyRecord, secret: ApiKeySecretRecord) -> Principal
         record.principal,
         "api_key",
         record.groups,
-        None if expires_at is None else expires_at / 1_000_000,
+        # A record may have any number, and no record may stop the broker.
+        None if expires_at is None else min(expires_at, TIME_MAX) / 1_000_000,
     )
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from pydanube.broker.api_keys import SECRETS_MAX, open_api_keys
 from pydanube.metadata import keys
+from pydanube.metadata.records import ApiKeyRecord, ApiKeySecretRecord
 from pydanube.model.errors import InvalidRequest, NotFound, QuotaExceeded
+from pydanube.model.positions import TIME_MAX
 from pydanube.security.api_keys import parse_key
 from pydanube.security.credentials import GROUPS_MAX
 from pydanube.security.principals import Principal
@@ -87,6 +89,22 @@ async def test_a_key_expires(world, api_keys):
     assert await api_keys.list() == []
     with pytest.raises(InvalidRequest, match="expired already"):
         await api_keys.create("k2", principal="alice", expires_at=at)
+
+
+async def test_a_key_expires_within_the_times_that_the_broker_has(world, api_keys):
+    for at in (TIME_MAX + 1, 10**400):
+        with pytest.raises(InvalidRequest, match="after the year 9999"):
+            await api_keys.create("k", principal="alice", expires_at=at)
+    created = await api_keys.create("k", principal="alice", expires_at=TIME_MAX)
+    await until(lambda: world.find(api_keys, created.key))
+
+
+async def test_a_record_with_a_far_expiry_does_not_end_the_others(world, api_keys):
+    secret = ApiKeySecretRecord(key_id="0", hash="", created_at=0, expires_at=10**400)
+    record = ApiKeyRecord(principal="alice", groups=(), secrets=(secret,))
+    await world.store.put(keys.API_KEYS.key("far"), record)
+    created = await api_keys.create("k", principal="alice")
+    await until(lambda: world.find(api_keys, created.key))
 
 
 async def test_other_brokers_learn_of_new_and_revoked_keys(world, api_keys):

@@ -281,11 +281,25 @@ async def _body_of(request: Request, kind: type[B]) -> tuple[B, list[str]]:
             raise MessageTooLarge(f"the request has more than {BODY_BYTES_MAX} bytes")
     try:
         value = msgspec.json.decode(bytes(body))
+        _refuse_long_numbers(value, "request")
         _refuse_unknown(value, kind, "request")
         return msgspec.convert(value, kind), list(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = str(error).replace("`", "").replace("$", "request")
         raise InvalidRequest(message) from None
+
+
+def _refuse_long_numbers(value: object, path: str) -> None:
+    """Raise unless all integers in *value* have 64 bits, as in all other protocols."""
+    if isinstance(value, int) and value.bit_length() >= 64:
+        # Not the number, which may have a million digits.
+        raise InvalidRequest(f"{path}: an integer has 64 bits, and this one has more")
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _refuse_long_numbers(inner, f"{path}.{name}")
+    if isinstance(value, list):
+        for at, inner in enumerate(value):
+            _refuse_long_numbers(inner, f"{path}[{at}]")
 
 
 def _refuse_unknown(value: object, kind: Any, path: str) -> None:

@@ -313,6 +313,12 @@ async def test_subscriptions_of_non_reliable_topics_have_no_settings(api):
         ("/topics", {"name": "orders"}, "invalid format"),
         ("/topics", {"name": "/default/x", "policy": {"dispatch": "?"}}, "dispatch"),
         ("/topics", {"name": "/default/x", "partitions": 0}, "1 to 4096"),
+        ("/topics", {"name": "/default/x", "partitions": 2**63}, "has 64 bits"),
+        (
+            "/topics",
+            {"name": "/default/x", "policy": {"retention": {"age_s": 10**400}}},
+            "request.policy.retention.age_s: an integer has 64 bits",
+        ),
     ],
 )
 async def test_invalid_body_is_refused_with_the_field(api, path, body, said):
