@@ -85,14 +85,17 @@ class Backups:
         stores: NamedStores,
         tasks: asyncio.TaskGroup,
         *,
+        flush_cursors: Callable[[], None],
         wall_clock_us: Callable[[], int],
     ) -> None:
+        """*flush_cursors* is ``Broker.flush_cursors``."""
         self.progress = BackupProgress()
         self._store = store
         self._storage = storage
         self._staging_files = staging_files
         self._stores = stores
         self._tasks = tasks
+        self._flush_cursors = flush_cursors
         self._wall_clock_us = wall_clock_us
         self._running: asyncio.Task[None] | None = None
 
@@ -151,6 +154,9 @@ class Backups:
             if journal.failure is not None:
                 # Another broker may have taken over.
                 raise journal.failure.with_traceback(None)
+            # Cursors and failures of messages are written a moment after they change.
+            self._flush_cursors()
+            await journal.sync()
             created_at = self._wall_clock_us()
             journal_copy, staged = await self._store.snapshot(
                 path, lambda: (self._storage.copy_journal(), list(self._staged()))

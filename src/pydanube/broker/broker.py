@@ -266,8 +266,12 @@ class Broker:
         self.topics.drain()
         # Cursors are saved after parked messages were copied.
         await self.dead_letters.finish()
-        self._subscription_store.cursors.flush()
+        self.flush_cursors()
         await self.storage.journal.sync()
+
+    def flush_cursors(self) -> None:
+        """Append cursors that have moved, and failures of messages, to the journal."""
+        self._subscription_store.cursors.flush()
 
     def wake_subscriptions(self) -> None:
         """Let every subscription look at the clock and do what is due."""
@@ -466,6 +470,7 @@ async def open_broker(
         if snapshots is not None:
             broker.backups = Backups(
                 *(snapshots, storage, files, broker.stores, tasks),
+                flush_cursors=broker.flush_cursors,
                 wall_clock_us=wall_clock_us,
             )
         try:
