@@ -35,8 +35,8 @@ chooses the [context](../guide/command-line.md#several-brokers).
 """
 
 TWINS = {
-    "danube admin topics": "danube topics",
-    "danube admin subscriptions": "danube subscriptions",
+    "danube topics": "danube topics",
+    "danube subscriptions": "danube subscriptions",
 }
 """Commands with two names, of which the page describes one."""
 

@@ -152,8 +152,9 @@ def dead(url, topic):
     run("topics", "create", f"{topic}-dead", url=url)
     run("subscriptions", "create", topic, "-s", "s", url=url)
     run(
-        *("subscriptions", "set-policy", topic, "-s", "s", "--redeliveries", "0"),
-        *("--dead-letter-topic", f"{topic}-dead"),
+        *("subscriptions", "configure", topic, "-s", "s"),
+        *("--set", "failure_policy.redeliveries=0"),
+        *("--set", f"failure_policy.dead_letter_topic={topic}-dead"),
         url=url,
     )
     for payload, reason in (("no number", "cannot parse"), ("no user", "unknown user")):

@@ -61,7 +61,9 @@ def test_partitions_and_patterns_are_read_together(url, topic):
 def test_messages_are_printed_by_a_template(url, topic):
     run("produce", topic, "-m", "a", "-m", "b", "--key", "k", url=url)
     assert run("read", topic, "-f", r"%o %k %v\n", url=url) == "0 k a\n1 k b\n"
-    assert run("tail", topic, "--from", "1", "-n1", "-f", "%p", url=url) == "b"
+    assert (
+        run("read", "--follow", topic, "--from", "1", "-n1", "-f", "%p", url=url) == "b"
+    )
     wrong = danube("read", topic, "-f", "%o %x", url=url)
     assert wrong.returncode == 2
     assert "'%x' at character 4" in wrong.stderr
@@ -73,7 +75,18 @@ def test_conditions_select_messages(url, topic):
     where = ("--where", "value.n >= 4", "-w", "value.n != 5", "-w", "key = 'k'")
     printed = run("read", topic, *where, "-n", "3", "-f", "%o ", url=url)
     assert printed == "4 6 7 "
-    following = ("tail", topic, "--from", "0", *where, "-n", "1", "-f", "%o")
+    following = (
+        "read",
+        "--follow",
+        topic,
+        "--from",
+        "0",
+        *where,
+        "-n",
+        "1",
+        "-f",
+        "%o",
+    )
     assert run(*following, url=url) == "4"
     wrong = danube("read", topic, "--where", "value.n => 1", url=url)
     assert wrong.returncode == 2
@@ -134,21 +147,21 @@ def test_rows_and_values_are_encoded_by_a_schema(url, topic, tmp_path):
     assert json.loads(last)["value"] == json.loads(value)
 
 
-def test_tail_prints_new_messages_until_it_is_interrupted(url, topic):
+def test_following_prints_new_messages_until_it_is_interrupted(url, topic):
     run("produce", topic, "-m", "old", url=url)
-    tail = start_danube("tail", topic, "--from", "0", "-o", "raw", url=url)
+    tail = start_danube("read", "--follow", topic, "--from", "0", "-o", "raw", url=url)
     assert tail.stdout.readline() == b"old\n"
     run("produce", topic, "-m", "new", url=url)
     assert tail.stdout.readline() == b"new\n"
     assert end(tail, signal.SIGINT) == (130, "", "")
-    limited = ("tail", topic, "--from", "1", "-n", "1", "-o", "raw")
+    limited = ("read", "--follow", topic, "--from", "1", "-n", "1", "-o", "raw")
     assert run(*limited, url=url) == "new\n"
 
 
-@pytest.mark.parametrize("command", ["read", "tail"])
-def test_commands_end_quietly_when_their_reader_closes_the_pipe(url, topic, command):
+@pytest.mark.parametrize("options", [(), ("--follow",)])
+def test_commands_end_quietly_when_their_reader_closes_the_pipe(url, topic, options):
     run("produce", topic, url=url, stdin="x\n" * 100_000)
-    reading = start_danube(command, topic, "--from", "0", "-o", "raw", url=url)
+    reading = start_danube("read", *options, topic, "--from", "0", "-o", "raw", url=url)
     assert reading.stdout.readline() == b"x\n"
     reading.stdout.close()
     assert reading.wait(timeout=120) == 128 + signal.SIGPIPE

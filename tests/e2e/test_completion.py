@@ -47,7 +47,7 @@ def completed(line, url):
         ("danube subscriptions describe /shop/orders -s ", ["audit", "billing"]),
         ("danube subscriptions describe -s b", []),
         ("danube topics list --namespace s", ["shop", "system"]),
-        ("danube admin namespaces delete sh", ["shop"]),
+        ("danube namespaces delete sh", ["shop"]),
     ],
 )
 def test_names_are_completed(url, line, words):

@@ -201,21 +201,30 @@ def test_a_topic_is_bound_from_the_command_line(broker, files):
     topic = "/default/bound"
     said(broker, "topics", "create", topic)
     said(broker, "schemas", "register", "bound", "-f", str(files / "one.json"))
-    assert said(broker, "schemas", "bind", topic) == f"{topic} is bound to no schema.\n"
-    assert "schemas list" in refused(broker, 3, "schemas", "bind", topic, "nothing")
-    bind = ("schemas", "bind", topic, "bound", "--policy", "enforce")
-    assert "bound (enforce)" in said(broker, *bind)
-    bound = told(broker, *bind, "--validate-payload", "--min-version", "1")["schema"]
+    configure = ("topics", "configure", topic)
+    assert told(broker, *configure)["schema"] == "none"
+    nothing = refused(broker, 3, *configure, "--set", "schema.subject=nothing")
+    assert "schemas list" in nothing
+    bind = (
+        *configure,
+        "--set",
+        "schema.subject=bound",
+        "--set",
+        "schema.policy=enforce",
+    )
+    bind += ("--set", "schema.validate_payload=true", "--set", "schema.min_version=1")
+    said(broker, *bind)
+    bound = told(broker, "topics", "describe", topic)["schema"]
     assert (bound["validates_payload"], bound["version_min"]) == (True, 1)
     assert "bound (enforce" in said(broker, "topics", "describe", topic)
-    assert told(broker, "topics", "describe", topic)["schema"] == bound
     assert "--force" in refused(broker, 4, "schemas", "delete", "bound", "--yes")
     assert "produce --schema" in refused(broker, 2, "produce", topic, "-m", "{}")
     produce = ("produce", topic, "--schema", "bound", "-k", "k", "-a", "x=y", "-m")
     assert "1 message" in said(broker, *produce, '{"a": 1}')
     assert "is not of type" in refused(broker, 2, *produce, '{"a": "one"}')
     assert "takes messages in JSON" in refused(broker, 2, *produce, "{")
-    assert told(broker, "schemas", "bind", topic, "--none")["schema"] is None
+    said(broker, *configure, "--set", "schema=none")
+    assert told(broker, *configure)["schema"] == "none"
 
 
 def test_values_are_produced_and_printed_in_json(broker, tmp_path):

@@ -10,9 +10,16 @@ from pydantic import Field
 from pydanube.administration.callers import Callers
 from pydanube.administration.message_samples import parse_start
 from pydanube.administration.tool_calls import Subscription, Topic, caller_of
+from pydanube.client.changes import changes_of
 from pydanube.client.client import Client
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import KEEP_ALL, Retention
+from pydanube.model.setting_documents import (
+    document_of,
+    subscription_document_of,
+    with_document,
+    with_subscription_document,
+)
 
 Broker = Annotated[str, Field(description="The id of a broker in describe_cluster.")]
 Reason = Annotated[
@@ -24,6 +31,10 @@ Position = Annotated[
         description="earliest, latest, an offset, or a time with its time zone, such "
         "as 2026-01-31T09:30:00Z."
     ),
+]
+Settings = Annotated[
+    dict[str, Any],
+    Field(description='The settings, such as {"retention": {"age": "7d"}}.'),
 ]
 Seconds = Annotated[
     float | None, Field(gt=0, description="None: no limit of this kind.")
@@ -60,29 +71,45 @@ class Changes:
         )
         return {"created": topic}
 
-    async def configure_retention(
+    async def configure_topic(
+        self, context: Context, topic: Topic, settings: Settings
+    ) -> dict[str, Any]:
+        """
+        Change settings of a topic, all or none; those that are not named stay.
+
+        They are on_corruption, retention (age, size, acknowledged), sealing (size,
+        age), deduplication (age, messages), limits and schema (subject, policy,
+        validate_payload). "inherit" as retention or limits stands for those of the
+        namespace, and "none" as deduplication or schema for none. A shorter retention
+        drops messages for good. Ask the user before you shorten it.
+        """
+        client = await self._client(context)
+        first, *_ = await client.existing_partitions(topic)
+        described = await client.describe_topic(first)
+        new = with_document(described, settings)
+        await client.topics.configure(topic, **changes_of(described.settings, new))
+        return document_of(new, is_reliable=described.policy.is_reliable)
+
+    async def configure_subscription(
         self,
         context: Context,
         topic: Topic,
-        retention_age_s: Seconds = None,
-        retention_bytes_max: Bytes = None,
-        retention_acknowledged: Annotated[
-            bool, Field(description="Drop what all subscriptions have acknowledged.")
-        ] = False,
+        subscription: Subscription,
+        settings: Settings,
     ) -> dict[str, Any]:
         """
-        Set the retention of a topic, instead of the one that it has.
+        Change settings of a subscription, all or none; those that are not named stay.
 
-        A shorter retention drops messages for good. Ask the user before you shorten it.
+        They are paused, limits (unacked, unacked_per_consumer) and failure_policy
+        (redeliveries, ack_timeout, delay, delay_max, backoff, poison,
+        dead_letter_topic, dead_letter_expired).
         """
         client = await self._client(context)
-        retention = Retention(
-            age_s=retention_age_s,
-            bytes_max=retention_bytes_max,
-            drops_acknowledged=retention_acknowledged,
-        )
-        await client.topics.configure(topic, retention=retention)
-        return {"configured": topic}
+        old = await client.subscription_settings(topic, subscription)
+        new = with_subscription_document(old, settings)
+        changes = changes_of(old, new)
+        await client.subscriptions.configure(topic, subscription, **changes)
+        return subscription_document_of(new)
 
     async def create_subscription(
         self,
@@ -134,18 +161,6 @@ class Changes:
         await client.skip(topic, subscription, count)
         return {"skipped": count}
 
-    async def pause_subscription(
-        self,
-        context: Context,
-        topic: Topic,
-        subscription: Subscription,
-        is_paused: Annotated[bool, Field(description="False: resume deliveries.")],
-    ) -> dict[str, Any]:
-        """Stop the deliveries of a subscription, or resume them."""
-        client = await self._client(context)
-        await client.subscriptions.configure(topic, subscription, is_paused=is_paused)
-        return {"subscription": subscription, "is_paused": is_paused}
-
     async def drain_broker(
         self, context: Context, broker_id: Broker, reason: Reason
     ) -> dict[str, Any]:
@@ -171,8 +186,8 @@ class Changes:
     def tools(self) -> list[Any]:
         """Return the functions of all tools."""
         return [
-            *(self.create_topic, self.configure_retention, self.create_subscription),
-            *(self.seek_subscription, self.skip_messages, self.pause_subscription),
+            *(self.create_topic, self.configure_topic, self.create_subscription),
+            *(self.seek_subscription, self.skip_messages, self.configure_subscription),
             *(self.drain_broker, self.activate_broker),
         ]
 

@@ -53,14 +53,15 @@ HINTS: dict[type[BrokerError], str] = {
     "/default/orders",
     JournalFailed: "the broker's log has the cause; in a cluster, other brokers take "
     "its topics over, and a single broker must be restarted",
-    NamespaceNotFound: "'danube admin namespaces list' lists the namespaces, 'danube "
-    "admin namespaces create' creates one",
+    NamespaceNotFound: "'danube namespaces list' lists the namespaces, 'danube "
+    "namespaces create' creates one",
     OffsetDropped: "retention removes old messages; consume again, or read with --from "
     "earliest, to continue with the oldest message that is left",
     QuotaExceeded: "'danube security quotas describe' shows what is used of a quota, "
-    "'danube admin topics limits' the limits of a topic",
-    SchemaInUse: "'danube schemas bind' binds a topic to another subject or version; "
-    "--force deletes the schema although it is in use",
+    "'danube topics configure' the settings of a topic",
+    SchemaInUse: "'danube topics configure TOPIC --set schema.subject=SUBJECT' binds a "
+    "topic to another subject or version; --force deletes the schema although it is "
+    "in use",
     SchemaMismatch: "'danube produce --schema SUBJECT' encodes messages with a "
     "subject of the schema registry",
     SchemaNotFound: "'danube schemas list' lists the subjects, 'danube schemas "

@@ -51,14 +51,13 @@ PANELS = {
         "reply": "Reply to the requests of a topic, with the output of a program or an "
         "echo.",
         "read": "Print the messages that topics have now, without a subscription.",
-        "tail": "Print the new messages of topics as they arrive, without a "
-        "subscription.",
     },
     "Topics": {
         "topics": "Create, list, describe and delete topics.",
         "subscriptions": "Create, list, describe and delete subscriptions.",
-        "schemas": "Manage schemas, and bind topics to them.",
-        "admin": "Manage brokers, namespaces, topics and subscriptions.",
+        "schemas": "Manage schemas.",
+        "namespaces": "Create, list and delete namespaces, and set limits and "
+        "retention of their topics.",
         "storage": "Show, verify, upload, evict and copy the segments of a broker.",
         "dead-letters": "List, show, replay and drop dead letters.",
     },

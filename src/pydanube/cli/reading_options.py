@@ -1,4 +1,4 @@
-"""The options that `danube read` and `danube tail` have in common."""
+"""The options of `danube read`."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ Topics = Annotated[
 ]
 
 From = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--from",
         metavar=POSITION_METAVAR,
         help=f"The first message to print: {POSITION_HELP}. A time means the first "
-        "message that was published then or later.",
+        "message that was published then or later. By default earliest, or latest with "
+        "--follow.",
     ),
 ]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from pydanube.model.choices import CorruptionPolicyName
-from pydanube.model.descriptions import TopicSettings
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import (
     CorruptionPolicy,
@@ -79,13 +78,13 @@ def settings_of(model: type[S], changes: Mapping[str, Any]) -> S:
     return model(**changes)
 
 
-def changes_of(old: TopicSettings, new: TopicSettings) -> TopicChanges:
-    """Return the changes that turn the settings *old* of a topic into *new*."""
+def changes_of(old: S, new: S) -> Any:
+    """Return the changes that turn the settings *old* into *new*, as keywords."""
     found = {
         each.name: getattr(new, each.name)
-        for each in fields(TopicSettings)
+        for each in fields(old)
         if getattr(old, each.name) != getattr(new, each.name)
     }
     if "on_corruption" in found:
-        found["on_corruption"] = new.on_corruption.value
-    return cast("TopicChanges", found)
+        found["on_corruption"] = found["on_corruption"].value
+    return found

@@ -12,7 +12,7 @@ from pydanube.console.frame import Page
 from pydanube.console.markup import Column, Html, element, table
 from pydanube.model.descriptions import TopicDescription, TopicSettings
 from pydanube.model.errors import Conflict
-from pydanube.model.topic_settings import (
+from pydanube.model.setting_documents import (
     INHERIT,
     NONE,
     Change,

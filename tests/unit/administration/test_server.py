@@ -172,14 +172,17 @@ def test_changes_change_topics_and_subscriptions():
                 await producer.send_batch([b"0", b"1", b"2"])
             await call("create_subscription", **on_orders, start="earliest")
             await call("skip_messages", **on_orders, count=1)
-            await call("pause_subscription", **on_orders, is_paused=True)
+            await call("configure_subscription", **on_orders, settings={"paused": True})
             facts = await danube.describe_subscription(ORDERS, "billing")
             assert (facts.cursor, facts.is_paused) == (1, True)
-            await call("pause_subscription", **on_orders, is_paused=False)
+            await call(
+                "configure_subscription", **on_orders, settings={"paused": False}
+            )
             await call("seek_subscription", **on_orders, to="2")
             facts = await danube.describe_subscription(ORDERS, "billing")
             assert (facts.cursor, facts.is_paused) == (2, False)
-            await call("configure_retention", topic=ORDERS, retention_age_s=60)
+            settings = {"retention": {"age": "1m"}}
+            await call("configure_topic", topic=ORDERS, settings=settings)
             assert (await danube.describe_topic(ORDERS)).retention.age_s == 60
 
     asyncio.run(run())

@@ -37,7 +37,7 @@ def test_option_has_its_names_its_value_and_its_default():
 
 def test_subcommands_are_listed_with_their_first_sentence():
     page = help_page(load("topics"), "danube topics", [], 80)
-    assert "\nCommands:\n  create             Create a topic.\n" in page
+    assert "  create           Create a topic.\n" in page
 
 
 def test_long_example_can_be_pasted_into_a_shell():

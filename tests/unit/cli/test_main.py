@@ -84,10 +84,7 @@ def test_every_command_has_help_and_examples(words, command):
     result = run(*words, "--help")
     assert result.exit_code == 0
     assert command.help.split("\n\n")[0].endswith(".")
-    # Subcommands of `danube admin` may be shown by their shorter names.
-    shorter = words[1:] if words[0] == "admin" else words
-    shown = (f"$ danube {' '.join(each)}" for each in (words, shorter))
-    assert any(each in result.stdout for each in shown)
+    assert f"$ danube {' '.join(words)}" in result.stdout
 
 
 @each_command
@@ -173,7 +170,7 @@ def test_only_the_subcommand_that_runs_is_built():
     assert list(load("topics", "list").commands) == ["list"]
     assert load("topics", "lst").commands.keys() == every.keys() > {"list", "create"}
     # One that is found is as it would be among the others.
-    assert load("topics", "edit").commands["edit"].help == every["edit"].help
+    assert load("topics", "hold").commands["hold"].help == every["hold"].help
 
 
 def test_garbage_is_collected_while_a_command_runs():

@@ -14,7 +14,7 @@ from pydanube.console.topic_settings_form import (
     render_settings_changes,
 )
 from pydanube.model.policy import Retention, TopicPolicy
-from pydanube.model.topic_settings import (
+from pydanube.model.setting_documents import (
     Change,
     document_of,
     whole_document_of,

@@ -1,5 +1,5 @@
 """
-`danube schemas`: registers, compares and deletes schemas, and binds topics to them.
+`danube schemas`: registers, compares and deletes schemas.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.json_layout import lay_out_json
 from pydanube.cli.output import Columns, Result, Table
 from pydanube.cli.parameters import command_group
-from pydanube.cli.schema_bindings import describe_binding
 from pydanube.client.schema import Schema, schema_of
 from pydanube.model.errors import IncompatibleSchema, InvalidRequest
 from pydanube.model.json_values import to_json_value
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_time
-from pydanube.model.schemas import Compatibility, SchemaPolicy, SchemaType, TopicSchema
+from pydanube.model.schemas import Compatibility, SchemaType
 from pydanube.model.shown_text import excerpt
 from pydanube.schemas.compatibility import find_violations
 from pydanube.schemas.differences import find_differences
@@ -83,7 +82,7 @@ MessageName = Annotated[
 
 app = command_group(
     """
-    Manage schemas, and bind topics to them.
+    Manage schemas.
 
     A subject is a name under which versions of a schema are registered; its
     compatibility mode decides which new versions are accepted. Messages carry the id
@@ -92,7 +91,6 @@ app = command_group(
     "danube schemas register orders -f order.avsc",
     "danube schemas check orders -f order.avsc",
     "danube schemas diff orders",
-    "danube schemas bind /default/orders orders --policy enforce",
 )
 
 
@@ -357,61 +355,6 @@ def delete(
     return Result(
         {"subject": subject, "version": version, "deleted": True},
         f"{what} is deleted.",
-    )
-
-
-@command(
-    app,
-    "danube schemas bind /default/orders orders --policy enforce",
-    "danube schemas bind /default/orders orders --validate-payload --min-version 2",
-    "danube schemas bind /default/orders --none",
-)
-def bind(
-    connect: Connect,
-    topic: parameters.Topic,
-    subject: str | None = None,
-    *,
-    none: bool = False,
-    policy: str = SchemaPolicy.WARN.value,
-    validate_payload: bool = False,
-    version: Annotated[int | None, typer.Option(min=1)] = None,
-    min_version: Annotated[int | None, typer.Option(min=1)] = None,
-) -> Result:
-    """
-    Bind a topic to a subject, or show its binding.
-
-    The binding takes effect at once, for all partitions and for connected producers.
-
-    Args:
-        subject ([SUBJECT]): The subject; without it and without --none, the current
-            binding is shown.
-        none: Remove the binding.
-        policy (none|warn|enforce): The choice for messages that do not match the
-            subject: none accepts them; warn accepts and counts them; enforce refuses
-            them.
-        validate_payload: Validate every payload, not only its schema id.
-        version (-v NUMBER): Accept only this version of the subject.
-        min_version (NUMBER): Accept only this version of the subject and later ones.
-    """
-    if none and subject is not None:
-        raise InvalidRequest("SUBJECT and --none exclude each other")
-    chosen = SchemaPolicy.parse(policy)
-    with connect() as client:
-        if none:
-            client.topics.configure(topic, schema=None)
-        elif subject is not None:
-            binding = TopicSchema(
-                subject=subject,
-                policy=chosen,
-                validates_payload=validate_payload,
-                version=version,
-                version_min=min_version,
-            )
-            client.topics.configure(topic, schema=binding)
-        schema = client.schemas.topic_schema(topic)
-    return Result(
-        {"topic": topic, "schema": schema},
-        f"{topic} is bound to {describe_binding(schema)}.",
     )
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from enum import Enum
 from typing import Annotated, Any, cast
 
 import typer
@@ -13,46 +11,34 @@ from pydanube.cli import parameters
 from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.output import Columns, Fields, Result, Table, cells_of
 from pydanube.cli.parameters import Subscription, command_group
-from pydanube.cli.quantities import POSITION_METAVAR, parse_duration, parse_position
+from pydanube.cli.quantities import POSITION_METAVAR, parse_position
 from pydanube.cli.seek_planning import plan_seeks
-from pydanube.client.changes import SubscriptionChanges
+from pydanube.cli.setting_changes import Set, changed, shown
+from pydanube.client.changes import changes_of
 from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.descriptions import SubscriptionDescription
-from pydanube.model.errors import InvalidRequest, TopicNotFound
+from pydanube.model.errors import TopicNotFound
 from pydanube.model.json_values import to_json_value
-from pydanube.model.policy import (
-    Backoff,
-    DispatchLimits,
-    FailurePolicy,
-    PoisonPolicy,
-    SubscriptionSettings,
-)
-from pydanube.model.positions import POSITION_HELP, parse_choice, to_datetime
+from pydanube.model.positions import POSITION_HELP, to_datetime
 from pydanube.model.quantity_formats import (
     format_bytes,
     format_count,
-    format_duration,
     format_offset_range,
     format_time,
 )
 from pydanube.model.ranges import Range
-from pydanube.model.topic_settings import Change
+from pydanube.model.setting_documents import (
+    document_of_pairs,
+    subscription_document_of,
+    with_subscription_document,
+)
 from pydanube.sync import Client
-
-NEVER = "never"
 
 app = command_group(
     "Create, list, describe and delete subscriptions.",
     "danube subscriptions list /default/orders",
     "danube subscriptions describe /default/orders -s billing",
 )
-
-
-class Expired(Enum):
-    """The choice for expired messages."""
-
-    DROP = "drop"
-    DEAD_LETTER = "dead-letter"
 
 
 @command(
@@ -142,118 +128,64 @@ def delete(
     )
 
 
-@command(app, "danube subscriptions policy /default/orders -s billing")
-def policy(
-    connect: Connect,
-    topic: parameters.Topic,
-    *,
-    subscription: Subscription,
-) -> Result:
-    """
-    Show the failure policy of a subscription, and its limits for unacknowledged
-    messages.
-
-    It shows what "set-policy" has set, and defaults for the rest.
-    """
-    with connect() as client:
-        settings = client.subscription_settings(topic, subscription)
-    return Result(settings, _policy_fields(settings))
-
-
 @command(
     app,
-    "danube subscriptions set-policy /default/orders -s billing --redeliveries 3 "
-    "--dead-letter-topic /default/orders-dead",
-    "danube subscriptions set-policy /default/orders -s billing --ack-timeout 2m "
-    "--unacked-max 1000",
-    "danube subscriptions set-policy /default/orders -s billing --reset --dry-run",
+    "danube subscriptions configure /default/orders -s billing",
+    "danube subscriptions configure /default/orders -s billing "
+    "--set failure_policy.redeliveries=3 "
+    "--set failure_policy.dead_letter_topic=/default/orders-dead",
+    "danube subscriptions configure /default/orders -s billing "
+    "--set failure_policy.ack_timeout=2m --set limits.unacked=1000",
+    "danube subscriptions configure /default/orders -s billing "
+    "--set failure_policy=default --dry-run",
 )
-def set_policy(
+def configure(
     connect: Connect,
     topic: parameters.Topic,
     *,
     subscription: Subscription,
-    redeliveries: Annotated[int | None, typer.Option(min=0)] = None,
-    ack_timeout: str | None = None,
-    delay: str | None = None,
-    delay_max: str | None = None,
-    backoff: Backoff | None = None,
-    poison: str | None = None,
-    dead_letter_topic: str | None = None,
-    expired: Expired | None = None,
-    unacked_max: Annotated[int | None, typer.Option(min=0)] = None,
-    unacked_each: Annotated[int | None, typer.Option(min=0)] = None,
-    reset: bool = False,
+    settings: Set = None,
     dry_run: bool = False,
 ) -> Result:
     """
-    Set the failure policy of a subscription, and its limits for unacknowledged
-    messages.
+    Show the settings of a subscription, or change them and show the old and new values.
 
-    Options that are not given do not change. All changes are made together, or none of
+    The settings of the failure policy are failure_policy.redeliveries, the maximum
+    number of redeliveries of a message, after which its failure is final;
+    failure_policy.ack_timeout, a duration or never; failure_policy.delay and delay_max,
+    between a failure and the redelivery; failure_policy.backoff, fixed or exponential;
+    failure_policy.poison, what happens to a message whose failure is final:
+    dead_letter, block or drop; failure_policy.dead_letter_topic, which is created if it
+    does not exist, and implies poison=dead_letter; and
+    failure_policy.dead_letter_expired, for expired messages. limits.unacked and
+    limits.unacked_per_consumer are the most unacknowledged messages, of all consumers
+    and of each, or none; paused is true or false. failure_policy=default and
+    limits=none reset a group.
+
+    Settings that are not named do not change. All changes are made together, or none of
     them. They take effect at once, also for messages that have already failed, and can
     be made before the subscription exists. For a partitioned topic, they apply to all
     partitions, one after the other.
 
     Args:
-        redeliveries (COUNT): The maximum number of redeliveries of a message; after
-            that its failure is final.
-        ack_timeout (DURATION|never): A message that was not acknowledged within this
-            time has failed; never turns it off.
-        delay (DURATION): The delay between a failure and the redelivery.
-        delay_max (DURATION): The maximum delay with --backoff exponential.
-        backoff (fixed|exponential): Whether the delay is fixed, or doubles with each
-            failure.
-        poison (dead-letter|block|drop): The choice for a message whose failure is
-            final: dead-letter moves it to the dead-letter topic; block stops delivery
-            until it is handled; drop counts it as acknowledged.
-        dead_letter_topic (TOPIC): The dead-letter topic, created if it does not exist;
-            implies --poison dead-letter.
-        expired (drop|dead-letter): The choice for expired messages.
-        unacked_max (COUNT): The maximum number of unacknowledged messages of all
-            consumers together; 0 is no limit.
-        unacked_each (COUNT): The maximum number of unacknowledged messages of each
-            consumer; 0 is no limit.
-        reset: First reset everything to the defaults.
         dry_run: Only show what would change.
     """
-    if dead_letter_topic is not None and poison is None:
-        poison = PoisonPolicy.DEAD_LETTER.value
-    failures = _given(
-        redeliveries_max=redeliveries,
-        redelivery_delay_s=None if delay is None else parse_duration(delay),
-        redelivery_delay_s_max=None if delay_max is None else parse_duration(delay_max),
-        backoff=backoff,
-        poison=None if poison is None else parse_choice("poison", poison, PoisonPolicy),
-        dead_letter_topic=dead_letter_topic,
-        dead_letter_expired=expired and expired is Expired.DEAD_LETTER,
-    )
-    if ack_timeout is not None:
-        is_never = ack_timeout.strip() == NEVER
-        failures["ack_timeout_s"] = None if is_never else parse_duration(ack_timeout)
-    limits = _given(
-        unacked_messages_max=unacked_max,
-        unacked_messages_max_per_consumer=unacked_each,
-    )
-    # 0 means no limit.
-    limits = {name: number or None for name, number in limits.items()}
-    if not (failures or limits or reset):
-        raise InvalidRequest("nothing to set; use an option such as --redeliveries 3")
+    document = document_of_pairs(settings or [])
     with connect() as client:
-        known = client.subscription_settings(topic, subscription)
-        base = SubscriptionSettings() if reset else known
-        changes = SubscriptionChanges()
-        if failures or reset:
-            chosen = replace(base.failure_policy or FailurePolicy(), **failures)
-            changes["failure_policy"] = chosen if failures else None
-        if limits or reset:
-            changed = replace(base.limits or DispatchLimits(), **limits)
-            changes["limits"] = changed if limits else None
-        if dry_run:
-            return _planned(topic, subscription, known, replace(known, **changes))
-        client.subscriptions.configure(topic, subscription, **changes)
-        settings = client.subscription_settings(topic, subscription)
-    return Result(settings, _policy_fields(settings))
+        old = client.subscription_settings(topic, subscription)
+        before = subscription_document_of(old)
+        if not settings:
+            return shown(before)
+        new = with_subscription_document(old, document)
+        return changed(
+            f"{subscription} of {topic}",
+            before,
+            subscription_document_of(new),
+            lambda: client.subscriptions.configure(
+                topic, subscription, **changes_of(old, new)
+            ),
+            dry_run=dry_run,
+        )
 
 
 @command(app, "danube subscriptions pause /default/orders -s billing")
@@ -421,75 +353,6 @@ def _table_by_partition(rows: Iterable[tuple[str, SubscriptionDescription]]) -> 
     )
 
 
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _planned(
-    topic: str, subscription: str, old: SubscriptionSettings, new: SubscriptionSettings
-) -> Result:
-    """Return the result of a dry run that would change *old* to *new*."""
-    before, after = _policy_fields(old).facts, _policy_fields(new).facts
-    changes = [
-        Change(name, value, changed)
-        for (name, value), (_, changed) in zip(before, after, strict=True)
-        if value != changed
-    ]
-    value = {"old": old, "new": new, "dry_run": True}
-    if not changes:
-        return Result(value, f"{subscription} of {topic} has these settings already.")
-    return Result(
-        value, f"{subscription} of {topic} would change:", Table.of(changes, CHANGE)
-    )
-
-
-def _policy_fields(settings: SubscriptionSettings) -> Fields:
-    failures = settings.failure_policy or FailurePolicy()
-    limits = settings.limits or DispatchLimits()
-    timeout_s = failures.ack_timeout_s
-    return Fields(
-        [
-            (
-                "Ack timeout",
-                NEVER if timeout_s is None else f"after {format_duration(timeout_s)}",
-            ),
-            ("Redelivered", _delay(failures)),
-            ("Redeliveries", str(failures.redeliveries_max)),
-            ("Final failures", _poison(failures)),
-            ("Unacknowledged at most", _limit(limits.unacked_messages_max)),
-            ("By each consumer", _limit(limits.unacked_messages_max_per_consumer)),
-            ("Paused", settings.is_paused),
-        ]
-    )
-
-
-def _delay(policy: FailurePolicy) -> str:
-    first = f"after {format_duration(policy.redelivery_delay_s)}"
-    match policy.backoff:
-        case Backoff.FIXED:
-            return f"{first} each time"
-        case Backoff.EXPONENTIAL:
-            most = format_duration(policy.redelivery_delay_s_max)
-            return f"{first}, then twice as long each time, up to {most}"
-
-
-def _poison(policy: FailurePolicy) -> str:
-    match policy.poison:
-        case PoisonPolicy.DEAD_LETTER:
-            expired = (
-                ", and so do expired messages" if policy.dead_letter_expired else ""
-            )
-            return f"go to {policy.dead_letter_topic}{expired}"
-        case PoisonPolicy.BLOCK:
-            return "block the subscription"
-        case PoisonPolicy.DROP:
-            return "are dropped"
-
-
-def _limit(count: int | None) -> str:
-    return "no limit" if count is None else str(count)
-
-
 def _backlog(description: SubscriptionDescription) -> str:
     count = format_count(description.backlog)
     if not description.backlog_bytes:
@@ -519,8 +382,6 @@ PLAN: Columns = {
     "Delivered again": "delivered_again",
     "Skipped": "skipped",
 }
-
-CHANGE: Columns = {"Setting": "setting", "Old": "old", "New": "new"}
 
 COLUMNS: Columns = {
     "Subscription": "subscription",

@@ -10,27 +10,19 @@ from typing import Annotated, Any
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.commands import (
-    brokers,
-    limits,
-    subscriptions,
-    topic_configuration,
-)
-from pydanube.cli.commands.retention import (
-    check_actions,
-    describe_retention,
-    drops_shown,
-    parse_retention,
-)
+from pydanube.cli.commands import brokers, subscriptions
 from pydanube.cli.commands.subscriptions import partitions_of
 from pydanube.cli.completion import complete_namespaces
 from pydanube.cli.declaration import Connect, command, confirm
-from pydanube.cli.output import Columns, Fields, Result, Table, cells_of, print_line
+from pydanube.cli.output import Columns, Fields, Result, Table, cells_of
 from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import optional, parse_bytes, parse_duration
+from pydanube.cli.retention_drops import describe_retention, drops_shown
 from pydanube.cli.schema_bindings import describe_binding
+from pydanube.cli.setting_changes import Set, changed, shown
+from pydanube.client.changes import changes_of
 from pydanube.model.descriptions import Segment, TopicDescription
-from pydanube.model.errors import InvalidRequest, TopicNotFound
+from pydanube.model.errors import TopicNotFound
 from pydanube.model.json_values import to_json_value
 from pydanube.model.names import TopicName
 from pydanube.model.policy import (
@@ -47,6 +39,11 @@ from pydanube.model.quantity_formats import (
     format_duration,
     format_offset_range,
     format_offsets,
+)
+from pydanube.model.setting_documents import (
+    document_of,
+    document_of_pairs,
+    with_document,
 )
 from pydanube.sync import Client
 
@@ -313,185 +310,82 @@ def add_partitions(
 
 @command(
     app,
-    "danube topics limits /default/orders",
-    "danube topics limits /default/orders --set max_publish_rate=1000",
-    "danube topics limits /default/orders --clear",
-    name="limits",
-)
-def topic_limits(
-    connect: Connect,
-    topic: parameters.Topic,
-    *,
-    settings: limits.Set = None,
-    clear: bool = False,
-) -> Result:
-    """
-    Show or set the limits of a topic.
-
-    --set gives the topic limits of its own, which replace all limits of its namespace
-    at once; limits that are not named do not change. For a partitioned topic, they
-    apply to each partition.
-
-    Args:
-        clear: Remove the topic's own limits, so that those of its namespace apply.
-    """
-    if clear and settings:
-        raise InvalidRequest("--clear and --set exclude each other")
-    with connect() as client:
-        first = partitions_of(client, topic)[0]
-        if clear:
-            client.topics.configure(topic, limits=None)
-        elif settings:
-            known = client.describe_topic(first).limits
-            client.topics.configure(topic, limits=limits.with_settings(known, settings))
-        answer = client.describe_topic(first)
-    where = "its namespace" if answer.own_limits is None else "the topic itself"
-    return Result(
-        {"limits": answer.limits, "own": answer.own_limits},
-        Fields([("Limits of", where), *limits.limit_fields(answer.limits)]),
-    )
-
-
-@command(
-    app,
-    "danube topics set-on-corruption /default/orders skip",
-    "danube topics set-on-corruption /default/orders stop",
-)
-def set_on_corruption(
-    connect: Connect, topic: parameters.Topic, on_corruption: CorruptionPolicy
-) -> None:
-    """
-    Set what subscriptions do at a segment of the topic that cannot be read.
-
-    The change takes effect at once. For a partitioned topic, it applies to each
-    partition.
-
-    Args:
-        on_corruption (stop|skip): stop with an error, or skip the messages that cannot
-            be read.
-    """
-    with connect() as client:
-        client.topics.configure(topic, on_corruption=on_corruption.value)
-    print_line(f"Subscriptions of {topic} {on_corruption.value} at corrupt segments.")
-
-
-@command(
-    app,
-    "danube topics set-retention /default/orders --age 7d --size 10GB",
-    "danube topics set-retention /default/jobs --acknowledged --age 30d",
-    "danube topics set-retention /default/orders --age 1d --dry-run",
-    "danube topics set-retention /default/orders --none",
-    "danube topics set-retention /default/orders --inherit --now",
-)
-def set_retention(
-    connect: Connect,
-    topic: parameters.Topic,
-    *,
-    age: str | None = None,
-    size: str | None = None,
-    acknowledged: bool = False,
-    none: bool = False,
-    inherit: bool = False,
-    dry_run: bool = False,
-    now: bool = False,
-) -> Result:
-    """
-    Set which messages a topic keeps, at any time.
-
-    Whole segments are removed, the oldest first, as soon as one of --age, --size and
-    --acknowledged says so; the newest segment stays. The options replace the retention
-    that the topic had. The broker applies it within storage.retention_interval_s. For a
-    partitioned topic, it applies to each partition.
-
-    Args:
-        age (DURATION): Remove messages older than this, such as 12h or 7d.
-        size (SIZE): Remove the oldest messages beyond this size, such as 500MB or
-            10GiB.
-        acknowledged: Remove messages that all subscriptions have acknowledged. While
-            the topic has no subscription, none is removed for this reason.
-        none: Keep everything.
-        inherit: Use the retention of the namespace, also when that changes later.
-        dry_run: Change and remove nothing; list what would be removed now. Without
-            another option, by the present retention.
-        now: Remove the messages at once, and list them. Without another option, by the
-            present retention.
-    """
-    check_actions(dry_run=dry_run, now=now)
-    retention = parse_retention(age, size, acknowledged=acknowledged, none=none)
-    if inherit and retention is not None:
-        raise InvalidRequest("--inherit excludes a retention of the topic's own")
-    is_change = inherit or retention is not None
-    if not (is_change or dry_run or now):
-        raise InvalidRequest(
-            "no retention given; use --age, --size, --acknowledged, --none or --inherit"
-        )
-    with connect() as client:
-        if dry_run:
-            drops = client.plan_retention(topic, retention, inherits=inherit)
-            return Result(drops, *drops_shown(drops, are_planned=True))
-        if is_change:
-            client.topics.configure(topic, retention=retention)
-        drops = client.apply_retention(topic) if now else []
-        described = _describe(client, topic)
-    return Result(
-        {
-            "topic": topic,
-            "retention": described[0].retention,
-            "own": described[0].policy.retention,
-            "drops": drops,
-        },
-        Fields([("Topic", topic), ("Retention", _retention(described[0]))]),
-        *(drops_shown(drops, are_planned=False) if now else ()),
-    )
-
-
-@command(
-    app,
-    "danube topics set-sealing /default/clicks --size 256MiB --age 30m",
-    "danube topics set-sealing /default/clicks",
-)
-def set_sealing(
-    connect: Connect,
-    topic: parameters.Topic,
-    *,
-    size: str | None = None,
-    age: str | None = None,
-) -> Result:
-    """
-    Set when the messages of a topic are sealed as a segment.
-
-    What is not given is as the broker's settings say. The change takes effect at once.
-    For a partitioned topic, it applies to each partition.
-
-    Args:
-        size (SIZE): The size of a segment before compression, 64KiB to 1GiB; by default
-            storage.seal_bytes.
-        age (DURATION): The age at which messages are sealed even if the segment is
-            small, 1s to 30d; by default storage.seal_age_s.
-    """
-    seal_bytes, seal_age_s = optional(parse_bytes, size), optional(parse_duration, age)
-    with connect() as client:
-        client.topics.configure(topic, seal_bytes=seal_bytes, seal_age_s=seal_age_s)
-        policy = _describe(client, topic)[0].policy
-    return Result(
-        {"topic": topic, "seal_bytes": seal_bytes, "seal_age_s": seal_age_s},
-        Fields([("Topic", topic), ("Sealed", _sealing(policy))]),
-    )
-
-
-command(
-    app,
+    "danube topics configure /default/orders",
     "danube topics configure /default/orders --set retention.age=7d",
     "danube topics configure /default/orders --set limits.max_publish_rate=1000 "
     "--set schema.policy=enforce --dry-run",
     "danube topics configure /default/orders --set retention=inherit",
-)(topic_configuration.configure)
+)
+def configure(
+    connect: Connect,
+    topic: parameters.Topic,
+    *,
+    settings: Set = None,
+    dry_run: bool = False,
+) -> Result:
+    """
+    Show the settings of a topic, or change them and show the old and the new values.
 
-command(
+    The settings are on_corruption, retention.age, retention.size,
+    retention.acknowledged, sealing.size, sealing.age, deduplication.age,
+    deduplication.messages, the names of limits as in limits.max_publish_rate, and
+    schema.subject, schema.policy, schema.validate_payload, schema.version and
+    schema.min_version. retention=inherit and limits=inherit let those of the namespace
+    apply, deduplication=none ends it, and schema=none removes the binding; a topic that
+    gets a retention or limits of its own begins with those of its namespace. Settings
+    that are not named do not change. All changes are made together, or none of them.
+    For a partitioned topic, they apply to each partition.
+
+    Args:
+        dry_run: Only show what would change, and what a changed retention would remove
+            now.
+    """
+    document = document_of_pairs(settings or [])
+    with connect() as client:
+        described = client.describe_topic(partitions_of(client, topic)[0])
+        old, is_reliable = described.settings, described.policy.is_reliable
+        before = document_of(old, is_reliable=is_reliable)
+        if not settings:
+            return shown(before)
+        new = with_document(described, document)
+        drops = None
+        if dry_run and new.retention != old.retention:
+            drops = client.plan_retention(
+                topic, new.retention, inherits=new.retention is None
+            )
+        return changed(
+            topic,
+            before,
+            document_of(new, is_reliable=is_reliable),
+            lambda: client.topics.configure(topic, **changes_of(old, new)),
+            dry_run=dry_run,
+            drops=drops,
+        )
+
+
+@command(
     app,
-    "danube topics edit /default/orders",
-    "danube topics edit /default/orders --file orders.yaml --dry-run",
-)(topic_configuration.edit)
+    "danube topics apply-retention /default/orders --dry-run",
+    "danube topics apply-retention /default/orders",
+)
+def apply_retention(
+    connect: Connect, topic: parameters.Topic, *, dry_run: bool = False
+) -> Result:
+    """
+    Remove what the retention of a topic does not keep, now, and list it.
+
+    The broker does the same within storage.retention_interval_s. Whole segments are
+    removed, the oldest first; the newest segment stays.
+
+    Args:
+        dry_run: Remove nothing; list what would be removed now. "danube topics
+            configure --dry-run" does the same for another retention.
+    """
+    with connect() as client:
+        work = client.plan_retention if dry_run else client.apply_retention
+        drops = work(topic)
+    return Result(drops, *drops_shown(drops, are_planned=dry_run))
+
 
 command(app, "danube topics move /default/orders --to broker-2")(brokers.move)
 

@@ -62,8 +62,6 @@ def test_missing_type_or_file_is_refused(tmp_path, file, type_, said):
         ("check", "orders", "--type", "string", "--mode", "sideways"),
         ("diff", "orders", "1", "2", "--file", "order.avsc"),
         ("set-compatibility", "orders", "sideways"),
-        ("bind", "/default/orders", "orders", "--none"),
-        ("bind", "/default/orders", "orders", "--policy", "perhaps"),
         ("delete", "orders"),
     ],
 )

@@ -1,5 +1,5 @@
 """
-The settings of a topic that can change, as a document for people, and its changes.
+The settings of topics, subscriptions and namespaces, as documents for people.
 
 A document has names and texts as in ``{"retention": {"age": "7d"}}``.  A group of
 settings that the topic does not have itself is one word, such as ``inherit``.
@@ -9,11 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from enum import Enum
 from typing import Any
 
 from pydanube.model.descriptions import TopicDescription, TopicSettings
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.policy import CorruptionPolicy, Deduplication, NamespacePolicy
+from pydanube.model.policy import (
+    Backoff,
+    CorruptionPolicy,
+    Deduplication,
+    DispatchLimits,
+    FailurePolicy,
+    NamespacePolicy,
+    NamespaceSettings,
+    PoisonPolicy,
+    SubscriptionSettings,
+)
+from pydanube.model.positions import parse_choice
 from pydanube.model.quantities import parse_bytes, parse_duration
 from pydanube.model.quantity_formats import format_duration
 from pydanube.model.schemas import SchemaPolicy, TopicSchema
@@ -107,6 +119,71 @@ def with_document(topic: TopicDescription, document: object) -> TopicSettings:
             raise InvalidRequest("schema.subject is missing: the topic has no schema")
         settings = replace(settings, schema=schema)
     return settings
+
+
+def subscription_document_of(settings: SubscriptionSettings) -> Document:
+    """Return the *settings* of a subscription as a document."""
+    policy = settings.failure_policy or FailurePolicy()
+    return {
+        "failure_policy": _shown(FAILURE_POLICY, policy),
+        "limits": _shown(DISPATCH_LIMITS, settings.limits or DispatchLimits()),
+        "paused": settings.is_paused,
+    }
+
+
+def with_subscription_document(
+    settings: SubscriptionSettings, document: object
+) -> SubscriptionSettings:
+    """
+    Return *settings* with those in *document*; others do not change.
+
+    A dead-letter topic without ``poison`` is for messages that have failed too often.
+
+    Raises:
+        InvalidRequest: The document has an unknown name, or an invalid value.
+    """
+    given = _mapping("the document", document, subscription_document_of(settings))
+    if "failure_policy" in given:
+        table = given["failure_policy"]
+        if isinstance(table, dict) and table.get("dead_letter_topic", NONE) != NONE:
+            table = {"poison": PoisonPolicy.DEAD_LETTER.value, **table}
+        base = settings.failure_policy or FailurePolicy()
+        policy = _group("failure_policy", FAILURE_POLICY, base, table, DEFAULT)
+        settings = replace(settings, failure_policy=policy)
+    if "limits" in given:
+        limits = settings.limits or DispatchLimits()
+        limits = _group("limits", DISPATCH_LIMITS, limits, given["limits"], NONE)
+        settings = replace(settings, limits=limits)
+    if "paused" in given:
+        is_paused = _parsed("paused", given["paused"], _parse_flag)
+        settings = replace(settings, is_paused=is_paused)
+    return settings
+
+
+def namespace_document_of(settings: NamespaceSettings) -> Document:
+    """Return the *settings* of a namespace as a document."""
+    return {
+        "policy": _shown(LIMITS, settings.policy),
+        "retention": _shown(RETENTION, settings.retention),
+    }
+
+
+def with_namespace_document(
+    settings: NamespaceSettings, document: object
+) -> NamespaceSettings:
+    """
+    Return *settings* with those in *document*; others do not change.
+
+    Raises:
+        InvalidRequest: The document has an unknown name, or an invalid value.
+    """
+    given = _mapping("the document", document, namespace_document_of(settings))
+    found = {
+        name: _group(name, group, getattr(settings, name), given[name], None)
+        for name, group in (("policy", LIMITS), ("retention", RETENTION))
+        if name in given
+    }
+    return replace(settings, **found)
 
 
 def document_of_pairs(pairs: list[str]) -> Document:
@@ -222,7 +299,7 @@ def _mapping(
     for name in given:
         if name not in known:
             raise InvalidRequest(
-                f"the topic has no setting {prefix}{name} that can change; the "
+                f"there is no setting {prefix}{name} that can change; the "
                 f"settings are {', '.join(f'{prefix}{each}' for each in known)}"
                 f"{did_you_mean(str(name), known)}"
             )
@@ -299,17 +376,28 @@ def _parse_reaction(given: object) -> CorruptionPolicy:
         raise InvalidRequest(f"{given!r} is not stop or skip") from None
 
 
+def _parse_time(given: object) -> float:
+    return parse_duration(str(given))
+
+
+def _choice(kind: type[Enum]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return functions for a value that is one of the words of *kind*."""
+    return (
+        lambda value: value.value,
+        lambda given: parse_choice("the value", str(given), kind),
+    )
+
+
 def _itself(value: object) -> object:
     return value
 
 
 INHERIT = "inherit"
 NONE = "none"
+DEFAULT = "default"
 
 RETENTION = {
-    "age": Setting(
-        "age_s", *_or(NONE, format_duration, lambda given: parse_duration(str(given)))
-    ),
+    "age": Setting("age_s", *_or(NONE, format_duration, _parse_time)),
     "size": Setting(
         "bytes_max", *_or(NONE, _exact_bytes, lambda given: parse_bytes(str(given)))
     ),
@@ -347,4 +435,24 @@ SCHEMA = {
     "validate_payload": Setting("validates_payload", _itself, _parse_flag),
     "version": Setting("version", *_or("any", _itself, _parse_version)),
     "min_version": Setting("version_min", *_or("any", _itself, _parse_version)),
+}
+
+FAILURE_POLICY = {
+    "redeliveries": Setting("redeliveries_max", _itself, _parse_number),
+    "ack_timeout": Setting(
+        "ack_timeout_s", *_or("never", format_duration, _parse_time)
+    ),
+    "delay": Setting("redelivery_delay_s", format_duration, _parse_time),
+    "delay_max": Setting("redelivery_delay_s_max", format_duration, _parse_time),
+    "backoff": Setting("backoff", *_choice(Backoff)),
+    "poison": Setting("poison", *_choice(PoisonPolicy)),
+    "dead_letter_topic": Setting("dead_letter_topic", *_or(NONE, _itself, _parse_text)),
+    "dead_letter_expired": Setting("dead_letter_expired", _itself, _parse_flag),
+}
+
+DISPATCH_LIMITS = {
+    "unacked": Setting("unacked_messages_max", *_or(NONE, _itself, _parse_number)),
+    "unacked_per_consumer": Setting(
+        "unacked_messages_max_per_consumer", *_or(NONE, _itself, _parse_number)
+    ),
 }

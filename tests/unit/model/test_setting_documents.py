@@ -8,20 +8,29 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import (
     CorruptionPolicy,
     Deduplication,
+    DispatchLimits,
     DispatchMode,
+    FailurePolicy,
     NamespacePolicy,
+    NamespaceSettings,
+    PoisonPolicy,
     Retention,
+    SubscriptionSettings,
     TopicPolicy,
 )
 from pydanube.model.schemas import SchemaPolicy, TopicSchema
-from pydanube.model.topic_settings import (
+from pydanube.model.setting_documents import (
     Change,
     changes_between,
     document_of,
     document_of_pairs,
+    namespace_document_of,
+    subscription_document_of,
     summarize,
     whole_document_of,
     with_document,
+    with_namespace_document,
+    with_subscription_document,
 )
 from support.descriptions import TOPIC
 
@@ -217,3 +226,51 @@ def test_whole_document_has_the_values_of_the_namespace():
     assert whole["schema"]["subject"] == ""
     assert whole_document_of(OWN)["schema"]["subject"] == "orders"
     assert list(whole_document_of(FAST)) == ["limits", "schema"]
+
+
+def test_settings_of_a_subscription_change_by_their_names():
+    old = SubscriptionSettings()
+    assert subscription_document_of(old)["failure_policy"]["ack_timeout"] == "30s"
+    pairs = ["failure_policy.dead_letter_topic=/default/d", "failure_policy.delay=2s"]
+    document = document_of_pairs([*pairs, "limits.unacked=7", "paused=true"])
+    new = with_subscription_document(old, document)
+    assert new == SubscriptionSettings(
+        failure_policy=FailurePolicy(
+            # A dead-letter topic is for messages that have failed too often.
+            poison=PoisonPolicy.DEAD_LETTER,
+            dead_letter_topic="/default/d",
+            redelivery_delay_s=2.0,
+        ),
+        limits=DispatchLimits(unacked_messages_max=7),
+        is_paused=True,
+    )
+    dropping = {"failure_policy": {"poison": "drop", "ack_timeout": "never"}}
+    policy = with_subscription_document(new, dropping).failure_policy
+    assert (policy.poison, policy.ack_timeout_s) == (PoisonPolicy.DROP, None)
+    cleared = {"failure_policy": "default", "limits": "none", "paused": False}
+    assert with_subscription_document(new, cleared) == old
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ("failure_policy.poison=arsenic", "failure_policy.poison: .* 'arsenic'"),
+        ("failure_policy.redeliveries=-1", "is not a number"),
+        ("paused=perhaps", "paused: 'perhaps' is not true or false"),
+        ("limits.unackd=7", "no setting limits.unackd .* did you mean"),
+    ],
+)
+def test_wrong_setting_of_a_subscription_is_named(pair, said):
+    with pytest.raises(InvalidRequest, match=said):
+        with_subscription_document(SubscriptionSettings(), document_of_pairs([pair]))
+
+
+def test_settings_of_a_namespace_change_by_their_names():
+    old = NamespaceSettings()
+    pairs = ["policy.max_publish_rate=7", "retention.age=1d"]
+    new = with_namespace_document(old, document_of_pairs(pairs))
+    assert new.policy.max_publish_rate == 7
+    assert new.retention.age_s == 86_400
+    assert namespace_document_of(new)["retention"]["age"] == "1d"
+    with pytest.raises(InvalidRequest, match="retention is 'inherit'; it must have"):
+        with_namespace_document(old, {"retention": "inherit"})

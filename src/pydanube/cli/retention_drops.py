@@ -1,4 +1,4 @@
-"""Retention as options and as output, for topics and namespaces."""
+"""Retention as output, for topics and namespaces."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pydanube.cli.output import Columns, Fields, Table
-from pydanube.cli.quantities import optional, parse_bytes, parse_duration
 from pydanube.model.descriptions import RetentionDrops
-from pydanube.model.errors import InvalidRequest
-from pydanube.model.policy import KEEP_ALL, Retention
+from pydanube.model.policy import Retention
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import (
     format_bytes,
@@ -18,37 +16,6 @@ from pydanube.model.quantity_formats import (
     format_offset_range,
     format_time,
 )
-
-
-def parse_retention(
-    age: str | None, size: str | None, *, acknowledged: bool, none: bool
-) -> Retention | None:
-    """
-    Return the retention that options give, or None if they give none.
-
-    Raises:
-        InvalidRequest: An option is invalid, or excludes another one.
-    """
-    retention = Retention(
-        age_s=optional(parse_duration, age),
-        bytes_max=optional(parse_bytes, size),
-        drops_acknowledged=acknowledged,
-    )
-    retention.check()
-    if none and retention != KEEP_ALL:
-        raise InvalidRequest("--none excludes --age, --size and --acknowledged")
-    return retention if none or retention != KEEP_ALL else None
-
-
-def check_actions(*, dry_run: bool, now: bool) -> None:
-    """
-    Raise if the options contradict each other.
-
-    Raises:
-        InvalidRequest: They do.
-    """
-    if dry_run and now:
-        raise InvalidRequest("--dry-run and --now exclude each other")
 
 
 def describe_retention(retention: Retention, *, has_subscriptions: bool = True) -> str:
