@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from support.clickhouse import ClickHouseProcess
-from support.http_server import Answer, LocalServer
 from support.postgres import PostgresProcess
 from support.processes import BrokerProcess
 
@@ -26,14 +25,12 @@ def test_the_examples_of_the_guide_to_sinks_run(tmp_path):
         BrokerProcess(tmp_path / "data") as broker,
         PostgresProcess() as postgres,
         ClickHouseProcess(tmp_path / "clickhouse") as clickhouse,
-        LocalServer(lambda _: Answer(204)) as server,
     ):
         addresses = {
             "danube://127.0.0.1:6651": broker.url,
             "sync.connect()": f"sync.connect({broker.url!r})",
             "postgresql://ada@127.0.0.1:5432/shop": postgres.uri,
             "http://127.0.0.1:8123": clickhouse.url,
-            "http://127.0.0.1:9000": server.url,
         }
         for usual, own in addresses.items():
             assert usual in script
@@ -56,4 +53,3 @@ def test_the_examples_of_the_guide_to_sinks_run(tmp_path):
         assert clickhouse.query("SELECT count(), sum(amount) FROM orders") == [
             ["100", "4950"]
         ]
-        assert server.requests[0].headers["authorization"] == "Bearer sesame"

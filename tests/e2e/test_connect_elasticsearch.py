@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from pydanube.connectors.status import State
-from pydanube.connectors.trial import try_connector
 from pydanube.testing import memory_broker
-from support.connectors import declared, running
+from support.connectors import declared, running, write_messages
 from support.opensearch import OpensearchProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
@@ -38,24 +37,9 @@ connectors:
 
 async def write(text, *messages):
     """Write *messages*, pairs of key and payload; the dead letters."""
-    async with memory_broker() as broker, broker.connect() as client:
-        async with client.producer(TOPIC) as producer:
-            for key, payload in messages:
-                await producer.send(payload, key=key)
-        connectors = declared(text, broker.url)
-        trial = await try_connector(connectors[0])
-        assert trial.problem is None
-        async with running(connectors) as until:
-            found = await until(
-                lambda found: (
-                    found["search"].messages + found["search"].dead_letters
-                    == len(messages)
-                )
-            )
-        assert found["search"].state is not State.FAILED
-        if not found["search"].dead_letters:
-            return []
-        return [each async for batch in client.read(DEAD) for each in batch]
+    status, dead = await write_messages(text, TOPIC, *messages, dead=DEAD)
+    assert status.state is not State.FAILED
+    return dead
 
 
 async def test_each_message_is_a_document(server):

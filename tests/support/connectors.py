@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import tempfile
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
 from pydanube.aio.tasks import task_scope
 from pydanube.connectors import load, run_connectors
 from pydanube.model.errors import Unavailable
+from pydanube.testing import memory_broker
 from support.commands import DANUBE, environment
 
 KILLS_MAX = 6
@@ -67,6 +68,42 @@ def declared(text: str, url: str, directory: Path | None = None, **environment: 
         file = Path(directory or other) / "connectors.yaml"
         file.write_text(text)
         return load(file, environment={"DANUBE_URL": url, **environment})
+
+
+async def read_records(source, count, position=None):
+    """The first *count* records of *source* after *position*, and the next position."""
+    records = []
+    async with aclosing(source.batches(position)) as batches:
+        async for batch in batches:
+            records += batch.records
+            position = batch.position
+            if len(records) >= count:
+                break
+    return records, position
+
+
+async def write_messages(text, topic, *messages, directory=None, dead="/default/dead"):
+    """
+    Write *messages*, pairs of key and payload, to the only connector of *text*.
+
+    Returns its status when each is written or refused, and the dead letters.
+    """
+    async with memory_broker() as broker, broker.connect() as client:
+        async with client.producer(topic) as producer:
+            for key, payload in messages:
+                await producer.send(payload, key=key)
+        [connector] = declared(text, broker.url, directory)
+        async with running([connector]) as until:
+
+            def is_over(found):
+                status = found[connector.name]
+                done = status.messages + status.dead_letters
+                return done == len(messages) or status.state.is_over
+
+            status = (await until(is_over))[connector.name]
+        if not status.dead_letters:
+            return status, []
+        return status, [each async for b in client.read(dead) for each in b]
 
 
 async def numbers_under_kills(client, topic, count, kill):

@@ -60,8 +60,11 @@ async def nats_client(
                 password=options.password,
                 token=options.token,
                 connect_timeout=CONNECT_S,
-                # The connector opens itself again.
+                # The connector opens itself again.  Without these bounds the client
+                # would try for two minutes, in which nobody hears of the failure.
                 allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
                 error_cb=_ignore,
                 name="pydanube",
                 **given,

@@ -113,9 +113,7 @@ async def test_a_directory_that_cannot_be_written_is_tried_again(tmp_path):
     assert files_in(tmp_path) == {NAMES.format(0, 0, "jsonl"): b"a\n"}
 
 
-def test_options_and_types_are_checked():
-    with pytest.raises(InvalidDeclaration, match="not the URL"):
-        declared(declaration("x").replace("fs://", ""), "danube://h:1")
+def test_a_topic_of_a_shared_subscription_has_no_order_for_files():
     with pytest.raises(InvalidDeclaration, match="failover or exclusive"):
         declared(declaration("/x", fields="    type: shared"), "danube://h:1")
 

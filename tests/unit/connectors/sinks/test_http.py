@@ -103,8 +103,3 @@ def test_sink_fails_if_messages_cannot_be_written(status_code):
     assert status.state is State.FAILED
     assert str(status_code) in status.error
     assert backlog == COUNT
-
-
-def test_options_are_checked():
-    options = HttpOptions(url="ftp://x", concurrency=0, timeout="x")
-    assert HttpSink.problems(options).keys() == {"url", "concurrency", "timeout"}

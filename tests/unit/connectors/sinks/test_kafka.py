@@ -44,8 +44,3 @@ async def test_message_that_is_too_large_is_rejected(servers, messages):
             await sink.write(messages)
     assert list(caught.value.reasons) == [1]
     assert [each.value() for each in consume(servers, "small", 1)] == [b"one"]
-
-
-def test_malformed_options_are_found():
-    options = KafkaSinkOptions(topic="a b", timeout="soon", password="p")
-    assert set(KafkaSink.problems(options)) == {"topic", "timeout", "password"}

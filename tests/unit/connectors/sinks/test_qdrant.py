@@ -9,9 +9,8 @@ pytest.importorskip("qdrant_client")
 from qdrant_client import QdrantClient
 
 from pydanube.connectors.sinks.qdrant import NAMESPACE
-from pydanube.connectors.status import State
 from pydanube.declarations.problems import InvalidDeclaration
-from support.connectors import declared, running
+from support.connectors import declared, running, write_messages
 from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow
@@ -43,26 +42,11 @@ connectors:
 
 
 async def write(directory, options, *messages):
-    """Write *messages*, pairs of key and payload; the status and the dead letters."""
+    """Write *messages*; the status and the reasons of the dead letters."""
     (directory / "own_embed.py").write_text(EMBED)
-    async with memory_broker() as broker, broker.connect() as client:
-        async with client.producer(TOPIC) as producer:
-            for key, payload in messages:
-                await producer.send(payload, key=key)
-        connectors = declared(declaration(options), broker.url, directory)
-        async with running(connectors) as until:
-            found = await until(
-                lambda found: (
-                    found["vectors"].messages + found["vectors"].dead_letters
-                    == len(messages)
-                    or found["vectors"].state is State.FAILED
-                )
-            )
-        status = found["vectors"]
-        dead = []
-        if status.dead_letters:
-            dead = [each async for b in client.read("/default/dead") for each in b]
-        return status, [each.attributes["x-failure-reason"] for each in dead]
+    text = declaration(options)
+    status, dead = await write_messages(text, TOPIC, *messages, directory=directory)
+    return status, [each.attributes["x-failure-reason"] for each in dead]
 
 
 def points_in(directory):

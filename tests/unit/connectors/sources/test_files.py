@@ -169,17 +169,3 @@ async def test_a_line_that_is_too_long_has_a_problem_and_the_next_is_read(
     assert "the line at 0 of a.log is longer than 100B" in found[0].problem
     assert found[1].problem is None
     assert found[1].attributes["file.offset"] == str(size + 1)
-
-
-def test_malformed_options_are_found(tmp_path):
-    options = FilesOptions(
-        directory=str(tmp_path / "none"),
-        patterns=["../*"],
-        poll="soon",
-        line_bytes_max="much",
-    )
-    assert list(FilesSource.problems(options)) == [
-        *("directory", "patterns", "poll", "line_bytes_max")
-    ]
-    none = FilesOptions(directory=str(tmp_path), patterns=[])
-    assert list(FilesSource.problems(none)) == ["patterns"]

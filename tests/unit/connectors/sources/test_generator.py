@@ -25,9 +25,3 @@ def test_keys_and_padding():
     [batch] = batches(count=3, keys=2, padding=4)
     assert [each.key for each in batch.records] == ["0", "1", "0"]
     assert batch.records[2].value == {"number": 2, "padding": "xxxx"}
-
-
-def test_options_are_in_range():
-    options = GeneratorOptions(count=-1, rate=0.0)
-    assert Generator.problems(options).keys() == {"count", "rate"}
-    assert Generator.problems(GeneratorOptions(rate=0.5)) == {}

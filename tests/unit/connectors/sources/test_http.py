@@ -10,8 +10,8 @@ pytest.importorskip("httpx")
 
 from pydanube.connectors.failures import ConnectorFailed, Transient
 from pydanube.connectors.sources.http import HttpSource, HttpSourceOptions
+from support.connectors import read_records
 from support.http_server import Answer, Broken, LocalServer
-from support.ports import free_port
 
 
 class Api:
@@ -40,17 +40,9 @@ class Api:
 async def read(server, count, position=None, **options):
     """The first *count* items after *position*, and the position after them."""
     given = {"url": f"{server.url}/items", "poll": "1ms", **options}
-    batches = HttpSource(HttpSourceOptions(**given)).batches(position)
-    found = []
-    try:
-        async with asyncio.timeout(30):
-            async for batch in batches:
-                found += [each.value for each in batch.records]
-                position = batch.position
-                if len(found) >= count:
-                    return found, position
-    finally:
-        await batches.aclose()
+    source = HttpSource(HttpSourceOptions(**given))
+    records, position = await read_records(source, count, position)
+    return [each.value for each in records], position
 
 
 CURSOR = {"items": "data.items", "cursor": "id"}
@@ -153,18 +145,9 @@ async def test_half_a_character_concerns_its_item_only():
     assert [each["id"] for each in found] == [1, 2]
 
 
-async def test_a_server_that_is_gone_is_asked_again_later():
-    with LocalServer(lambda _: Broken.BEFORE) as server:
-        with pytest.raises(Transient, match="no answer"):
-            await read(server, 1)
-        with pytest.raises(Transient, match="no answer"):
-            await read(server, 1, url=f"http://127.0.0.1:{free_port()}")
-
-
-def test_malformed_options_are_found():
-    options = HttpSourceOptions(
-        url="ftp://x", items="a[", parameter="p", poll="soon", answer_bytes_max="much"
-    )
-    assert list(HttpSource.problems(options)) == [
-        *("url", "items", "parameter", "poll", "answer_bytes_max")
-    ]
+async def test_a_server_that_breaks_off_is_asked_again_later():
+    with (
+        LocalServer(lambda _: Broken.BEFORE) as server,
+        pytest.raises(Transient, match="no answer"),
+    ):
+        await read(server, 1)

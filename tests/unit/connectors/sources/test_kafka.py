@@ -1,7 +1,5 @@
 """The source of Kafka's messages continues at the offsets that it has published."""
 
-import asyncio
-
 import pytest
 
 pytest.importorskip("confluent_kafka")
@@ -12,6 +10,7 @@ from pydanube.connectors.sources.kafka import (
     is_read,
     target_of,
 )
+from support.connectors import read_records
 from support.kafka import PARTITIONS, kafka_in_memory, produce
 
 TIMEOUT_S = 60
@@ -31,19 +30,7 @@ def offsets(first):
 
 
 async def read(count, position=None, **options):
-    """Return the first *count* records and the position after them."""
-    source = KafkaSource(KafkaOptions(**options))
-    records = []
-    batches = source.batches(position)
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            async for batch in batches:
-                records += batch.records
-                position = batch.position
-                if len(records) >= count:
-                    return records, position
-    finally:
-        await batches.aclose()
+    return await read_records(KafkaSource(KafkaOptions(**options)), count, position)
 
 
 async def test_messages_have_key_headers_and_origin(servers):
@@ -108,17 +95,3 @@ def test_patterns_name_topics_but_none_of_kafka_itself():
     assert not is_read("__consumer_offsets", topics)
     assert is_read("__consumer_offsets", {"__consumer_offsets": None})
     assert not is_read("x", {"orders": None})
-
-
-def test_malformed_options_are_found():
-    options = KafkaOptions(
-        topics={"^(": "no topic"},
-        servers=" ",
-        username="u",
-        ca_file="ca.pem",
-        key_file="k",
-    )
-    assert set(KafkaSource.problems(options)) == {
-        *("topics", "servers", "password", "ca_file", "key_file"),
-    }
-    assert KafkaSource.problems(KafkaOptions(topics={"t": "/a/{topic}"})) == {}

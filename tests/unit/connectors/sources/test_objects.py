@@ -114,17 +114,3 @@ async def test_blocks_do_not_divide_lines(lines):
     assert [each.value for each in values] == [
         each.removesuffix(b"\r") for each in wanted
     ]
-
-
-@pytest.mark.parametrize(
-    ("options", "problems"),
-    [
-        ({"url": "s3://bucket/prefix"}, set()),
-        ({"url": "bucket"}, {"url"}),
-        ({"url": "s3://bucket", "poll": "soon"}, {"poll"}),
-        ({"url": "s3://bucket", "message_bytes_max": "1"}, set()),
-        ({"url": "s3://bucket", "message_bytes_max": "big"}, {"message_bytes_max"}),
-    ],
-)
-def test_options(options, problems):
-    assert ObjectsSource.problems(ObjectsOptions(**options)).keys() == problems

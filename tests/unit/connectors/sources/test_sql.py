@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from pydanube.connectors.failures import ConnectorFailed, Transient
+from pydanube.connectors.failures import ConnectorFailed
 from pydanube.connectors.sources.sql import SqlOptions, SqlSource, to_json
+from support.connectors import read_records
 
 TIMEOUT_S = 30
 
@@ -40,16 +41,7 @@ def insert(connection, *numbers):
 
 async def read(count, url, position=None, **options):
     given = {"table": "orders", "column": "id", "poll": "10ms", **options}
-    batches = SqlSource(SqlOptions(url=url, **given)).batches(position)
-    records = []
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            async for batch in batches:
-                records += batch.records
-                if len(records) >= count:
-                    return records, batch.position
-    finally:
-        await batches.aclose()
+    return await read_records(SqlSource(SqlOptions(url=url, **given)), count, position)
 
 
 async def test_rows_are_objects_in_the_order_of_the_column(database):
@@ -95,11 +87,6 @@ async def test_wrong_names_stop_the_connector(database, options, error):
         await read(1, **{"url": database[1], **options})
 
 
-async def test_database_that_cannot_be_opened_is_tried_again(tmp_path):
-    with pytest.raises(Transient, match="unable to open"):
-        await read(1, f"sqlite:///{tmp_path}/missing/shop.db")
-
-
 def test_values_that_json_lacks_become_text():
     assert [
         to_json(each)
@@ -119,11 +106,6 @@ def test_values_that_json_lacks_become_text():
         ["2026-01-02"],
         None,
     ]
-
-
-def test_malformed_options_are_found():
-    options = SqlOptions(url=" ", table="a.b.c", column="", poll="soon")
-    assert set(SqlSource.problems(options)) == {"url", "table", "column", "poll"}
 
 
 async def test_columns_that_are_added_or_removed_later_are_noticed(database):
