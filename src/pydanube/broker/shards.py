@@ -112,9 +112,9 @@ class Shards:
             raise self.not_owner(name, shard)
         return self.served[shard]
 
-    async def settle(self, shard: int | None) -> None:
+    async def settle(self, shard: int | None, *, within_s: float = SETTLE_S) -> None:
         """
-        Wait while a shard goes from one owner to the next, for ``SETTLE_S`` at most.
+        Wait while a shard goes from one owner to the next, for *within_s* at most.
 
         Bounds: ``SETTLING_MAX`` callers wait; others return at once.
         """
@@ -122,7 +122,7 @@ class Shards:
             return
         self._waiting += 1
         try:
-            async with asyncio.timeout(SETTLE_S):
+            async with asyncio.timeout(within_s):
                 while not (self.serves(shard) or self.owners.is_elsewhere(shard)):
                     await self.owners.wait_for_change()
         except TimeoutError:

@@ -34,14 +34,16 @@ class InputStream:
             await _ready(self._descriptor, loop.add_reader, loop.remove_reader)
         return os.read(self._descriptor, READ_BYTES)
 
-    async def read_lines(self) -> AsyncIterator[list[bytes]]:
+    async def read_lines(
+        self, *, line_bytes_max: int = LINE_BYTES_MAX
+    ) -> AsyncIterator[list[bytes]]:
         """
         Yield the lines, in groups that arrived together.
 
         Only ``\\n`` ends a line; all other bytes are kept as they are.
 
         Raises:
-            MessageTooLarge: A line exceeds ``LINE_BYTES_MAX``.
+            MessageTooLarge: A line exceeds *line_bytes_max*.
         """
         # The beginning of an incomplete line.
         pieces: list[bytes] = []
@@ -50,9 +52,9 @@ class InputStream:
             head, *lines = data.split(b"\n")
             pieces.append(head)
             byte_count += len(head)
-            if byte_count > LINE_BYTES_MAX:
+            if byte_count > line_bytes_max:
                 raise MessageTooLarge(
-                    f"a line is longer than {LINE_BYTES_MAX} bytes; --whole-file "
+                    f"a line is longer than {line_bytes_max} bytes; --whole-file "
                     "publishes a file as one message"
                 )
             if lines:

@@ -31,7 +31,8 @@ class TopicOwners:
     Bounds: It remembers ``TOPICS_MAX`` topics and forgets the oldest ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, topics_max: int = TOPICS_MAX) -> None:
+        self._topics_max = topics_max
         self._urls: dict[str, str] = {}
 
     def find(self, topic: str) -> str | None:
@@ -41,7 +42,7 @@ class TopicOwners:
     def on_location(self, topic: str, url: str) -> None:
         """Remember that the broker at *url* serves *topic*."""
         self._urls.pop(topic, None)
-        if len(self._urls) >= TOPICS_MAX:
+        if len(self._urls) >= self._topics_max:
             del self._urls[next(iter(self._urls))]
         self._urls[topic] = url
 

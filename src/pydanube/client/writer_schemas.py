@@ -86,7 +86,12 @@ class WriterSchemas:
         self,
         fetch: Callable[[int, int], Awaitable[Schema[Any]]],
         tasks: TaskScope,
+        *,
+        schemas_max: int = CACHED_SCHEMAS_MAX,
+        failure_cached_s: float = FAILURE_CACHED_S,
     ) -> None:
+        self._schemas_max = schemas_max
+        self._failure_cached_s = failure_cached_s
         self._fetch = fetch
         self._tasks = tasks
         self._cached: OrderedDict[Key, asyncio.Future[WriterSchema]] = OrderedDict()
@@ -101,7 +106,7 @@ class WriterSchemas:
         if loading is None:
             loading = asyncio.get_running_loop().create_future()
             self._cached[key] = loading
-            if len(self._cached) > CACHED_SCHEMAS_MAX:
+            if len(self._cached) > self._schemas_max:
                 self._cached.popitem(last=False)
             self._tasks.run(self._load(key, loading), f"schema {key}")
         else:
@@ -114,7 +119,7 @@ class WriterSchemas:
         except BrokerError as error:
             loading.set_result(WriterSchema(error))
             loop = asyncio.get_running_loop()
-            loop.call_later(FAILURE_CACHED_S, self._forget, key, loading)
+            loop.call_later(self._failure_cached_s, self._forget, key, loading)
         finally:
             if loading.cancel():
                 self._forget(key, loading)

@@ -27,7 +27,11 @@ class RefusalLimit:
     many refusals does not hide those of others, until all together are too many.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, total_max: int = TOTAL_MAX, sources_max: int = SOURCES_MAX
+    ) -> None:
+        self._total_max = total_max
+        self._sources_max = sources_max
         # The refusals at a time, in the order of the last ones.
         self._sources: dict[Hashable, tuple[float, float]] = {}
         self._total = (0.0, 0.0)
@@ -38,14 +42,14 @@ class RefusalLimit:
         known = self._sources.pop(source, (0.0, now))
         count = _left(known, PER_SOURCE_PER_S, now)
         total = _left(self._total, TOTAL_PER_S, now)
-        is_admitted = count + 1 <= PER_SOURCE_MAX and total + 1 <= TOTAL_MAX
+        is_admitted = count + 1 <= PER_SOURCE_MAX and total + 1 <= self._total_max
         if is_admitted:
             count += 1
             self._total = total + 1, now
         else:
             self._count_suppressed(source)
         self._sources[source] = count, now
-        if len(self._sources) > SOURCES_MAX:
+        if len(self._sources) > self._sources_max:
             del self._sources[next(iter(self._sources))]
         return is_admitted
 
@@ -60,7 +64,8 @@ class RefusalLimit:
         return suppressed
 
     def _count_suppressed(self, source: Hashable) -> None:
-        is_known = source in self._suppressed or len(self._suppressed) < SOURCES_MAX
+        has_room = len(self._suppressed) < self._sources_max
+        is_known = source in self._suppressed or has_room
         key = source if is_known else OTHERS
         self._suppressed[key] = self._suppressed.get(key, 0) + 1
 

@@ -47,6 +47,7 @@ async def test_a_task_that_is_cancelled_while_it_waits_leaves_the_lock():
             waiting = tasks.create_task(alone())
             await turns()
             waiting.cancel()
+        assert waiting.cancelled()
         async with lock.shared():
             pass
     async with lock:

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from pydanube.aio.tasks import task_scope
-from pydanube.broker import shards as module
 from pydanube.broker.shards import SETTLING_MAX, Shards
 from pydanube.model.names import TopicName
 from support.shard_owners import KnownOwners
@@ -62,11 +61,8 @@ async def test_does_not_wait_for_a_settled_shard_or_without_one(shards: Shards) 
     await shards.settle(None)
 
 
-async def test_gives_up_after_a_while(
-    shards: Shards, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SETTLE_S", 0.0)
-    await shards.settle(3)
+async def test_gives_up_after_a_while(shards: Shards) -> None:
+    await shards.settle(3, within_s=0.0)
     assert not shards.serves(3)
 
 

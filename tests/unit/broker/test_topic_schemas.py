@@ -285,5 +285,7 @@ async def test_concurrent_binding_by_another_producer_is_refused(broker):
 async def test_deleted_topic_does_not_keep_its_subject(broker):
     await registered(broker)
     await broker.topics.create(A_TOPIC, RELIABLE, strict())
+    with pytest.raises(SchemaInUse):
+        await broker.schemas.delete("orders")
     await broker.topics.delete(A_TOPIC)
     await broker.schemas.delete("orders")

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.cli import standard_streams
 from pydanube.cli.standard_streams import InputStream, OutputStream
 from pydanube.model.errors import MessageTooLarge
 
@@ -32,12 +31,12 @@ class Pieces(InputStream):
         return self.pieces.pop(0) if self.pieces else b""
 
 
-async def lines_of(source):
-    return [line async for some in source.read_lines() for line in some]
+async def lines_of(source, **bound):
+    return [line async for some in source.read_lines(**bound) for line in some]
 
 
-def split(*pieces):
-    return asyncio.run(lines_of(Pieces(pieces)))
+def split(*pieces, **bound):
+    return asyncio.run(lines_of(Pieces(pieces), **bound))
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda b: b.replace(b"a", b"\n"))))
@@ -55,10 +54,9 @@ def test_empty_lines_are_lines():
     assert split(b"\n\na\n") == [b"", b"", b"a"]
 
 
-def test_endless_line_is_refused(monkeypatch):
-    monkeypatch.setattr(standard_streams, "LINE_BYTES_MAX", 10)
+def test_endless_line_is_refused():
     with pytest.raises(MessageTooLarge, match="--whole-file"):
-        split(b"12345", b"678901")
+        split(b"12345", b"678901", line_bytes_max=10)
 
 
 async def test_lines_are_read_from_a_file_to_its_end(tmp_path):

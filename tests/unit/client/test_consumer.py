@@ -268,8 +268,11 @@ async def test_only_slow_consumers_of_a_non_reliable_topic_lose_messages(client)
 async def test_closing_ends_the_iteration(client):
     await published(client, b"a")
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        received = 0
         async for _ in c:
+            received += 1
             await c.aclose()
+        assert received == 1
 
 
 async def test_closing_flushes_acknowledgements(client):

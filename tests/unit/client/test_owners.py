@@ -2,7 +2,6 @@
 
 import pytest
 
-from pydanube.client import owners
 from pydanube.client.owners import TopicOwners, owned_topic_of
 from pydanube.model.errors import (
     ConnectionLost,
@@ -46,8 +45,8 @@ def test_topics_of_a_lost_broker_are_looked_up_again(known):
     assert (known.find(TOPIC), known.find("/default/u")) == (None, B)
 
 
-def test_the_oldest_owners_are_forgotten_first(known, monkeypatch):
-    monkeypatch.setattr(owners, "TOPICS_MAX", 2)
+def test_the_oldest_owners_are_forgotten_first():
+    known = TopicOwners(topics_max=2)
     known.on_location("/default/u", A)
     known.on_location(TOPIC, B)
     known.on_location("/default/v", A)

@@ -6,7 +6,6 @@ import pytest
 
 import pydanube
 from pydanube import Schema
-from pydanube.client import writer_schemas
 from pydanube.client.writer_schemas import WriterSchemas
 from pydanube.servers.native import requests
 from pydanube.wire.native.kinds import Kind
@@ -152,8 +151,7 @@ def consuming_as(client, subscription):
     return client.consumer(TOPIC, subscription=subscription, start="earliest")
 
 
-async def test_missing_schema_is_requested_again_later(client, monkeypatch):
-    monkeypatch.setattr(writer_schemas, "FAILURE_CACHED_S", 0.0)
+async def test_missing_schema_is_requested_again_later(client):
     answers = [pydanube.SchemaNotFound("not yet"), Schema.of(str)]
 
     async def ask(schema_id, version):
@@ -162,7 +160,7 @@ async def test_missing_schema_is_requested_again_later(client, monkeypatch):
             raise answer
         return answer
 
-    schemas = WriterSchemas(ask, client.tasks)
+    schemas = WriterSchemas(ask, client.tasks, failure_cached_s=0.0)
     missing = await schemas.load((1, 1))
     with pytest.raises(pydanube.SchemaNotFound):
         missing.build_decoder(None)
@@ -171,15 +169,14 @@ async def test_missing_schema_is_requested_again_later(client, monkeypatch):
     assert (await schemas.load((1, 1))).decoder(None)([b"x"]) == ["x"]
 
 
-async def test_schema_cache_is_bounded(client, monkeypatch):
-    monkeypatch.setattr(writer_schemas, "CACHED_SCHEMAS_MAX", 2)
+async def test_schema_cache_is_bounded(client):
     asked = []
 
     async def ask(schema_id, version):
         asked.append(version)
         return Schema.of(str)
 
-    schemas = WriterSchemas(ask, client.tasks)
+    schemas = WriterSchemas(ask, client.tasks, schemas_max=2)
     for version in (1, 2, 1, 3, 1, 2):
         await schemas.load((1, version))
     assert asked == [1, 2, 3, 2]

@@ -67,6 +67,8 @@ async def test_a_session_whose_key_was_written_again_is_over(
     async with open_cluster_session(store, RECORD, ttl_s=2.0) as session:
         await store.put(session.key, RECORD)
         await session.lease.lost.wait()
+        with pytest.raises(SessionLost, match="of this broker in the cluster is over"):
+            session.check()
 
 
 async def test_a_second_process_with_the_name_of_a_broker_is_refused(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pydanube.security import refusal_limit
 from pydanube.security.refusal_limit import OTHERS, RefusalLimit
 
 
@@ -30,17 +29,14 @@ def test_busy_source_does_not_hide_another():
     assert limit.admits("b", 0.0)
 
 
-def test_all_sources_together_are_limited(monkeypatch):
-    monkeypatch.setattr(refusal_limit, "TOTAL_MAX", 10)
-    limit = RefusalLimit()
+def test_all_sources_together_are_limited():
+    limit = RefusalLimit(total_max=10)
     assert sum(limit.admits(number, 0.0) for number in range(50)) == 10
     assert sum(limit.take_suppressed().values()) == 40
 
 
-def test_sources_are_bounded(monkeypatch):
-    monkeypatch.setattr(refusal_limit, "SOURCES_MAX", 3)
-    monkeypatch.setattr(refusal_limit, "TOTAL_MAX", 0)
-    limit = RefusalLimit()
+def test_sources_are_bounded():
+    limit = RefusalLimit(total_max=0, sources_max=3)
     for number in range(5):
         limit.admits(number, 0.0)
     assert limit.take_suppressed() == {0: 1, 1: 1, 2: 1, OTHERS: 2}

@@ -32,7 +32,9 @@ async def test_hold_can_be_used_again():
     for _ in range(2):
         ended.clear()
         hold.extend(5.0)
+        assert hold.is_held
         await ended.wait()
+        assert not hold.is_held
 
 
 async def test_hold_that_was_ended_tells_nothing():

@@ -52,9 +52,9 @@ async def test_requests_wait_until_they_are_due(world, client):
     await quotas.set(ANONYMOUS, Quota(requests_per_s=1))
     await look_up(client)
     async with asyncio.TaskGroup() as tasks:
-        for _ in range(9):
-            tasks.create_task(look_up(client))
+        requests = [tasks.create_task(look_up(client)) for _ in range(9)]
         await until(lambda: quotas.describe(ANONYMOUS).throttled_s > 8)
+        assert not requests[-1].done()
         await quotas.remove(ANONYMOUS)
 
 

@@ -228,6 +228,7 @@ async def test_subscription_with_consumers_is_deleted_only_by_force(api):
     async with api.client.consumer("/default/orders", subscription="billing"):
         await api.delete(path, 409)
         await api.delete(f"{path}?force=true")
+        await api.delete(path, 404)
 
 
 async def test_changes_of_a_partitioned_topic_apply_to_all_partitions(api):
