@@ -15,6 +15,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -48,18 +49,10 @@ PRODUCER: Final = "audit"
 PRODUCERS: Final = f"{INTERNAL_PREFIX}audit/"
 """The beginning of the names of brokers as producers of records."""
 RETRY_S = 0.5
-QUEUED_MAX = 10_000
-"""The most records that wait; more are dropped."""
 BATCH_MAX = 500
 """The most records that are written at a time."""
 TEXT_MAX = 1000
 """Longer texts of a record are cut."""
-SUMMARY_S = 60.0
-"""How long refusals that are not recorded one by one are counted for a summary."""
-SUMMARIES_MAX = 100
-"""The most records of a summary; the last one has the refusals of all others."""
-WRITE_TIMEOUT_S = 5.0
-"""The most time for writing a batch to one place; then it is given up there."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -75,6 +68,23 @@ class Outcome(Enum):
     FAILED = "failed"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditLimits:
+    """The bounds of an audit log."""
+
+    queued_max: int = 10_000
+    """The most records that wait; more are dropped."""
+    summary_s: float = 60.0
+    """How long refusals that are not recorded one by one are counted for a summary."""
+    summaries_max: int = 100
+    """The most records of a summary; the last one has the refusals of all others."""
+    write_timeout_s: float = 5.0
+    """The most time for writing a batch to one place; then it is given up there."""
+
+
+LIMITS = AuditLimits()
+
+
 class AuditLog:
     """The audit log of a broker; opened by ``open_audit``."""
 
@@ -84,13 +94,15 @@ class AuditLog:
         *,
         path: Path | None = None,
         publish: Publish | None = None,
+        limits: AuditLimits = LIMITS,
     ) -> None:
+        self._limits = limits
         self.is_enabled = path is not None or publish is not None
         self.recorded_count = 0
         self.suppressed_count = 0
         """The refusals that were only counted; see ``RefusalLimit``."""
         self.dropped_count = 0
-        """The records that were dropped because ``QUEUED_MAX`` waited."""
+        """The records that were dropped because ``queued_max`` waited."""
         self.failed_count = 0
         """The records that the file or the topic has not got."""
         self._wall_clock_us = wall_clock_us
@@ -143,7 +155,7 @@ class AuditLog:
             return True
         self.suppressed_count += 1
         if self._summary_at is None:
-            self._summary_at = now + SUMMARY_S
+            self._summary_at = now + self._limits.summary_s
             self._wake.set()
         return False
 
@@ -152,7 +164,8 @@ class AuditLog:
         self._summary_at = None
         suppressed = self._refusals.take_suppressed()
         ordered = sorted(suppressed.items(), key=lambda each: -each[1])
-        named, rest = ordered[: SUMMARIES_MAX - 1], ordered[SUMMARIES_MAX - 1 :]
+        count_max = self._limits.summaries_max - 1
+        named, rest = ordered[:count_max], ordered[count_max:]
         for source, count in named:
             principal, address = source if isinstance(source, tuple) else ("", "")
             self._add_summary(count, principal=principal, address=address)
@@ -166,7 +179,7 @@ class AuditLog:
         )
 
     def _add(self, **texts: str) -> None:
-        if len(self._queue) >= QUEUED_MAX:
+        if len(self._queue) >= self._limits.queued_max:
             self.dropped_count += 1
             self._unreported += 1
             return
@@ -228,13 +241,14 @@ class AuditLog:
                 await self._attempt(f"the topic {AUDIT_TOPIC}", publish, len(lines))
 
     async def _attempt(self, place: str, write: Awaitable[None], count: int) -> None:
+        timeout_s = self._limits.write_timeout_s
         try:
-            async with asyncio.timeout(WRITE_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 await write
         except (BrokerError, OSError) as error:
             # TimeoutError is an OSError.
             self.failed_count += count
-            text = str(error) or f"no answer within {WRITE_TIMEOUT_S:g} s"
+            text = str(error) or f"no answer within {timeout_s:g} s"
             if self._problems.get(place) != text:
                 self._problems[place] = text
                 log.warning("the audit log cannot be written to %s: %s", place, text)
@@ -248,19 +262,20 @@ async def open_audit(
     *,
     path: Path | None = None,
     publish: Publish | None = None,
+    limits: AuditLimits = LIMITS,
 ) -> AsyncIterator[AuditLog]:
     """
     Open an audit log that is written during the body.
 
     At the end, the records that wait are written, or given up after a time.
     """
-    audit = AuditLog(wall_clock_us, path=path, publish=publish)
+    audit = AuditLog(wall_clock_us, path=path, publish=publish, limits=limits)
     async with task_scope() as tasks:
         tasks.run(audit.run(), "write the audit log")
         yield audit
     audit.summarize()
     try:
-        async with asyncio.timeout(WRITE_TIMEOUT_S):
+        async with asyncio.timeout(limits.write_timeout_s):
             await audit.flush()
     except TimeoutError:
         log.warning("the last records of the audit log were not written")

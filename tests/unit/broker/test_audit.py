@@ -9,7 +9,14 @@ import json
 import pytest
 
 from pydanube.broker import audit
-from pydanube.broker.audit import AUDIT_TOPIC, BATCH_MAX, AuditLog, Outcome, open_audit
+from pydanube.broker.audit import (
+    AUDIT_TOPIC,
+    BATCH_MAX,
+    AuditLimits,
+    AuditLog,
+    Outcome,
+    open_audit,
+)
 from pydanube.model.errors import (
     DiskFull,
     InvalidName,
@@ -88,10 +95,9 @@ async def test_record_cannot_forge_another_line(tmp_path):
     assert len(line["reason"]) == audit.TEXT_MAX
 
 
-async def test_records_beyond_the_bound_are_dropped_and_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(audit, "QUEUED_MAX", 3)
+async def test_records_beyond_the_bound_are_dropped_and_counted(tmp_path):
     path = tmp_path / "audit.jsonl"
-    log = AuditLog(lambda: 0, path=path)
+    log = AuditLog(lambda: 0, path=path, limits=AuditLimits(queued_max=3))
     for _ in range(5):
         record(log)
     await log.flush()
@@ -101,15 +107,15 @@ async def test_records_beyond_the_bound_are_dropped_and_counted(tmp_path, monkey
     assert last["reason"].startswith("2 records were dropped")
 
 
-async def test_place_that_hangs_or_fails_holds_up_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(audit, "WRITE_TIMEOUT_S", 0.3)
+async def test_place_that_hangs_or_fails_holds_up_nothing(tmp_path):
+    limits = AuditLimits(write_timeout_s=0.3)
     failing = [asyncio.Event().wait, disk_is_full]
 
     async def publish(_):
         await failing.pop(0)()
 
     path = tmp_path / "audit.jsonl"
-    log = AuditLog(lambda: 0, path=path, publish=publish)
+    log = AuditLog(lambda: 0, path=path, publish=publish, limits=limits)
     for _ in range(2):
         record(log)
         await log.flush()
@@ -143,10 +149,10 @@ async def test_repeated_refusals_are_counted_and_summarized(tmp_path):
     assert summary["reason"].startswith("10 more refusals")
 
 
-async def test_summary_is_written_when_its_time_has_come(tmp_path, monkeypatch):
-    monkeypatch.setattr(audit, "SUMMARY_S", 0.001)
+async def test_summary_is_written_when_its_time_has_come(tmp_path):
     path = tmp_path / "audit.jsonl"
-    async with open_audit(lambda: 0, path=path) as log:
+    limits = AuditLimits(summary_s=0.001)
+    async with open_audit(lambda: 0, path=path, limits=limits) as log:
         for _ in range(21):
             record(log, outcome=Outcome.REFUSED)
         await until(lambda: log.recorded_count == 21)
@@ -154,10 +160,10 @@ async def test_summary_is_written_when_its_time_has_come(tmp_path, monkeypatch):
         assert "1 more refusals" in lines_of(path)[-1]["reason"]
 
 
-async def test_summary_of_many_sources_is_short(tmp_path, monkeypatch):
-    monkeypatch.setattr(audit, "SUMMARIES_MAX", 3)
+async def test_summary_of_many_sources_is_short(tmp_path):
     path = tmp_path / "audit.jsonl"
-    async with open_audit(lambda: 0, path=path) as log:
+    limits = AuditLimits(summaries_max=3)
+    async with open_audit(lambda: 0, path=path, limits=limits) as log:
         for host in range(5):
             for _ in range(21 + host):
                 address = f"10.0.0.{host}:1"
