@@ -387,6 +387,7 @@ class Topics(Facade):
     """The topics of a broker; see ``pydanube.Topics``."""
 
     list = blocking(AsyncTopics.list)
+    places = blocking(AsyncTopics.places)
     configure = blocking(AsyncTopics.configure)
 
 

@@ -159,6 +159,19 @@ def test_a_broker_is_drained_and_activated_from_the_command_line(
         drained = danube("brokers", "drain", "a", "--reason", "test", url=second.url)
         assert drained.returncode == 0, drained.stderr
         assert {owner_of(topic, *brokers) for topic in TOPICS} == {second}
+        for command in ("list",), ("describe", TOPICS[0]):
+            text = danube("topics", *command, url=first.url).stdout
+            assert "Broker" in text
+            topic = danube("topics", *command, "--format", "json", url=first.url)
+            described = json.loads(topic.stdout)
+            described = described[0] if command == ("list",) else described
+            assert described["broker_id"] == "b"
+            assert 0 <= described["shard"] < SHARDS
+        of_b = danube("brokers", "describe", "b", "--format", "json", url=first.url)
+        [of_b] = json.loads(of_b.stdout)
+        assert of_b["topic_count"] == len(TOPICS)
+        assert {each["topic"] for each in of_b["topics"]} == {*TOPICS}
+        assert described["shard"] in {each["shard"] for each in of_b["topics"]}
         shown = danube("cluster", "status", "--format", "json", url=first.url)
         assert shown.returncode == 0, shown.stdout
         described = {
@@ -179,6 +192,8 @@ def test_a_broker_is_drained_and_activated_from_the_command_line(
         assert [each["broker_id"] for each in listed] == ["a", "b"]
         described = danube("brokers", "describe", "b", url=first.url)
         assert second.url in described.stdout
+        listed = danube("brokers", "list", url=first.url).stdout
+        assert "Topics" in listed
         unknown = danube("brokers", "describe", "x", url=first.url)
         assert unknown.returncode == 2
         assert "it has a, b" in unknown.stderr

@@ -78,6 +78,7 @@ from pydanube.model.clusters import (
     ShardMove,
     ShardMoves,
 )
+from pydanube.model.descriptions import TopicPlace
 from pydanube.model.errors import (
     BrokerError,
     Draining,
@@ -286,15 +287,24 @@ class Broker:
 
     # Clusters.
 
-    async def describe_cluster(self) -> ClusterDescription:
+    async def describe_cluster(
+        self, *, counts_topics: bool = False
+    ) -> ClusterDescription:
         """Return the brokers of the cluster; none if the broker is not in one."""
         if self.shards is None:
             return ClusterDescription(brokers=())
-        return await overview.describe_cluster(self._store)
+        return await overview.describe_cluster(self._store, counts_topics=counts_topics)
 
     async def count_topics(self, session_id: str) -> int:
         """Return the number of topics in the shards of a session of the cluster."""
         return await overview.count_topics(self._store, session_id)
+
+    def place_of(self, shard: int | None) -> TopicPlace:
+        """Return who serves a topic in *shard*, which is None without a cluster."""
+        if self.shards is None:
+            return TopicPlace(broker_id=self.broker_id)
+        owner = self.shards.broker_of(shard, self.broker_id)
+        return TopicPlace(broker_id=owner, shard=shard)
 
     async def set_broker_mode(
         self, broker_id: str, mode: BrokerMode, reason: str

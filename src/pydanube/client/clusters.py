@@ -31,13 +31,21 @@ class ClusterRequests(AccessRequests):
             broker_id=welcome.broker_id, version=welcome.broker, url=connection.url
         )
 
-    async def describe_cluster(self) -> ClusterDescription:
+    async def describe_cluster(
+        self, *, counts_topics: bool = False
+    ) -> ClusterDescription:
         """
         Return the brokers of the cluster, and how many shards each of them serves.
 
         A broker that is not part of a cluster returns no brokers.
+
+        Args:
+            counts_topics: Also count the topics of each broker, which reads the names
+                of all topics.
         """
-        answer = await self.send_request(pb.DescribeCluster())
+        answer = await self.send_request(
+            pb.DescribeCluster(counts_topics=counts_topics)
+        )
         return from_wire(ClusterDescription, answer)
 
     async def list_findings(self, limit: int = FINDINGS_MAX) -> Findings:

@@ -19,6 +19,7 @@ from pydanube.model.descriptions import (
     Segments,
     TopicDescription,
     TopicOffsets,
+    TopicPlace,
     TopicSettings,
 )
 from pydanube.model.errors import (
@@ -49,6 +50,7 @@ ROUNDS_MAX = 3
 
 
 Names: TypeAlias = "list[str]"
+Pages: TypeAlias = "list[pb.Topics]"
 
 
 @checks_arguments
@@ -60,18 +62,32 @@ class Topics:
 
     async def list(self, namespace: str | None = None) -> Names:
         """Return the names of all topics and partitions, or those of *namespace*."""
-        names: Names = []
-        has_more = True
-        while has_more:
+        pages = await self._pages(namespace, has_places=False)
+        return [name for page in pages for name in page.topics]
+
+    async def places(self, namespace: str | None = None) -> dict[str, TopicPlace]:
+        """
+        Return which broker serves each topic and partition, or those of *namespace*.
+
+        Topics that no broker serves at the moment have an empty ``broker_id``.
+        """
+        return {
+            name: from_wire(TopicPlace, place)
+            for page in await self._pages(namespace, has_places=True)
+            for name, place in zip(page.topics, page.places, strict=True)
+        }
+
+    async def _pages(self, namespace: str | None, *, has_places: bool) -> Pages:
+        pages: Pages = []
+        while not pages or pages[-1].has_more:
             message = pb.ListTopics(
                 namespace=parse_namespace(namespace) if namespace else "",
-                after=names[-1] if names else "",
+                after=pages[-1].topics[-1] if pages else "",
                 limit=PAGE,
+                has_places=has_places,
             )
-            answer = await self._client.send_request(message)
-            names += answer.topics
-            has_more = answer.has_more
-        return names
+            pages.append(await self._client.send_request(message))
+        return pages
 
     async def configure(self, topic: str, **changes: Unpack[TopicChanges]) -> None:
         """

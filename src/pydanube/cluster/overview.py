@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -45,9 +45,13 @@ PEER_HTTP = "peer-http"
 log = logging.getLogger(__name__)
 
 
-async def describe_cluster(store: MetadataStore) -> ClusterDescription:
+async def describe_cluster(
+    store: MetadataStore, *, counts_topics: bool = False
+) -> ClusterDescription:
     """
     Return the brokers of the cluster that *store* describes.
+
+    *counts_topics* reads the names of all topics.
 
     The parts are read one after the other, so a shard that moves meanwhile may be
     counted as unserved.
@@ -58,6 +62,7 @@ async def describe_cluster(store: MetadataStore) -> ClusterDescription:
         shards=await _values(store, keys.SHARDS),
         modes=await _values(store, keys.BROKER_MODES),
         controller=None if controller is None else controller.value,
+        topics=await _values(store, keys.SHARD_TOPICS) if counts_topics else None,
     )
 
 
@@ -80,8 +85,17 @@ def describe(
     shards: Mapping[str, ShardRecord],
     modes: Mapping[str, BrokerModeRecord],
     controller: str | None,
+    topics: Iterable[str] | None = None,
 ) -> ClusterDescription:
-    """Return the description of a cluster with these records."""
+    """
+    Return the description of a cluster with these records.
+
+    *topics* are paths, which begin with shards.
+    """
+    topic_counts: Counter[str | None] = Counter()
+    for path in topics or ():
+        shard = shards.get(path.partition("/")[0])
+        topic_counts[None if shard is None else shard.owner] += 1
     serving: Counter[str | None] = Counter()
     incoming: Counter[str | None] = Counter()
     for shard in shards.values():
@@ -104,6 +118,7 @@ def describe(
             started_at=record.started_at,
             zone=record.zone,
             session_id=session,
+            topic_count=None if topics is None else topic_counts[session],
         )
         for session, record in sessions.items()
     ]

@@ -57,6 +57,8 @@ class ClusterBroker:
     """When its session began, in microseconds since 1970; None if it does not run."""
     zone: str = ""
     session_id: str = ""
+    topic_count: int | None = None
+    """The number of topics of its shards; None unless it was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

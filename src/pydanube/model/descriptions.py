@@ -121,11 +121,25 @@ class TopicDescription:
     """The retention holds, which keep its segments."""
     retention: Retention = KEEP_ALL
     """The effective retention: the topic's own, or its namespace's."""
+    broker_id: str = ""
+    """The broker that serves it."""
+    shard: int | None = None
+    """Its shard; None without a cluster."""
 
     @property
     def settings(self) -> TopicSettings:
         """The settings that can change."""
         return TopicSettings.of(self.policy, self.own_limits, self.schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlace:
+    """The broker that serves a topic, and the shard of the topic."""
+
+    broker_id: str
+    """Empty if no broker serves it at the moment."""
+    shard: int | None = None
+    """Its shard; None without a cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
 
 from pydanube.model.quantities import DURATION_UNITS
@@ -63,3 +65,11 @@ def format_age(seconds: float) -> str:
 def format_time(moment: datetime) -> str:
     """Return a UTC time to the second, as in ``2025-03-01T09:30:00Z``."""
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def format_counted(names: Iterable[str]) -> str:
+    """Return the different *names*, with the number of each if there are several."""
+    counts = Counter(names)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{name}: {count}" for name, count in sorted(counts.items()))

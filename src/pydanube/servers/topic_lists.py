@@ -11,11 +11,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 from pydanube.broker.broker import Broker
 from pydanube.broker.findings import find
 from pydanube.broker.namespaces import namespace_not_found
+from pydanube.broker.topic import Topic
 from pydanube.metadata.records import TopicRecord
+from pydanube.model.descriptions import TopicDescription
 from pydanube.model.findings import Findings
 from pydanube.model.names import NamespaceName, TopicName
 from pydanube.security.permissions import Permission
@@ -59,6 +62,14 @@ async def visible_findings(broker: Broker, count_max: int) -> Findings:
         time.time_ns() // 1000,
         count_max,
     )
+
+
+def described_at(
+    broker: Broker, topic: Topic, description: TopicDescription
+) -> TopicDescription:
+    """Add to the *description* of a *topic* who serves it."""
+    place = broker.place_of(topic.shard)
+    return replace(description, broker_id=place.broker_id, shard=place.shard)
 
 
 async def visible_records(

@@ -1,6 +1,7 @@
 """Clients of a cluster, which follow topics to the brokers that serve them."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
@@ -406,3 +407,23 @@ async def test_offsets_and_segments_of_all_partitions_take_one_request_per_broke
         assert list(await client.list_offsets(names)) == names
         assert list(await client.list_segments(dict.fromkeys(names, (0, 0)))) == names
     assert kinds == [Kind.LIST_OFFSETS] * 2 + [Kind.FIND_SEGMENTS] * 2
+
+
+async def test_every_broker_says_who_serves_a_topic(cluster):
+    async with pydanube.connect("danube://a") as client:
+        await client.create_topic(TOPIC, partitions=PARTITIONS)
+        names = await client.partitions(TOPIC)
+        places = await client.topics.places()
+        assert list(places) == names
+        assert {each.broker_id for each in places.values()} == {"a", "b"}
+        for name in names:
+            described = await client.describe_topic(name)
+            shard = shard_of(TopicName.parse(name), SHARDS)
+            assert places[name].shard == described.shard == shard
+            assert places[name].broker_id == described.broker_id
+            assert described.broker_id == cluster.owner_of(shard)
+        found = await client.describe_cluster(counts_topics=True)
+        counts = Counter(each.broker_id for each in places.values())
+        assert {each.broker_id: each.topic_count for each in found.brokers} == counts
+    async with pydanube.connect("danube://b") as client:
+        assert await client.topics.places("default") == places

@@ -101,6 +101,18 @@ def test_drained_brokers_that_do_not_run_are_listed():
     assert brokers["c"] == ClusterBroker(broker_id="c", mode=BrokerMode.DRAINED)
 
 
+async def test_topics_of_brokers_are_counted_on_request(store):
+    await store.put(keys.SESSIONS.key("s1"), session("mine"))
+    open_shard = ShardRecord(state=ShardState.OPEN, owner="s1")
+    for shard, topic_id in [(1, 5), (1, 6), (11, 7)]:
+        await store.put(keys.SHARDS.key(shard), open_shard)
+        await store.put(keys.SHARD_TOPICS.key(shard, topic_id), f"/default/{topic_id}")
+    counted = (await describe_cluster(store, counts_topics=True)).brokers
+    assert {each.broker_id: each.topic_count for each in counted}["mine"] == 3
+    uncounted = (await describe_cluster(store)).brokers
+    assert {each.topic_count for each in uncounted} == {None}
+
+
 async def test_topics_of_a_session_are_counted(store):
     open_shard = ShardRecord(state=ShardState.OPEN, owner="session-a")
     await store.put(keys.SHARDS.key(1), open_shard)

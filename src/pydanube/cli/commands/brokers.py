@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 import time
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -79,12 +80,18 @@ COLUMNS: Columns = {
     "URL": "url",
     "State": _state_of,
     "Shards": "shard_count",
+    "Topics": "topic_count",
     "Incoming": "incoming_count",
     "Zone": "zone",
     "Started": _start_of,
 }
 
 FIELDS: Columns = {**COLUMNS, "Danube URL": "grpc_url", "Session": "session_id"}
+
+SERVED: Columns = {
+    "Shard": operator.itemgetter("shard"),
+    "Topic": operator.itemgetter("topic"),
+}
 
 MOVE_COLUMNS: Columns = {
     "Shard": "shard",
@@ -98,12 +105,12 @@ MOVE_COLUMNS: Columns = {
 @command(app, "danube brokers list", "danube brokers list --format json", name="list")
 def list_(connect: Connect) -> Result:
     """
-    List the brokers of the cluster, and how many shards each of them serves.
+    List the brokers of the cluster, and how many shards and topics each one serves.
 
     Without a cluster, show the broker that answers.
     """
     with connect() as client:
-        found = client.describe_cluster()
+        found = client.describe_cluster(counts_topics=True)
         if not found.shard_count:
             described = client.describe_broker()
             return Result([described], Table.of([described], ALONE))
@@ -123,11 +130,16 @@ def describe(
         ),
     ] = None,
 ) -> Result:
-    """Describe a broker."""
+    """
+    Describe a broker, with the topics that it serves and their shards.
+
+    Only topics that you may see are listed.
+    """
     with connect() as client:
         if broker is None:
             return _describe_own(client)
-        cluster = client.describe_cluster()
+        cluster = client.describe_cluster(counts_topics=True)
+        places = client.topics.places() if cluster.shard_count else {}
     found = [each for each in cluster.brokers if each.broker_id == broker]
     if not found:
         names = ", ".join(each.broker_id for each in cluster.brokers)
@@ -136,8 +148,16 @@ def describe(
             if cluster.shard_count
             else NOT_CLUSTERED
         )
+    topics = [
+        {"topic": topic, "shard": place.shard}
+        for topic, place in places.items()
+        if place.broker_id == broker
+    ]
     # Two runs of one broker may be listed until the store notes the end of the first.
-    return Result(found, *(Fields.of(each, FIELDS) for each in found))
+    parts: list[Any] = [Fields.of(each, FIELDS) for each in found]
+    if topics:
+        parts += ["", Table.of(topics, SERVED)]
+    return Result([to_json_value(each) | {"topics": topics} for each in found], *parts)
 
 
 def _describe_own(client: Client) -> Result:

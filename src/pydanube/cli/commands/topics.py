@@ -36,6 +36,7 @@ from pydanube.model.policy import (
 from pydanube.model.quantity_formats import (
     format_bytes,
     format_count,
+    format_counted,
     format_duration,
     format_offset_range,
     format_offsets,
@@ -165,7 +166,11 @@ def list_(
             # A topic may be deleted after it was listed.
             with suppress(TopicNotFound):
                 described.append(client.describe_topic(name))
-    return Result(described, Table(LISTED, map(_row, _by_topic(described))))
+    columns: tuple[str, ...] = LISTED
+    rows = [_row(each) for each in _by_topic(described)]
+    if any(each.shard is not None for each in described):
+        columns = (*LISTED, "Broker")
+    return Result(described, Table(columns, (row[: len(columns)] for row in rows)))
 
 
 @command(
@@ -416,7 +421,7 @@ LISTED = ("Topic", "Kind", "Messages", "Size", "Subscriptions", "Backlog", "Bloc
 
 
 def _row(group: tuple[str, list[TopicDescription]]) -> tuple[object, ...]:
-    """Return the cells of a topic, or of all partitions together, under LISTED."""
+    """Return the cells of a topic, or of its partitions, under LISTED and Broker."""
     name, topics = group
     backlogs: Counter[str] = Counter()
     for topic in topics:
@@ -438,6 +443,7 @@ def _row(group: tuple[str, list[TopicDescription]]) -> tuple[object, ...]:
         len(backlogs),
         max(backlogs.values(), default=0),
         ", ".join(sorted(blocked)),
+        format_counted(each.broker_id for each in topics),
     )
 
 
@@ -466,7 +472,10 @@ def _partitions_shown(topic: str, described: list[TopicDescription]) -> list[Any
         "Partitions": len(described),
         "Messages": sum(each.message_count for each in described),
     }
-    return [Fields(facts.items()), "", Table.of(described, PARTITION)]
+    columns = PARTITION
+    if described[0].shard is not None:
+        columns = {**PARTITION, **PLACE}
+    return [Fields(facts.items()), "", Table.of(described, columns)]
 
 
 def _kind(topic: TopicDescription) -> str:
@@ -521,6 +530,8 @@ def copies_of(segment: Segment) -> str:
 
 def _fields(topic: TopicDescription) -> Fields:
     columns = FIELDS if topic.policy.is_reliable else FIELDS_OF_NON_RELIABLE
+    if topic.shard is not None:
+        columns = {**columns, **PLACE}
     holds = [
         ("Held by", f"{each.name}: {each.reason}" if each.reason else each.name)
         for each in topic.holds
@@ -571,6 +582,8 @@ PARTITION: Columns = {
     "Producers": lambda topic: len(topic.producers),
     "Subscriptions": lambda topic: len(topic.subscriptions),
 }
+
+PLACE: Columns = {"Broker": "broker_id", "Shard": "shard"}
 
 SEGMENT: Columns = {
     "Offsets": lambda segment: format_offset_range(segment.base, segment.end),

@@ -89,7 +89,11 @@ async def show(session: Session, name: str = "", tab: str = "overview") -> None:
             if tabs.value == "overview":
                 cluster = session.monitor.cluster
                 move.set_visibility(cluster is not None and bool(cluster.shard_count))
-                owners = await owners_of(page.client, [each.topic for each in parts])
+                owners = {
+                    each.topic: each.broker_id
+                    for each in parts
+                    if each.shard is not None
+                }
                 overview.set_content(render_overview(name, parts, history, owners))
             elif tabs.value == "subscriptions":
                 lags = lags_of(parts, time.time_ns() // 1000)

@@ -17,7 +17,11 @@ from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
 from pydanube.servers.authorization import check_now, check_subject, may_see
 from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints, parse_count
-from pydanube.servers.topic_lists import check_namespace, visible_records
+from pydanube.servers.topic_lists import (
+    check_namespace,
+    described_at,
+    visible_records,
+)
 from pydanube.wire.native.kinds import Kind
 
 RELIABLE = TopicPolicy()
@@ -61,7 +65,10 @@ async def list_topics(call: Call[None]) -> object:
     limit = min(limit, PAGE_MAX)
     after = TopicName.parse(call.query["after"]) if "after" in call.query else None
     records = await visible_records(call.broker, namespace, after, limit + 1)
-    topics = [{"name": str(n), "policy": record.policy} for n, record in records]
+    topics = [
+        {"name": str(n), "policy": record.policy, **_place(call, record.shard)}
+        for n, record in records
+    ]
     answer: dict[str, object] = {"topics": topics[:limit]}
     if len(topics) > limit:
         answer["next"] = topics[limit - 1]["name"]
@@ -73,6 +80,11 @@ async def list_topics(call: Call[None]) -> object:
             if may_see(Resource.topic(name))
         ]
     return answer
+
+
+def _place(call: Call[None], shard: int | None) -> dict[str, object]:
+    place = call.broker.place_of(shard)
+    return {"broker_id": place.broker_id, "shard": place.shard}
 
 
 @TOPICS.add("POST", "/topics", Kind.CREATE_TOPIC, body=NewTopic, status=201)
@@ -98,7 +110,7 @@ async def create_topic(call: Call[NewTopic]) -> object:
 async def describe_topic(call: Call[None]) -> TopicDescription:
     """Return a topic or partition with its subscriptions."""
     async with call.broker.views.viewing(await call.single_topic()) as topic:
-        return topic.describe()
+        return described_at(call.broker, topic, topic.describe())
 
 
 @TOPICS.add("DELETE", TOPIC, Kind.DELETE_TOPIC, query=("force",), status=204)

@@ -47,6 +47,7 @@ from pydanube.servers.authorization import (
 )
 from pydanube.servers.native.topic_looks import elsewhere, permitted, segments_in
 from pydanube.servers.topic_lists import (
+    described_at,
     visible_findings,
     visible_names,
     visible_records,
@@ -133,14 +134,18 @@ async def _delete_topic(broker: Broker, m: pb.DeleteTopic) -> None:
 @REQUESTS.handler(pb.ListTopics)
 async def _list_topics(broker: Broker, m: pb.ListTopics) -> pb.Topics:
     namespace = parse_namespace(m.namespace) if m.namespace else None
-    if not m.limit:
-        records = await visible_records(broker, namespace)
-        return pb.Topics(topics=[str(name) for name, _ in records])
-    after = TopicName.parse(m.after) if m.after else None
-    limit = min(m.limit, PAGE_MAX)
-    records = await visible_records(broker, namespace, after, limit + 1)
-    page = [str(name) for name, _ in records]
-    return pb.Topics(topics=page[:limit], has_more=len(page) > limit)
+    after = TopicName.parse(m.after) if m.limit and m.after else None
+    limit = min(m.limit, PAGE_MAX) if m.limit else None
+    wanted = None if limit is None else limit + 1
+    records = await visible_records(broker, namespace, after, wanted)
+    page = records[:limit]
+    answer = pb.Topics(
+        topics=[str(name) for name, _ in page], has_more=len(records) > len(page)
+    )
+    if m.has_places:
+        places = [broker.place_of(record.shard) for _, record in page]
+        answer.places.extend(to_wire(pb.TopicPlace, each) for each in places)
+    return answer
 
 
 @REQUESTS.handler(pb.DescribeTopic)
@@ -150,7 +155,8 @@ async def _describe_topic(broker: Broker, m: pb.DescribeTopic) -> pb.TopicDescri
         description = topic.describe(m.first, limit)
         listed = max(len(topic.registrations), len(topic.subscriptions))
     holds = await broker.holds.list(TopicId(description.topic_id))
-    answer = to_wire(pb.TopicDescription, replace(description, holds=holds))
+    description = replace(described_at(broker, topic, description), holds=holds)
+    answer = to_wire(pb.TopicDescription, description)
     if limit is not None:
         answer.has_more = listed > m.first + limit
     return answer
@@ -244,9 +250,10 @@ async def _configure_namespace(broker: Broker, m: pb.ConfigureNamespace) -> None
 
 @REQUESTS.handler(pb.DescribeCluster)
 async def _describe_cluster(
-    broker: Broker, _: pb.DescribeCluster
+    broker: Broker, m: pb.DescribeCluster
 ) -> pb.ClusterDescription:
-    return to_wire(pb.ClusterDescription, await broker.describe_cluster())
+    found = await broker.describe_cluster(counts_topics=m.counts_topics)
+    return to_wire(pb.ClusterDescription, found)
 
 
 @REQUESTS.handler(pb.SetBrokerMode)

@@ -252,22 +252,34 @@ class DeleteTopic(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., force: bool = ...) -> None: ...
 
 class ListTopics(_message.Message):
-    __slots__ = ("namespace", "after", "limit")
+    __slots__ = ("namespace", "after", "limit", "has_places")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    HAS_PLACES_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     after: str
     limit: int
-    def __init__(self, namespace: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    has_places: bool
+    def __init__(self, namespace: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ..., has_places: bool = ...) -> None: ...
 
 class Topics(_message.Message):
-    __slots__ = ("topics", "has_more")
+    __slots__ = ("topics", "has_more", "places")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     has_more: bool
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., has_more: bool = ...) -> None: ...
+    places: _containers.RepeatedCompositeFieldContainer[TopicPlace]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., has_more: bool = ..., places: _Optional[_Iterable[_Union[TopicPlace, _Mapping]]] = ...) -> None: ...
+
+class TopicPlace(_message.Message):
+    __slots__ = ("broker_id", "shard")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    shard: int
+    def __init__(self, broker_id: _Optional[str] = ..., shard: _Optional[int] = ...) -> None: ...
 
 class DescribeTopic(_message.Message):
     __slots__ = ("topic", "limit", "first")
@@ -280,7 +292,7 @@ class DescribeTopic(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., limit: _Optional[int] = ..., first: _Optional[int] = ...) -> None: ...
 
 class TopicDescription(_message.Message):
-    __slots__ = ("topic", "topic_id", "policy", "epoch", "base_offset", "end_offset", "sealed_offset", "tail_bytes", "segment_bytes", "segment_count", "producers", "subscriptions", "dropped", "limits", "own_limits", "schema", "message_count", "holds", "has_more", "retention")
+    __slots__ = ("topic", "topic_id", "policy", "epoch", "base_offset", "end_offset", "sealed_offset", "tail_bytes", "segment_bytes", "segment_count", "producers", "subscriptions", "dropped", "limits", "own_limits", "schema", "message_count", "holds", "has_more", "retention", "broker_id", "shard")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -301,6 +313,8 @@ class TopicDescription(_message.Message):
     HOLDS_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     policy: TopicPolicy
@@ -321,7 +335,9 @@ class TopicDescription(_message.Message):
     holds: _containers.RepeatedCompositeFieldContainer[Hold]
     has_more: bool
     retention: Retention
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., producers: _Optional[_Iterable[str]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionDescription, _Mapping]]] = ..., dropped: _Optional[int] = ..., limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., own_limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ..., message_count: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., has_more: bool = ..., retention: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
+    broker_id: str
+    shard: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., producers: _Optional[_Iterable[str]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionDescription, _Mapping]]] = ..., dropped: _Optional[int] = ..., limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., own_limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ..., message_count: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., has_more: bool = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., broker_id: _Optional[str] = ..., shard: _Optional[int] = ...) -> None: ...
 
 class Hold(_message.Message):
     __slots__ = ("name", "reason", "created_at")
@@ -1670,8 +1686,10 @@ class BackupProgress(_message.Message):
     def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., is_running: bool = ..., error: _Optional[str] = ..., segment_count: _Optional[int] = ..., segments_done: _Optional[int] = ..., segments_shared: _Optional[int] = ..., byte_count: _Optional[int] = ..., bytes_done: _Optional[int] = ..., damaged: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DescribeCluster(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("counts_topics",)
+    COUNTS_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    counts_topics: bool
+    def __init__(self, counts_topics: bool = ...) -> None: ...
 
 class ClusterDescription(_message.Message):
     __slots__ = ("brokers", "shard_count", "unserved_count")
@@ -1684,7 +1702,7 @@ class ClusterDescription(_message.Message):
     def __init__(self, brokers: _Optional[_Iterable[_Union[ClusterBroker, _Mapping]]] = ..., shard_count: _Optional[int] = ..., unserved_count: _Optional[int] = ...) -> None: ...
 
 class ClusterBroker(_message.Message):
-    __slots__ = ("broker_id", "url", "mode", "is_controller", "shard_count", "incoming_count", "started_at", "zone", "session_id", "grpc_url", "admin_url", "http_url")
+    __slots__ = ("broker_id", "url", "mode", "is_controller", "shard_count", "incoming_count", "started_at", "zone", "session_id", "grpc_url", "admin_url", "http_url", "topic_count")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -1697,6 +1715,7 @@ class ClusterBroker(_message.Message):
     GRPC_URL_FIELD_NUMBER: _ClassVar[int]
     ADMIN_URL_FIELD_NUMBER: _ClassVar[int]
     HTTP_URL_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     url: str
     mode: str
@@ -1709,7 +1728,8 @@ class ClusterBroker(_message.Message):
     grpc_url: str
     admin_url: str
     http_url: str
-    def __init__(self, broker_id: _Optional[str] = ..., url: _Optional[str] = ..., mode: _Optional[str] = ..., is_controller: bool = ..., shard_count: _Optional[int] = ..., incoming_count: _Optional[int] = ..., started_at: _Optional[int] = ..., zone: _Optional[str] = ..., session_id: _Optional[str] = ..., grpc_url: _Optional[str] = ..., admin_url: _Optional[str] = ..., http_url: _Optional[str] = ...) -> None: ...
+    topic_count: int
+    def __init__(self, broker_id: _Optional[str] = ..., url: _Optional[str] = ..., mode: _Optional[str] = ..., is_controller: bool = ..., shard_count: _Optional[int] = ..., incoming_count: _Optional[int] = ..., started_at: _Optional[int] = ..., zone: _Optional[str] = ..., session_id: _Optional[str] = ..., grpc_url: _Optional[str] = ..., admin_url: _Optional[str] = ..., http_url: _Optional[str] = ..., topic_count: _Optional[int] = ...) -> None: ...
 
 class MoveTopic(_message.Message):
     __slots__ = ("topic", "broker_id")

@@ -12,10 +12,14 @@ PARTS = [replace(TOPIC, topic=f"/default/p-part-{n}") for n in range(3)]
 
 
 def test_partitions_of_a_topic_are_one_row():
-    rows = [cli._row(group) for group in cli._by_topic([PARTS[0], TOPIC, *PARTS[1:]])]
+    served = [
+        replace(each, broker_id=broker)
+        for each, broker in zip([PARTS[0], TOPIC, *PARTS[1:]], "abbb", strict=True)
+    ]
+    rows = [cli._row(group) for group in cli._by_topic(served)]
     assert rows == [
-        ("/default/p", "reliable, 3 partitions", 30, "300 B", 1, 15, ""),
-        ("/default/t", "reliable", 10, "100 B", 1, 5, ""),
+        ("/default/p", "reliable, 3 partitions", 30, "300 B", 1, 15, "", "a: 1, b: 2"),
+        ("/default/t", "reliable", 10, "100 B", 1, 5, "", "b"),
     ]
 
 
@@ -23,7 +27,7 @@ def test_blocked_subscriptions_are_named_in_the_listing():
     blocked = replace(SUBSCRIPTION, subscription="billing", blocked=((3, 4),))
     stopped = replace(PARTS[1], subscriptions=(SUBSCRIPTION, blocked))
     [group] = cli._by_topic([PARTS[0], stopped, PARTS[2]])
-    assert cli._row(group)[-1] == "billing"
+    assert cli._row(group)[-2] == "billing"
 
 
 def test_blocking_offsets_are_listed_with_a_subscription(capsys):

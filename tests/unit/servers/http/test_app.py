@@ -113,7 +113,14 @@ async def test_topic_is_created_with_its_policy_and_limits(api):
     assert described["policy"] == policy
     assert described["limits"]["max_publish_rate"] == 9
     assert await api.get("/topics?namespace=default") == {
-        "topics": [{"name": "/default/orders", "policy": policy}],
+        "topics": [
+            {
+                "name": "/default/orders",
+                "policy": policy,
+                "broker_id": described["broker_id"],
+                "shard": None,
+            }
+        ],
         "partitioned_topics": [],
     }
     assert (await api.get("/topics?namespace=system"))["topics"] == []
