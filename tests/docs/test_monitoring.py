@@ -11,13 +11,17 @@ import urllib.parse
 import urllib.request
 from contextlib import ExitStack, suppress
 
+import click
 import pytest
 import yaml
+from typer.main import get_command
 
+from pydanube.cli.main import app
 from pydanube.model.connector_metrics import CONNECTOR_METRICS
 from pydanube.model.metrics import METRICS, MetricKind
 from pydanube.model.pipeline_metrics import PIPELINE_METRICS
 from pydanube.servers.mqtt.metrics import MQTT_METRICS
+from pydanube.storage.seal_planning import SMALL_SEGMENT_BYTES, SMALL_SEGMENTS_MIN
 from support.commands import danube
 from support.examples import run_commands
 from support.ports import free_port
@@ -82,7 +86,36 @@ def test_every_alert_has_a_runbook_and_the_reverse() -> None:
     assert sections == [rule["alert"] for rule in RULES]
     for rule in RULES:
         anchor = f"{RUNBOOKS}#{rule['alert'].lower()}"
-        assert rule["annotations"]["runbook"] == anchor
+        assert rule["annotations"]["runbook_url"] == anchor
+
+
+def test_brokers_and_alerts_find_small_segments_alike() -> None:
+    (rule,) = [each for each in RULES if each["alert"] == "ManySmallSegments"]
+    numbers = list(map(int, re.findall(r"\b\d+\b", rule["expr"])))
+    assert numbers == [SMALL_SEGMENTS_MIN, SMALL_SEGMENT_BYTES]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_the_command_of_an_alert_exists(rule) -> None:
+    text = re.sub(r"{{ \$labels\.\w+ }}", "NAME", rule["annotations"]["command"])
+    program, *words = text.split()
+    assert program == "danube"
+    found = get_command(app)
+    while isinstance(found, click.Group):
+        found = found.get_command(click.Context(found), words.pop(0))
+        assert found is not None, text
+    # It parses, with all of its options.
+    found.make_context(text, words, resilient_parsing=False)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_alerts_about_subscriptions_name_topic_and_subscription(rule) -> None:
+    labels = set().union(*(LABELS.get(n, set()) for n in metrics_in(rule["expr"])))
+    for text in (rule["annotations"]["summary"], rule["annotations"]["command"]):
+        named = set(re.findall(r"\$labels\.(\w+)", text))
+        if "subscription" in labels:
+            assert {"topic", "subscription"} <= named
+    assert "subscription" in labels or "ubscription" not in rule["alert"]
 
 
 def test_the_dashboards_are_fresh() -> None:
@@ -101,52 +134,247 @@ def test_the_commands_of_the_runbooks_run(tmp_path) -> None:
 
 def series(name, values, **labels):
     """Return a series of the test of a rule, with a value each minute."""
+    labels = {"instance": "b", **labels}
     text = ",".join(f'{label}="{value}"' for label, value in labels.items())
     return {"series": f"{name}{{{text}}}", "values": values}
 
 
+SUBSCRIPTION = {"topic": "/default/t", "subscription": "s"}
+QUERY = {"pipeline": "p", "query": "q"}
+CONNECTOR = {"connector": "c", "kind": "http", "topic": "/default/t"}
+RISE, GROW = "0x5 1x120", "0+200000x120"
+# The series with which each alert fires, the labels that differ, and its $value.
 FIRING = {
+    "BrokerDown": ([series("up", "1x5 0x120", job="danube")], {"job": "danube"}, ""),
+    "BrokerNotReady": ([series("danube_ready", "1x5 0x120")], {}, ""),
+    "DiskFull": ([series("danube_disk_full", RISE)], {}, ""),
+    "DiskSlow": (
+        [
+            series("danube_journal_commit_seconds_sum", "0+30x120"),
+            series("danube_journal_commit_seconds_count", "0+60x120"),
+        ],
+        {},
+        "500ms",
+    ),
+    "JournalStoreFails": (
+        [series("danube_journal_failures_total", "0x5 0+1x120")],
+        {},
+        "",
+    ),
+    "CorruptSegments": ([series("danube_corrupt_segments", "0x5 3x120")], {}, "3"),
+    "MessagesSkipped": (
+        [
+            series(
+                "danube_subscription_messages_skipped_total", "0+1x120", **SUBSCRIPTION
+            )
+        ],
+        SUBSCRIPTION,
+        "",
+    ),
+    "SealingFails": ([series("danube_sealing_failing_topics", "0x5 2x120")], {}, "2"),
+    "ManySmallSegments": (
+        [
+            series("danube_segments", "0x5 60000x120"),
+            series("danube_segment_bytes", "0x5 60000000x120"),
+        ],
+        {},
+        "60k",
+    ),
+    "UploadsLate": (
+        [series("danube_upload_backlog_age_seconds", "0x5 7200x120")],
+        {},
+        "2h 0m 0s",
+    ),
+    "RemoteReadsFail": (
+        [series("danube_remote_read_failures_total", "0x5 0+1x120")],
+        {},
+        "",
+    ),
+    **{
+        alert: (
+            [series("danube_subscription_problem", RISE, kind=kind, **SUBSCRIPTION)],
+            {**SUBSCRIPTION, "kind": kind},
+            "",
+        )
+        for alert, kind in (
+            ("SubscriptionStopped", "corrupt_segment"),
+            ("SubscriptionBlocked", "blocked"),
+            ("DeadLettersFail", "dead_letters"),
+        )
+    },
+    "SubscriptionFallsBehind": (
+        [series("danube_subscription_backlog_messages", GROW, **SUBSCRIPTION)],
+        SUBSCRIPTION,
+        "20M",
+    ),
+    "MessagesDeadLettered": (
+        [
+            series(
+                "danube_subscription_messages_dead_lettered_total",
+                "0+1x120",
+                **SUBSCRIPTION,
+            )
+        ],
+        SUBSCRIPTION,
+        "15",
+    ),
+    "SchemaMismatches": (
+        [
+            series(
+                "danube_schema_validation_failures_total",
+                "0+1x120",
+                topic="/default/t",
+                reason="payload",
+            )
+        ],
+        {"topic": "/default/t", "reason": "payload"},
+        "",
+    ),
+    "MqttPayloadsInvalid": (
+        [series("danube_mqtt_messages_invalid_total", "0+1x120", action="drop")],
+        {"action": "drop"},
+        "",
+    ),
+    "StagedCommitsStuck": ([series("danube_staged_commits_undone", RISE)], {}, "1"),
+    "TopicFails": ([series("danube_topic_failures_total", "0+1x120")], {}, ""),
+    "RecordsDamaged": (
+        [series("danube_metadata_damaged_records", "0x5 4x120")],
+        {},
+        "4",
+    ),
+    "ConnectionsRefused": (
+        [series("danube_connections_refused_total", "0+1x120")],
+        {},
+        "",
+    ),
+    "BrokerLost": ([series("danube_cluster_lost_sessions_total", "0+1x120")], {}, ""),
     "SessionNearlyLost": (
-        [series("danube_cluster_session_near_losses_total", "0x5 1x20", instance="b")],
-        (
-            "The broker b is short of processor time or cut off from the metadata "
-            "store, and may lose its session."
-        ),
+        [series("danube_cluster_session_near_losses_total", "0+1x120")],
+        {},
+        "",
     ),
-    "BrokerLost": (
-        [series("danube_cluster_lost_sessions_total", "0x5 1x20", instance="b")],
-        "Another broker of the cluster has failed, and b has taken over its topics.",
+    "TakeoverFails": (
+        [series("danube_cluster_takeover_failures_total", "0x5 0+1x120")],
+        {},
+        "",
     ),
-    "BrokerNotReady": (
-        [series("danube_ready", "0x30", instance="b")],
-        "The broker b runs, but serves no topics.",
+    "PipelineDown": (
+        [series("danube_pipeline_up", "1x5 0x120", pipeline="p")],
+        {"pipeline": "p"},
+        "",
+    ),
+    "PipelineRestarts": (
+        [series("danube_pipeline_restarts_total", "0+1x120", pipeline="p")],
+        {"pipeline": "p"},
+        "30",
+    ),
+    "PipelineRunFailed": (
+        [series("danube_pipeline_last_run_failed", RISE, pipeline="p")],
+        {"pipeline": "p"},
+        "",
+    ),
+    "PipelineQueryFails": (
+        [series("danube_pipeline_query_failures_total", "0+1x120", **QUERY)],
+        QUERY,
+        "",
+    ),
+    "PipelineStuck": (
+        [
+            series("danube_pipeline_last_batch_timestamp_seconds", "0x120", **QUERY),
+            series("danube_pipeline_lag_messages", "5x120", topic="t", **QUERY),
+            series("danube_pipeline_query_running", "1x120", **QUERY),
+        ],
+        QUERY,
+        "1h 40m 0s",
+    ),
+    "PipelineFallsBehind": (
+        [series("danube_pipeline_lag_messages", GROW, topic="t", **QUERY)],
+        QUERY,
+        "20M",
+    ),
+    "ConnectorsDown": (
+        [series("up", "1x5 0x120", job="danube-connectors")],
+        {"job": "danube-connectors"},
+        "",
+    ),
+    "ConnectorFailed": (
+        [series("danube_connector_failed", RISE, **CONNECTOR)],
+        CONNECTOR,
+        "",
+    ),
+    "ConnectorRetries": (
+        [
+            series("danube_connector_retrying_seconds", "0x5 600x120", **CONNECTOR),
+            series("danube_connector_degraded", RISE, **CONNECTOR),
+        ],
+        CONNECTOR,
+        "10m 0s",
+    ),
+    "ConnectorStuck": (
+        [
+            series(
+                "danube_connector_last_batch_timestamp_seconds", "0x120", **CONNECTOR
+            ),
+            series("danube_connector_lag_messages", "5x120", **CONNECTOR),
+            series("danube_connector_running", "1x120", **CONNECTOR),
+        ],
+        CONNECTOR,
+        "1h 40m 0s",
+    ),
+    "ConnectorFallsBehind": (
+        [series("danube_connector_lag_messages", GROW, **CONNECTOR)],
+        CONNECTOR,
+        "20M",
+    ),
+    "ConnectorDeadLetters": (
+        [series("danube_connector_dead_letters_total", "0+1x120", **CONNECTOR)],
+        CONNECTOR,
+        "15",
     ),
 }
-"""The series with which alerts fire after ten minutes, and what they say."""
 
 
-@pytest.mark.parametrize("alert", FIRING)
-def test_alerts_fire_and_name_what_they_are_about(tmp_path, alert) -> None:
+def rendered(template, labels, value) -> str:
+    """Return an annotation of an alert, as Prometheus renders it."""
+    text = re.sub(r"{{ \$labels\.(\w+) }}", lambda each: labels[each[1]], template)
+    return re.sub(r"{{ \$value( \| \w+)? }}", value, text)
+
+
+def test_every_alert_fires_in_a_test() -> None:
+    assert sorted(FIRING) == sorted(rule["alert"] for rule in RULES)
+
+
+@pytest.mark.slow
+def test_alerts_fire_and_name_what_they_are_about(tmp_path) -> None:
     program = required_program("promtool", "prometheus")
-    input_series, summary = FIRING[alert]
-    (rule,) = [each for each in RULES if each["alert"] == alert]
-    expected = {
-        "exp_labels": {"instance": "b", **rule["labels"]},
-        "exp_annotations": {**rule["annotations"], "summary": summary},
-    }
-    checked = {
-        "rule_files": [str(DEPLOY / "prometheus/rules.yaml")],
-        "evaluation_interval": "1m",
-        "tests": [
+    tests = []
+    for rule in RULES:
+        input_series, labels, value = FIRING[rule["alert"]]
+        labels = {"instance": "b", **labels}
+        annotations = {
+            name: rendered(text, labels, value)
+            for name, text in rule["annotations"].items()
+        }
+        expected = {
+            "exp_labels": {**labels, **rule["labels"]},
+            "exp_annotations": annotations,
+        }
+        name = {"alertname": rule["alert"]}
+        tests.append(
             {
+                "name": rule["alert"],
                 "interval": "1m",
                 "input_series": input_series,
                 "alert_rule_test": [
-                    {"eval_time": "0m", "alertname": alert, "exp_alerts": []},
-                    {"eval_time": "10m", "alertname": alert, "exp_alerts": [expected]},
+                    {"eval_time": "0m", "exp_alerts": [], **name},
+                    {"eval_time": "100m", "exp_alerts": [expected], **name},
                 ],
             }
-        ],
+        )
+    checked = {
+        "rule_files": [str(DEPLOY / "prometheus/rules.yaml")],
+        "evaluation_interval": "1m",
+        "tests": tests,
     }
     path = tmp_path / "test.yaml"
     path.write_text(yaml.safe_dump(checked))

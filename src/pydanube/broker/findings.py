@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from pydanube.broker.reliable_subscription import ReliableSubscription
 from pydanube.broker.subscription import Subscription
 from pydanube.broker.topic import ReliableTopic, Topic
+from pydanube.broker.topic_views import TopicViews
+from pydanube.model.errors import NotOwner, TopicNotFound
 from pydanube.model.findings import (
     LATE_S,
+    FindingKind,
     Findings,
     SubscriptionFinding,
     finding_of,
     merged,
+    problem_kind,
     worst,
 )
+from pydanube.model.ids import TopicId
 from pydanube.model.names import TopicName
+from pydanube.storage.storage import Storage
 
 CHUNK = 200
 """How many topics are examined until other tasks run."""
+IDLE_EXAMINED_MAX = 500
+"""How many topics that are not open are looked at for one list."""
 
 
 async def find(
@@ -41,6 +50,40 @@ async def find(
         found = merged([found, *parts], count_max)
         await asyncio.sleep(0)
     return found
+
+
+async def find_idle(
+    views: TopicViews,
+    storage: Storage,
+    topics: Iterable[tuple[TopicName, TopicId]],
+    now_us: int,
+    count_max: int,
+) -> Findings:
+    """
+    Do the same for *topics* that are not open, because nobody has used them.
+
+    The cursors in the journal say which subscriptions have a backlog, and only their
+    topics are looked at.  What is stored in the others is not added up.
+
+    Bounds: ``IDLE_EXAMINED_MAX`` topics with a backlog are looked at, and the others
+        with one are not counted as measured.
+    """
+    waiting: list[TopicName] = []
+    topic_count = subscription_count = 0
+    for name, topic_id in topics:
+        state = storage.find_state(topic_id)
+        cursors = () if state is None else state.cursors.values()
+        if state and any(each.offset < state.end_offset for each in cursors):
+            waiting.append(name)
+        else:
+            topic_count += 1
+            subscription_count += len(cursors)
+    found = [Findings(topic_count=topic_count, subscription_count=subscription_count)]
+    for name in waiting[:IDLE_EXAMINED_MAX]:
+        with suppress(TopicNotFound, NotOwner):
+            async with views.viewing(name) as topic:
+                found.append(_of(topic, now_us))
+    return merged(found, count_max)
 
 
 def _of(topic: Topic, now_us: int) -> Findings:
@@ -70,6 +113,22 @@ def _of(topic: Topic, now_us: int) -> Findings:
         published=counts.published,
         delivered=counts.delivered,
     )
+
+
+def problems_of(
+    topics: Iterable[Topic],
+) -> Iterator[tuple[Topic, Subscription, FindingKind]]:
+    """Yield the subscriptions of which a finding would be a problem."""
+    for topic in topics:
+        for each in topic.subscriptions.values():
+            kind = problem_kind(
+                is_stopped=each.is_stopped,
+                is_blocked=each.is_blocked,
+                has_dead_letter_error=isinstance(each, ReliableSubscription)
+                and each.dead_letter_error is not None,
+            )
+            if kind is not None:
+                yield topic, each, kind
 
 
 def _stored_bytes(topic: Topic) -> int:

@@ -52,8 +52,7 @@ class ClusterRequests(AccessRequests):
         """
         Return what is wrong with subscriptions, found by the brokers, and totals.
 
-        They are about the topics that are open, because somebody has used them since
-        their broker started, and that the client may describe.  In a cluster, all
+        They are about the topics that the client may describe.  In a cluster, all
         brokers are asked; a client that may not describe the cluster asks one.
 
         Args:

@@ -102,18 +102,33 @@ def finding_of(
     )
 
 
+def problem_kind(
+    *, is_stopped: bool, is_blocked: bool, has_dead_letter_error: bool
+) -> FindingKind | None:
+    """Return the worst problem of a subscription, if there is one."""
+    if is_stopped:
+        return FindingKind.CORRUPT_SEGMENT
+    if is_blocked:
+        return FindingKind.BLOCKED
+    return FindingKind.DEAD_LETTERS if has_dead_letter_error else None
+
+
 def _kind_of(
     each: SubscriptionDescription, age_s: float
 ) -> tuple[FindingKind | None, str]:
-    if each.stopped_by is not None:
-        return FindingKind.CORRUPT_SEGMENT, f"is stopped by {each.stopped_by}"
-    if each.blocked:
-        return FindingKind.BLOCKED, f"is blocked by message {each.blocked[0][0]}"
-    if each.dead_letter_error is not None:
-        return (
-            FindingKind.DEAD_LETTERS,
-            f"cannot copy messages to its dead-letter topic: {each.dead_letter_error}",
-        )
+    problem = problem_kind(
+        is_stopped=each.stopped_by is not None,
+        is_blocked=bool(each.blocked),
+        has_dead_letter_error=each.dead_letter_error is not None,
+    )
+    match problem:
+        case FindingKind.CORRUPT_SEGMENT:
+            return problem, f"is stopped by {each.stopped_by}"
+        case FindingKind.BLOCKED:
+            return problem, f"is blocked by message {each.blocked[0][0]}"
+        case FindingKind.DEAD_LETTERS:
+            text = "cannot copy messages to its dead-letter topic"
+            return problem, f"{text}: {each.dead_letter_error}"
     waiting = format_messages(each.backlog)
     if each.backlog and each.is_paused:
         return FindingKind.PAUSED, f"is paused, and {waiting} wait"

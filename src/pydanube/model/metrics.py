@@ -363,6 +363,29 @@ STOPPED_SUBSCRIPTIONS = _gauge(
     "Subscriptions that wait at an unreadable segment.",
 )
 
+SUBSCRIPTION_MESSAGES_SKIPPED = _counter(
+    "danube_subscription_messages_skipped_total",
+    "messages",
+    "Messages that the subscription skipped because their segment is unreadable.",
+    "topic",
+    "subscription",
+)
+SUBSCRIPTION_MESSAGES_DEAD_LETTERED = _counter(
+    "danube_subscription_messages_dead_lettered_total",
+    "messages",
+    "Messages of the subscription that were copied to its dead-letter topic.",
+    "topic",
+    "subscription",
+)
+SUBSCRIPTION_PROBLEM = _gauge(
+    "danube_subscription_problem",
+    "problems",
+    "1 for each subscription that a finding calls a problem, by its kind.",
+    "topic",
+    "subscription",
+    "kind",
+)
+
 # Backlog.
 
 BLOCKED_SUBSCRIPTIONS = _gauge(

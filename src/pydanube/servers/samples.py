@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from pydanube.broker.broker import Broker
+from pydanube.broker.findings import problems_of
 from pydanube.broker.shards import Shards
 from pydanube.broker.subscription import Subscription
 from pydanube.broker.topic import Topic
@@ -109,8 +111,23 @@ def _totals(broker: Broker, server: NativeServer) -> Iterator[Sample]:
     yield metrics.DEAD_LETTER_FAILURES, (), counts.dead_letter_failures
     yield metrics.MESSAGES_GIVEN_UP, (), counts.given_up
     yield metrics.MESSAGES_SKIPPED, (), counts.skipped
+    yield from _problems(topics)
     yield metrics.STOPPED_SUBSCRIPTIONS, (), sum(s.is_stopped for s in subscriptions)
     yield metrics.BLOCKED_SUBSCRIPTIONS, (), sum(s.is_blocked for s in subscriptions)
+
+
+def _problems(topics: Sequence[Topic]) -> Iterator[Sample]:
+    """Yield a sample for each subscription with a problem; the rest are one sample."""
+    others: Counter[str] = Counter()
+    for at, (topic, each, kind) in enumerate(problems_of(topics)):
+        if at < metrics.SERIES_MAX:
+            labels = (str(topic.name), str(each.name), kind.value)
+            yield metrics.SUBSCRIPTION_PROBLEM, labels, 1
+        else:
+            others[kind.value] += 1
+    for name, count in others.items():
+        labels = (metrics.OTHER, metrics.OTHER, name)
+        yield metrics.SUBSCRIPTION_PROBLEM, labels, count
 
 
 def _of_topics(broker: Broker, series: TopicSeries) -> Iterator[Sample]:
@@ -132,7 +149,10 @@ def _of_topic(topic: Topic, series_max: int, now_us: int) -> Iterator[Sample]:
     yield from _of_counts([topic], name)
     subscriptions = iter(topic.subscriptions.values())
     for subscription in islice(subscriptions, series_max):
-        labels = (name, str(subscription.name))
+        labels, counts = (name, str(subscription.name)), subscription.counts
+        yield metrics.SUBSCRIPTION_MESSAGES_SKIPPED, labels, counts.skipped
+        dead_lettered = counts.dead_lettered
+        yield metrics.SUBSCRIPTION_MESSAGES_DEAD_LETTERED, labels, dead_lettered
         yield metrics.BACKLOG, labels, subscription.backlog(topic.end_offset)
         yield metrics.LAG_SECONDS, labels, subscription.lag_s(now_us)
     yield from _of_other_subscriptions([(topic, s) for s in subscriptions], now_us)
@@ -144,6 +164,11 @@ def _of_other_subscriptions(
     """Yield samples of the subscriptions that have no series of their own."""
     if others:
         labels = (metrics.OTHER, metrics.OTHER)
+        counts = [each.counts for _, each in others]
+        skipped = sum(each.skipped for each in counts)
+        yield metrics.SUBSCRIPTION_MESSAGES_SKIPPED, labels, skipped
+        dead_lettered = sum(each.dead_lettered for each in counts)
+        yield metrics.SUBSCRIPTION_MESSAGES_DEAD_LETTERED, labels, dead_lettered
         backlog = sum(each.backlog(topic.end_offset) for topic, each in others)
         yield metrics.BACKLOG, labels, backlog
         lag_s = max(each.lag_s(now_us) for _, each in others)

@@ -14,12 +14,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from pydanube.broker.broker import Broker
-from pydanube.broker.findings import find
+from pydanube.broker.findings import find, find_idle
 from pydanube.broker.namespaces import namespace_not_found
 from pydanube.broker.topic import Topic
 from pydanube.metadata.records import TopicRecord
 from pydanube.model.descriptions import TopicDescription
-from pydanube.model.findings import Findings
+from pydanube.model.findings import Findings, merged
+from pydanube.model.ids import TopicId
 from pydanube.model.names import NamespaceName, TopicName
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
@@ -56,12 +57,23 @@ async def visible_names(broker: Broker, namespace: NamespaceName) -> list[TopicN
 
 async def visible_findings(broker: Broker, count_max: int) -> Findings:
     """Return what is wrong with topics that the caller may see; see ``find``."""
-    return await find(
-        list(broker.topics.opened.values()),
-        lambda name: may_see(Resource.topic(name)),
-        time.time_ns() // 1000,
-        count_max,
-    )
+    now_us, opened = time.time_ns() // 1000, broker.topics.opened
+    idle = [
+        (name, TopicId(record.topic_id))
+        for name, record in await visible_records(broker)
+        if name not in opened
+        and (broker.shards is None or broker.shards.serves(record.shard))
+    ]
+    parts = [
+        await find(
+            list(opened.values()),
+            lambda name: may_see(Resource.topic(name)),
+            now_us,
+            count_max,
+        ),
+        await find_idle(broker.views, broker.storage, idle, now_us, count_max),
+    ]
+    return merged(parts, count_max)
 
 
 def described_at(

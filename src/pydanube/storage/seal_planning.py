@@ -15,6 +15,10 @@ ENTRIES_MAX = 24_576
 ENTRIES_PER_SEAL = 256
 """How many of them a topic must keep on average to be sealed for that."""
 
+SMALL_SEGMENTS_MIN = 50_000
+"""A broker with more segments than this reports it if they are small on average."""
+SMALL_SEGMENT_BYTES = 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class SealCandidate:
@@ -93,3 +97,13 @@ def plan_seals(
         if load.byte_count >= load.seal_bytes or now - load.time >= seal_age_s:
             chosen[load.topic_id] = None
     return SealPlan(tuple(chosen), is_urgent)
+
+
+def small_segments_problem(count: int, byte_count: int) -> str | None:
+    """Say that so many segments are too small, or return None."""
+    if count <= SMALL_SEGMENTS_MIN or byte_count >= count * SMALL_SEGMENT_BYTES:
+        return None
+    return (
+        f"{count} segments have {byte_count // count} bytes on average, and each costs "
+        "readers a request: merge them with 'danube maintenance run --all --merge'"
+    )

@@ -37,7 +37,7 @@ from pydanube.storage.replacement import (
     plan_replacement,
     verify_replacement,
 )
-from pydanube.storage.seal_planning import pressure_bytes
+from pydanube.storage.seal_planning import pressure_bytes, small_segments_problem
 from pydanube.storage.sealing import Sealer
 from pydanube.storage.segment_cache import SegmentCache
 from pydanube.storage.segment_pages import SegmentPages
@@ -603,7 +603,12 @@ class Storage:
             problems.append(f"sealing {len(failing) - PROBLEMS_MAX} more topics fails")
         if self.uploader is not None:
             problems += self.uploader.problems
-        return problems
+        logs = self.logs.values()
+        small = small_segments_problem(
+            sum(len(each.segments) for each in logs),
+            sum(each.segment_bytes for each in logs),
+        )
+        return problems if small is None else [*problems, small]
 
     def describe(self) -> StorageDescription:
         """Describe the segments and their uploads."""

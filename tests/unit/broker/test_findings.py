@@ -8,12 +8,25 @@ from pydanube.cli.findings import Verdict
 from pydanube.cli.findings import subscriptions as judge
 from pydanube.console.monitor import TOPICS_MAX, Monitor
 from pydanube.console.pages.overview import render
+from pydanube.model import metrics
+from pydanube.model.findings import FindingKind
+from pydanube.model.ids import TopicId
+from pydanube.model.names import TopicName
 from pydanube.model.policy import FailurePolicy
+from pydanube.servers.samples import samples_of
 from pydanube.testing import memory_broker
+from support.batches import A_TIME
+from support.brokers import RELIABLE, BrokerWorld
+from support.readers import S, publish, subscribe
+from support.storages import seal
 
 pytestmark = pytest.mark.slow
 
 LAST = "/default/z"
+
+
+def named(name):
+    return TopicName.parse(f"/default/{name}")
 
 
 async def block(client, topic):
@@ -53,6 +66,10 @@ async def test_blocked_subscription_is_found_behind_a_thousand_topics():
         assert "Nothing needs attention" not in page
         assert f"{count + 1:,}" in page
         assert judge(found, count + 1).verdict is Verdict.PROBLEM
+        # So do the alerts.
+        samples = samples_of(broker.broker, broker.server, (), is_ready=True)
+        labels = (LAST, "s", "blocked")
+        assert (metrics.SUBSCRIPTION_PROBLEM, labels, 1) in list(samples)
 
 
 async def test_topics_that_are_not_open_are_not_called_good(tmp_path):
@@ -89,3 +106,24 @@ async def test_findings_are_limited_and_counted():
         assert (found.finding_count, found.problem_count) == (3, 3)
         with pytest.raises(InvalidRequest, match="limit is 0"):
             await client.list_findings(0)
+
+
+async def test_idle_topics_are_measured_by_what_the_journal_knows_of_them():
+    world, read, late = BrokerWorld(), named("read"), named("late")
+    async with world.broker() as broker:
+        for name in (read, late):
+            topic = await broker.topics.create(name, RELIABLE)
+            await subscribe(broker, topic=name)
+            await publish(topic, b"a", b"b")
+            await seal(broker.storage, topic.topic_id)
+        await broker.subscriptions.mark_done(read, S, [(0, 2)])
+        await broker.topics.create(named("unused"), RELIABLE)
+    async with world.broker() as broker:
+        idle = [(n, TopicId(r.topic_id)) for n, r in await broker.catalog.records()]
+        now_us = A_TIME + 3600 * 1_000_000
+        found = await findings.find_idle(broker.views, broker.storage, idle, now_us, 9)
+        assert (found.topic_count, found.subscription_count) == (3, 2)
+        assert found.backlog == 2
+        [finding] = found.subscriptions
+        assert (finding.topic, finding.kind) == (str(late), FindingKind.LATE)
+        assert not broker.topics.opened

@@ -5,8 +5,11 @@ from pydanube.storage.seal_planning import (
     CROWDED_AGE_S,
     ENTRIES_MAX,
     ENTRIES_PER_SEAL,
+    SMALL_SEGMENT_BYTES,
+    SMALL_SEGMENTS_MIN,
     SealCandidate,
     plan_seals,
+    small_segments_problem,
 )
 
 CONFIG = StorageConfig(
@@ -101,3 +104,12 @@ def test_many_entries_seal_topics_that_pin_the_oldest_if_each_saves_enough():
     saved = 200 * ENTRIES_PER_SEAL
     assert plan(*many, entry_count=saved).topics == ()
     assert len(plan(*many, entry_count=saved + 1).topics) == 200
+
+
+def test_many_small_segments_are_a_problem():
+    count = SMALL_SEGMENTS_MIN + 1
+    said = small_segments_problem(count, count * 1000)
+    assert said is not None
+    assert said.startswith(f"{count} segments have 1000 bytes on average")
+    assert small_segments_problem(SMALL_SEGMENTS_MIN, 1) is None
+    assert small_segments_problem(count, count * SMALL_SEGMENT_BYTES) is None

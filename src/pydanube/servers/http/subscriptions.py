@@ -59,7 +59,7 @@ async def list_findings(call: Call[None]) -> object:
     """
     Return what is wrong with subscriptions, the worst first, and totals.
 
-    They are about open topics that this broker serves and that the caller may describe.
+    They are about topics that this broker serves and that the caller may describe.
     The response has at most ``?limit=`` findings, and the number of all.
     """
     text = call.query.get("limit", str(FINDINGS_MAX))
