@@ -40,7 +40,7 @@ soak: servers  ## Run the long tests: kill suites, clusters, many seeds of the s
 	@$(if $(ARGS),,$(PYTHON) -m pytest -m 'not soak' --hypothesis-profile soak \
 		tests/properties)
 	@$(if $(ARGS),,$(PYTHON) -m pytest -n 4 --dist loadfile -m 'not soak' --world all \
-		tests/unit/client tests/e2e/test_cli*.py tests/e2e/test_topic_configuration.py)
+		tests/unit/client tests/e2e/test_cli.py tests/e2e/test_cli_*.py tests/e2e/test_topic_configuration.py)
 
 smoke: servers  ## Run one or two of each kind of long test, as continuous integration does.
 	@$(PYTHON) -m pytest -n 3 --dist loadfile -m 'soak and smoke' $(ARGS)

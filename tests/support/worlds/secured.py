@@ -53,6 +53,9 @@ MARK = b"of the neighbour"
 
 _A_TOPIC = TopicName("default", "of-the-client")
 
+_LISTED = {Kind.LIST_OFFSETS: "topics", Kind.FIND_SEGMENTS: "ranges.topic"}
+"""The fields that name what operations list."""
+
 _REPLAYED = frozenset({On.TOPIC, On.NAMESPACE, On.SUBJECT, On.CLUSTER})
 """The operations whose resources are in the request."""
 
@@ -93,8 +96,11 @@ def documented_needs(kind: Kind, message: Any) -> list[Need]:
                 for name in _values_at(message, target.field)
                 if name
             )
+    # Lists have only what the client may see.
+    for name in _values_at(message, _LISTED.get(kind, "")):
+        with suppress(InvalidName):
+            needs.append(Need(kind.permission, Resource.topic(TopicName.parse(name))))
     if kind is Kind.LIST_NAMESPACES:
-        # Lists have only what the client may see.
         needs.append(Need(Permission.DESCRIBE, Resource.namespace("default")))
     # Publishing to a topic that does not exist creates it.
     needs += [
@@ -107,8 +113,8 @@ def documented_needs(kind: Kind, message: Any) -> list[Need]:
 
 def _values_at(message: Any, path: str) -> list[str]:
     """Return the values of a field of *message*, which may repeat."""
-    found = [message]
-    for name in path.split("."):
+    found = [message] if path else []
+    for name in filter(None, path.split(".")):
         values = [getattr(each, name) for each in found]
         is_repeated = bool(values) and hasattr(values[0], "extend")
         found = [item for each in values for item in each] if is_repeated else values

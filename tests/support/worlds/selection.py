@@ -35,7 +35,12 @@ ALL = "all"
 PARTS = 3
 """``rotating`` runs one of so many parts of the tests in each other world."""
 
-ROTATED = ("unit/client/", "e2e/test_cli", "e2e/test_topic_configuration.py")
+ROTATED = (
+    "unit/client/",
+    "e2e/test_cli.py",
+    "e2e/test_cli_",
+    "e2e/test_topic_configuration.py",
+)
 """
 The tests of which ``rotating`` runs a part; their seed is the number of the part.
 
