@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 def url(tmp_path_factory):
     with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
         for command in (
-            "admin namespaces create shop",
+            "namespaces create shop",
             "topics create /shop/clicks --partitions 2",
             "topics create /shop/orders",
             "topics create /default/other",

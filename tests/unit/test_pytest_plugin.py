@@ -30,11 +30,11 @@ TESTS = """
 
     def test_code_under_test_is_redirected(danube_redirected, danube_client):
         publish()
-        assert danube_client.topics() == [TOPIC]
+        assert danube_client.topics.list() == [TOPIC]
         assert asyncio.run(payloads(danube_redirected.url)) == [b"hello"]
 
     def test_broker_is_empty(danube_client):
-        assert danube_client.topics() == []
+        assert danube_client.topics.list() == []
 
     def test_clock_is_set_forward(danube_broker, danube_client):
         with (

@@ -48,7 +48,7 @@ class Requests:
         Raises:
             MissingExtra: The HTTP client library is not installed.
         """
-        require("http", "a sink over HTTP")
+        require("clickhouse", "the ClickHouse sink")
         import httpx  # noqa: PLC0415
 
         self._errors = httpx.TransportError

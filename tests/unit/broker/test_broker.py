@@ -181,7 +181,7 @@ async def test_changes_of_an_operator_are_logged(caplog):
         await broker.namespaces.delete(SHOP)
     assert [record.getMessage() for record in caplog.records] == [
         "created the namespace shop: defaults",
-        "set the limits of the namespace shop: max_publish_rate=9",
+        "changed the settings of the namespace shop: policy=(max_publish_rate=9)",
         "created 3 reliable partitions, /shop/parts-part-0 to /shop/parts-part-2",
         "created the reliable topic /default/orders",
         "created the exclusive subscription s of /default/orders",

@@ -44,7 +44,11 @@ class Client:
     def __init__(self, topics):
         self._topics = topics
 
+    @property
     def topics(self):
+        return self
+
+    def list(self):
         return self._topics
 
     def partitions(self, topic):

@@ -27,7 +27,11 @@ class BreakingClient:
         self.breaks = breaks
         self.asked = []
 
+    @property
     def topics(self):
+        return self
+
+    def list(self):
         self._break()
         return ["/default/b", "/default/a"]
 

@@ -137,9 +137,9 @@ async def test_catalog_is_read_in_large_chunks_whatever_the_client_asks(guarded)
         def __getattr__(self, name):
             return getattr(store, name)
 
-        async def scan(self, prefix, **page):
+        async def scan_valid(self, prefix, **page):
             scans.append(page.get("limit"))
-            return await store.scan(prefix, **page)
+            return await store.scan_valid(prefix, **page)
 
     guarded.broker.catalog._store = Counting()  # noqa: SLF001
     async with client_of(guarded, ALICE) as alice:

@@ -261,23 +261,6 @@ def test_delivery_or_expiry_time_out_of_range_is_corrupt(column):
         encode(rows, header_of()).check()
 
 
-def test_a_batch_is_split_into_frames_that_make_it_up():
-    frame = frame_of(*(b"%d" % at for at in range(5)), codec=Codec.ZSTD)
-    frame.stamp(10, 3)
-    parts = list(frame.split(2))
-    assert [(part.base, part.end) for part in parts] == [(10, 12), (12, 14), (14, 15)]
-    assert [part.header.base_sequence for part in parts] == [0, 2, 4]
-    assert [part.header.epoch for part in parts] == [3, 3, 3]
-    payloads = [part.check().column("payload").to_pylist() for part in parts]
-    assert payloads == [[b"0", b"1"], [b"2", b"3"], [b"4"]]
-    assert list(frame.split(5)) == [frame]
-    with_gaps = frame.take([(10, 11), (12, 14)])
-    assert [part.ranges() for part in with_gaps.split(2)] == [
-        [(10, 11), (12, 13)],
-        [(13, 14)],
-    ]
-
-
 def test_slice_keeps_the_other_header_fields():
     frame = frame_of(b"a", b"b", b"c", b"d", base_offset=10, base_sequence=50, epoch=2)
     part = frame.slice(11, 13)

@@ -125,7 +125,7 @@ async def test_partitions_are_bound_together_and_subject_is_deleted_by_force(api
         ("PUT", f"{ORDERS}/compatibility", {"compatibility": "x"}, 400, "x"),
         ("PUT", f"{ORDERS}/compatibility", {"compatibility": "full"}, 404, "orders"),
         ("GET", f"{TOPIC}/settings", None, 404, "/default/orders"),
-        ("PATCH", f"{TOPIC}/settings", {"schema": {"subject": "s"}}, 404, "'s'"),
+        ("PATCH", f"{TOPIC}/settings", {"schema": {"subject": "s"}}, 404, "orders"),
     ],
 )
 async def test_refused_requests_give_the_reason(api, method, path, body, status, said):
