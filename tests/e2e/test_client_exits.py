@@ -150,7 +150,7 @@ def test_a_forked_process_gets_closed_and_leaves_the_client_to_its_parent(
         with pydanube.sync.connect(URL) as client, client.producer(TOPIC) as producer:
             producer.send("a")
             if not os.fork():
-                for call in client.topics, lambda: producer.send("b"):
+                for call in client.topics.list, lambda: producer.send("b"):
                     try:
                         call()
                     except pydanube.Closed as error:

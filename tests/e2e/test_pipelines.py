@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 
 import pytest
@@ -17,6 +18,8 @@ from pydanube.cli.main import app  # noqa: E402
 from pydanube.declarations.problems import InvalidDeclaration  # noqa: E402
 from pydanube.model.positions import to_datetime  # noqa: E402
 from pydanube.pipelines.progress import RunState  # noqa: E402
+from pydanube.pipelines.run_records import RunRecord  # noqa: E402
+from pydanube.pipelines.state import process_start_time, utc_text  # noqa: E402
 from pydanube.pipelines.stop_requests import StopRequest, signals_to  # noqa: E402
 from pydanube.pipelines.validation import validate  # noqa: E402
 from support.pipelines import (  # noqa: E402
@@ -391,7 +394,7 @@ def test_validation_finds_all_problems_before_the_start(
     found = {each.path: each.message for each in caught.value.problems}
     expected = {
         "sources.missing.topic": "there is no topic /default/never-there",
-        "sources.undecided": "bind",
+        "sources.undecided": "not bound to a schema subject",
         "sources.nothing.files": "nowhere.csv",
         "sources.unparsed.schema": "NONSENSE",
         "steps.columns.sql": "offset",
@@ -509,13 +512,25 @@ def test_run_stops_on_request_and_resumes(session, client, broker_url, topic, tm
         visitor.rows = 3
 
     def stop():
+        # As `danube pipeline run` does.
+        record = RunRecord(
+            pipeline="endless",
+            file=str(pipeline.file),
+            pid=os.getpid(),
+            mark=process_start_time(os.getpid()),
+            host=socket.gethostname(),
+            since=utc_text(),
+        )
+        pipeline.state.write_record(record)
         given = [f"{name}={value}" for name, value in pipeline.parameters.items()]
         where = [
             str(pipeline.file),
             *(word for each in given for word in ("--set", each)),
         ]
         command = ["pipeline", "status", *where, "--format", "json"]
-        answer = json.loads(CliRunner().invoke(app, command).stdout)
+        shown = CliRunner().invoke(app, command)
+        assert shown.exit_code == 0, shown.output
+        answer = json.loads(shown.stdout)
         assert (answer["state"], answer["is_running"]) == ("running", True)
         command = ["pipeline", "stop", *where, "--timeout", "0s"]
         assert CliRunner().invoke(app, command).exit_code == 0
