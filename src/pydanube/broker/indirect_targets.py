@@ -32,7 +32,7 @@ class IndirectTargets:
         """
         Raise if the broker may not publish to *target* for the *author* of a setting.
 
-        That needs ``produce``, and ``create`` if the topic does not exist.
+        Publishing needs ``produce``, and ``create`` if the topic does not exist.
 
         Raises:
             InvalidRequest: It is a system topic, to which only the broker publishes.

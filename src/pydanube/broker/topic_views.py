@@ -2,10 +2,10 @@
 Looks at topics that do not open them.
 
 After a start, or after a takeover of its shard, a topic is opened when it is used.
-That writes to the journal and to the metadata store, and keeps the topic in memory.  To
-describe a topic, neither is needed: the metadata store has its segments, subscriptions
-and settings, and the journal its cursors.  A client may describe all topics of a broker
-that uses few of them.
+Opening writes to the journal and to the metadata store, and keeps the topic in memory.
+A description needs neither: the metadata store has the segments, subscriptions and
+settings of a topic, and the journal has its cursors.  A client may describe all topics
+of a broker that uses few of them.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ The event loop of a broker may be late when it takes over many shards with littl
 processor time.  Keepalives must not wait for that, or the broker loses its session and
 leaves its work to others, which then lose theirs.
 
-A thread that renews for ever would keep the session of a broker that hangs.  So the
-event loop of the holder says now and then that it runs (``Session.beat``), and the
-thread ends the session if it has not done so for ``STALLED_TTLS`` times the TTL.
+A thread that always renews the lease would keep the session of a broker that hangs.
+Therefore the event loop of the holder says now and then that it runs
+(``Session.beat``), and the thread ends the session if it has not done so for
+``STALLED_TTLS`` times the TTL.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ async def test_blocked_subscription_is_found_behind_a_thousand_topics():
         assert "Nothing needs attention" not in page
         assert f"{count + 1:,}" in page
         assert judge(found, count + 1).verdict is Verdict.PROBLEM
-        # So do the alerts.
+        # The alerts name them, too.
         samples = samples_of(broker.broker, broker.server, (), is_ready=True)
         labels = (LAST, "s", "blocked")
         assert (metrics.SUBSCRIPTION_PROBLEM, labels, 1) in list(samples)

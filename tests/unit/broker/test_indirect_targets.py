@@ -129,7 +129,7 @@ async def test_target_does_not_become_that_of_somebody_who_changes_other_fields(
         await broker.subscriptions.change_settings(
             A_TOPIC, S, author=eve, is_paused=False
         )
-        # Whoever changes the policy needs the permission, also if the topic stays.
+        # A change of the policy needs the permission, also if the topic stays.
         with pytest.raises(PermissionDenied, match="user:eve"):
             await broker.subscriptions.change_settings(
                 *(A_TOPIC, S),

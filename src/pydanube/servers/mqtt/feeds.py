@@ -3,9 +3,9 @@ The way of messages from the topics of the broker to the clients of MQTT.
 
 A feed reads each message of its topic once, whatever the number of clients, and gives
 it to the sessions that subscribe to it.  It never waits for a client: a session without
-room falls *behind*, and continues from the log of the topic when it has room.  So does
-a session whose client comes back.  The log is the queue, and its messages take no
-memory.
+room falls *behind*, and continues from the log of the topic when it has room.  A
+session whose client comes back also continues from there.  The log is the queue, and
+its messages take no memory.
 """
 
 from __future__ import annotations
