@@ -29,7 +29,8 @@ from typing import Any
 
 from pydanube import sync
 from pydanube.broker.access_control import IsSuperuser
-from pydanube.broker.broker import Broker, open_broker
+from pydanube.broker.broker import Broker
+from pydanube.broker.broker_opening import open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.client.blocking import Facade, LoopThread, blocking_scope, loop_thread
 from pydanube.client.client import Client

@@ -128,15 +128,15 @@ async def test_deleting_an_absent_key_changes_nothing(store: MetadataStore) -> N
     assert (await store.get(ONE)).revision == revision
 
 
-async def test_on_change_is_called_with_the_changed_paths(store: MetadataStore) -> None:
+async def test_changed_paths_are_reported(store: MetadataStore) -> None:
     calls = []
     async with store.watch(THINGS) as watch:
         await anext(watch)
-        store.on_change = lambda revision, paths: calls.append((revision, paths))
-        await store.delete(TWO)
-        revision = await store.transaction([], [Put(ONE, 1), Delete(TWO)])
-        # The watch is told later.
-        await anext(watch)
+        with store.reporting(lambda *change: calls.append(change)):
+            await store.delete(TWO)
+            revision = await store.transaction([], [Put(ONE, 1), Delete(TWO)])
+            # The watch is told later.
+            await anext(watch)
     assert calls == [(revision, [ONE.path])]
 
 

@@ -24,11 +24,10 @@ from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.names import NamespaceName, TopicName
 from pydanube.model.policy import NamespacePolicy
-from pydanube.servers.grpc.danube_server import open_danube_server
 from pydanube.testing import memory_broker
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
-from support.danube_calls import stream_count
+from support.danube_calls import open_danube_server, stream_count
 from support.grpc_calls import connected
 
 pytestmark = pytest.mark.e2e
@@ -93,12 +92,8 @@ class Transcript:
         self.server = await self.server_stack.enter_async_context(
             open_danube_server(
                 self.broker,
-                "127.0.0.1",
-                0,
                 wall_clock_us=lambda: 1_700_000_000_000_000,
-                window_messages_max=1000,
                 advertised_url="http://broker:6650",
-                refusal_pause_s=0,
             )
         )
 

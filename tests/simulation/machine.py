@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydanube.broker.broker import open_broker
+from pydanube.broker.broker_opening import open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.model.errors import BrokerError, CorruptJournal
 from pydanube.objects.memory import MemoryObjects

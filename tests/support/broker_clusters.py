@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydanube.broker.broker import Broker, open_broker
+from pydanube.broker.broker import Broker
+from pydanube.broker.broker_opening import open_broker
 from pydanube.broker.internal_batches import InternalBatch
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.broker.shards import Shards

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 
-from pydanube.servers.grpc.danube_server import open_danube_server
+from pydanube.broker.broker import Broker
+from pydanube.servers.addresses import addresses_of
+from pydanube.servers.grpc.danube_server import DanubeServer, serving_danube
+from pydanube.servers.grpc.server import open_listener
 from pydanube.testing import memory_broker
 from pydanube.wire.pb import danube_api_pb2 as pb
 from support.grpc_calls import Caller, connected
@@ -187,16 +191,36 @@ def stream_count(server) -> int:
 
 
 @asynccontextmanager
+async def open_danube_server(
+    broker: Broker, *, advertised_url: str = "", connect_url: str = "", **options: Any
+) -> AsyncIterator[DanubeServer]:
+    """
+    Serve clients of Danube on a free port.
+
+    *options* are those of ``serving_danube``.
+    """
+    async with open_listener("127.0.0.1", 0, name="Danube", flag="-") as listener:
+        addresses = addresses_of(
+            *("127.0.0.1", listener.port),
+            advertised_url=advertised_url,
+            connect_url=connect_url,
+        )
+        async with serving_danube(
+            *(listener, broker, addresses),
+            refusal_pause_s=0,
+            **{"window_messages_max": 1000, **options},
+        ) as server:
+            yield server
+
+
+@asynccontextmanager
 async def danube_world(**options: Any):
     """A broker of its own and the server to it."""
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
         memory_broker(**options) as memory,
         open_danube_server(
-            *(memory.broker, "127.0.0.1", 0),
-            wall_clock_us=lambda: time.time_ns() // 1000,
-            window_messages_max=1000,
-            refusal_pause_s=0,
+            memory.broker, wall_clock_us=lambda: time.time_ns() // 1000
         ) as server,
     ):
         yield DanubeWorld(memory.broker, server)

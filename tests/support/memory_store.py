@@ -131,8 +131,8 @@ class MemoryStore(MetadataStore):
             changed.append(path)
             self._revision = revision
         if changed:
-            if self.on_change is not None:
-                self.on_change(revision, changed)
+            if self._on_change is not None:
+                self._on_change(revision, changed)
             self._watches.on_change(
                 revision, {path: self._entries.get(path) for path in changed}
             )

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
-from pydanube.broker.broker import open_broker
+from pydanube.broker.broker_opening import open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.model.errors import MetadataUnavailable
 from pydanube.objects.memory import MemoryObjects

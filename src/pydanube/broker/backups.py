@@ -88,7 +88,7 @@ class Backups:
         flush_cursors: Callable[[], None],
         wall_clock_us: Callable[[], int],
     ) -> None:
-        """*flush_cursors* is ``Broker.flush_cursors``."""
+        """*flush_cursors* is ``CursorSaver.flush``."""
         self.progress = BackupProgress()
         self._store = store
         self._storage = storage

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pydanube.model.histograms import Histogram
+from pydanube.model.histograms import NO_EXEMPLARS, Exemplar, Histogram
 
 
 @dataclass(slots=True)
@@ -66,9 +66,13 @@ class BrokerCounts(Counts):
 
     __slots__ = ("_wall_clock_us", "delivery_age")
 
-    def __init__(self, wall_clock_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        wall_clock_us: Callable[[], int],
+        exemplars: Mapping[int, Exemplar] = NO_EXEMPLARS,
+    ) -> None:
         super().__init__()
-        self.delivery_age = Histogram()
+        self.delivery_age = Histogram(exemplars)
         """The age of messages at their first delivery."""
         self._wall_clock_us = wall_clock_us
 

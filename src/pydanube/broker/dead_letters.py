@@ -173,10 +173,15 @@ class DeadLetters:
         check_target: Callable[[Principal | None, TopicName], Awaitable[None]],
         tasks: asyncio.TaskGroup,
         clock: Callable[[], float],
+        *,
+        broker: str,
     ) -> None:
-        """*check_target* is ``IndirectTargets.check``."""
-        self.broker_address = ""
-        """The name of this broker in dead letters."""
+        """
+        *check_target* is ``IndirectTargets.check``.
+
+        Dead letters name this broker *broker*.
+        """
+        self._broker = broker
         self._publish = publish
         self._check_target = check_target
         self._tasks = tasks
@@ -230,7 +235,7 @@ class DeadLetters:
             await self._check_target(subscription.author, target)
             messages = self._reject_cycles(subscription, messages, str(target))
             for message in messages:
-                message.add_origin(subscription, self.broker_address)
+                message.add_origin(subscription, self._broker)
             source = subscription.source
             await self._publish(
                 target, source, [_batch_of(each, source) for each in _batches(messages)]

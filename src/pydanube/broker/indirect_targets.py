@@ -9,8 +9,6 @@ that has lost a permission meanwhile does not keep it through a setting.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pydanube.broker.access_control import AccessControl
 from pydanube.broker.catalog import Catalog
 from pydanube.model.errors import InvalidRequest, PermissionDenied, Unauthenticated
@@ -24,7 +22,7 @@ from pydanube.security.resources import Resource
 class IndirectTargets:
     """Decides whether the broker may publish to a topic that a setting names."""
 
-    def __init__(self, access: Callable[[], AccessControl], catalog: Catalog) -> None:
+    def __init__(self, access: AccessControl, catalog: Catalog) -> None:
         self._access = access
         self._catalog = catalog
 
@@ -43,7 +41,7 @@ class IndirectTargets:
                 f"{target} is a system topic, to which only the broker itself "
                 "publishes; choose a topic of another namespace"
             )
-        access = self._access()
+        access = self._access
         if not access.is_enforced:
             return
         if author is None:

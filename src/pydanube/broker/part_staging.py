@@ -68,6 +68,10 @@ class PartStaging(ABC):
             QueryNotFound: It has no owner.
         """
 
+    def on_served(self) -> None:
+        """Note that this broker serves another shard of its cluster."""
+        return
+
     # Parts.
 
     async def open_stage(

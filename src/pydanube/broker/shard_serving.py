@@ -36,17 +36,15 @@ class ShardServing:
         *,
         store: MetadataStore,
         storage: Storage,
+        on_served: Callable[[], None],
     ) -> None:
+        """*on_served* is called whenever a shard is served."""
         self._shards = shards
         self._topics = topics
         self._subscriptions = subscriptions
         self._store = store
         self._storage = storage
-        self._watchers: list[Callable[[], None]] = []
-
-    def watch_served(self, watcher: Callable[[], None]) -> None:
-        """Call *watcher* whenever a shard is served."""
-        self._watchers.append(watcher)
+        self._on_served = on_served
 
     async def serve(
         self, shard: int, epoch: int, topics: Mapping[TopicId, str]
@@ -73,8 +71,7 @@ class ShardServing:
         await self._remove_unknown(shard, topics)
         # An earlier owner may have left contents of deleted topics.
         self._topics.leftovers.set()
-        for each in self._watchers:
-            each()
+        self._on_served()
 
     async def served_ids(self) -> set[TopicId]:
         """Return the ids of all topics in the shards that this broker serves."""

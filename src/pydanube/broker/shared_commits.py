@@ -93,12 +93,15 @@ class SharedCommits:
         files: StagedFiles,
         objects: StagedObjects,
         wall_clock_us: Callable[[], int],
+        queries: Mirror[QueryRecord],
+        on_change: Callable[[], None],
     ) -> None:
+        """*on_change* is called when the records *queries* have changed."""
         self.appender = StagedAppender(
             topics, storage, files, final_errors=(), check_served=self._check_served
         )
         self.acknowledger = TransactionAcknowledger(topics, store)
-        self.queries: Mirror[QueryRecord] = Mirror(keys.QUERIES)
+        self.queries = queries
         """The records, which may be late."""
         self._topics = topics
         self._shards = shards
@@ -106,8 +109,7 @@ class SharedCommits:
         self._storage = storage
         self._objects = objects
         self._wall_clock_us = wall_clock_us
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when records have changed."""
+        self._on_change = on_change
         self._changed = asyncio.Event()
         self._wanted: set[str] = set()
         self._running: set[str] = set()
@@ -206,7 +208,7 @@ class SharedCommits:
         """Look for commits of which this broker may have topics now."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-        self.on_change()
+        self._on_change()
         if self._tasks is None:
             return
         for query, stored in self.queries.values.items():

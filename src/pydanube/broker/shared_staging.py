@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import msgspec
 
@@ -40,6 +41,7 @@ from pydanube.broker.topic import ReliableTopic
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
 from pydanube.broker.transaction_acks import CommitAcks
+from pydanube.cluster.mirror import Mirror
 from pydanube.metadata import keys
 from pydanube.metadata.key import Key
 from pydanube.metadata.records import (
@@ -119,7 +121,10 @@ class SharedStaging(PartStaging):
         self._wall_clock_us = wall_clock_us
         self._locks: NamedLocks[str] = NamedLocks()
         self.completion_s = COMPLETION_S
-        commits.on_change = self._drop_refused
+
+    def on_served(self) -> None:
+        """See ``PartStaging``."""
+        self.commits.wake()
 
     # Parts.
 
@@ -135,27 +140,8 @@ class SharedStaging(PartStaging):
                 "or publish with it"
             )
 
-    def _drop_refused(self) -> None:
-        """Drop the parts that are written here and can never be committed."""
-        for part in list(self.parts):
-            try:
-                self._check_not_committed(part.key.query, part.key.version)
-            except (StagingClosed, TransactionFenced) as error:
-                part.fail(error)
-
     def _check_not_committed(self, query: str, version: int) -> None:
-        stored = self.commits.queries.values.get(query)
-        if stored is None:
-            return
-        record = stored.value
-        if record.begun is not None and version < record.begun:
-            _check_newest(query, record, version)
-        current = record if record.decision is None else record.decision
-        if current.version is not None and version <= current.version:
-            raise StagingClosed(
-                f"{query} has committed version {current.version}; version {version} "
-                "accepts no batches any more"
-            )
+        _check_not_committed(self.commits.queries, query, version)
 
     async def finish_part(
         self, key: PartKey, batch_count: int, message_count: int
@@ -533,6 +519,32 @@ class SharedStaging(PartStaging):
                 return True
 
 
+def _drop_refused(parts: StagedParts, queries: Mirror[QueryRecord]) -> None:
+    """Drop the parts that are written here and can never be committed."""
+    for part in list(parts):
+        try:
+            _check_not_committed(queries, part.key.query, part.key.version)
+        except (StagingClosed, TransactionFenced) as error:
+            part.fail(error)
+
+
+def _check_not_committed(
+    queries: Mirror[QueryRecord], query: str, version: int
+) -> None:
+    stored = queries.values.get(query)
+    if stored is None:
+        return
+    record = stored.value
+    if record.begun is not None and version < record.begun:
+        _check_newest(query, record, version)
+    current = record if record.decision is None else record.decision
+    if current.version is not None and version <= current.version:
+        raise StagingClosed(
+            f"{query} has committed version {current.version}; version {version} "
+            "accepts no batches any more"
+        )
+
+
 def _epoch_key(acks: CommitAcks) -> Key[int]:
     shard = acks.topic.log.shard
     assert shard is not None
@@ -583,6 +595,7 @@ async def open_shared_staging(
             wall_clock_us=wall_clock_us,
             check_disk=storage.check_disk,
         )
+        queries = Mirror(keys.QUERIES)
         commits = SharedCommits(
             topics,
             storage,
@@ -591,6 +604,8 @@ async def open_shared_staging(
             files=staged_files,
             objects=objects,
             wall_clock_us=wall_clock_us,
+            queries=queries,
+            on_change=partial(_drop_refused, parts, queries),
         )
         staging = SharedStaging(
             topics,

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from pydanube.broker.producer_session import OnPublished
+from pydanube.model.histograms import Exemplar
 from pydanube.model.names import TopicName
 from pydanube.wire.batches import BatchFrame
 
 
 class Tracing(Protocol):
     """Traces some batches on their way through the broker."""
+
+    @property
+    def published(self) -> Mapping[int, Exemplar]:
+        """The last batch whose storing was traced, for each bucket of a histogram."""
+
+    @property
+    def delivered(self) -> Mapping[int, Exemplar]:
+        """The last batch whose first delivery was traced, for each bucket."""
 
     def publishing(
         self, topic: TopicName, frame: BatchFrame, done: OnPublished

@@ -7,7 +7,7 @@ commits are synced to disk.  The revision has its own row, because it must not d
 when the newest value is deleted.
 
 Changes of the file by other programs are visible to reads and comparisons, but not
-reported to ``on_change`` and watches; the lock of the data directory prevents a second
+reported to ``reporting`` and watches; the lock of the data directory prevents a second
 broker.
 
 A session is the process: it cannot be lost.  A table has the paths that belong to
@@ -224,8 +224,8 @@ class SqliteStore(MetadataStore):
     def _report(
         self, revision: Revision, changes: Mapping[str, Stored[bytes] | None]
     ) -> None:
-        if self.on_change is not None:
-            self.on_change(revision, list(changes))
+        if self._on_change is not None:
+            self._on_change(revision, list(changes))
         self._watches.on_change(revision, changes)
 
     async def _run(self, work: Callable[[], R]) -> R:

@@ -12,11 +12,23 @@ Keys may belong to a session, and are deleted when it ends; see ``sessions``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, NewType, TypeVar
+from typing import Any, Generic, NewType, TypeAlias, TypeVar
 
 from pydanube.aio.tasks import gather
 from pydanube.metadata.damaged_records import DamagedRecords
@@ -106,6 +118,8 @@ RawChanges = Changes[bytes]
 Comparison = Unchanged[Any] | HasValue[Any]
 Operation = Put[Any] | Delete[Any]
 
+OnChange: TypeAlias = "Callable[[Revision, list[str]], None]"
+
 
 class MetadataStore(ABC):
     """
@@ -126,9 +140,21 @@ class MetadataStore(ABC):
         failed or was cancelled is not made after the caller's next change.
     """
 
-    on_change: Callable[[Revision, list[str]], None] | None = None
-    """Called in the event loop with the revision and the changed paths of each later
-    change that this object has made."""
+    _on_change: OnChange | None = None
+
+    @contextmanager
+    def reporting(self, on_change: OnChange) -> Iterator[None]:
+        """
+        Report changes that this object makes during the body.
+
+        *on_change* is called in the event loop with the revision and the changed paths
+        of each change.
+        """
+        self._on_change = on_change
+        try:
+            yield
+        finally:
+            self._on_change = None
 
     @cached_property
     def damaged(self) -> DamagedRecords:

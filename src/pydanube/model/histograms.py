@@ -13,7 +13,7 @@ BOUNDS_S = (
 )
 """The upper bounds of the buckets in seconds; one more bucket has what took longer."""
 
-_NO_EXEMPLARS: Mapping[int, Exemplar] = {}
+NO_EXEMPLARS: Mapping[int, Exemplar] = {}
 
 
 def bucket_of(duration_s: float) -> int:
@@ -40,11 +40,11 @@ class Histogram:
 
     __slots__ = ("counts", "exemplars", "total_s")
 
-    def __init__(self) -> None:
+    def __init__(self, exemplars: Mapping[int, Exemplar] = NO_EXEMPLARS) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)
         """The number of events in each bucket, which is not cumulative."""
         self.total_s = 0.0
-        self.exemplars: Mapping[int, Exemplar] = _NO_EXEMPLARS
+        self.exemplars = exemplars
         """An exemplar for some of the buckets, by their positions in ``counts``."""
 
     def observe(self, duration_s: float, count: int = 1) -> None:
@@ -64,8 +64,7 @@ class Histogram:
         return list(zip(bounds, accumulate(self.counts), strict=True))
 
     def __add__(self, other: Histogram) -> Histogram:
-        added = Histogram()
+        added = Histogram({**self.exemplars, **other.exemplars})
         added.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
         added.total_s = self.total_s + other.total_s
-        added.exemplars = {**self.exemplars, **other.exemplars}
         return added

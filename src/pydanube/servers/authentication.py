@@ -86,13 +86,12 @@ class Authenticator:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
-        self.api_keys: ApiKeys | None = None
-        """The API keys; None while the broker is starting."""
+        # None while the broker is starting.
+        self._api_keys: ApiKeys | None = None
         self.failures = FailedAttempts()
         self.failed_count: Counter[str] = Counter()
         """Failed attempts: api_key, token, certificate, none or limited."""
-        self.on_failure: OnFailure = _ignore
-        """Called for refused credentials; the broker adds them to its audit log."""
+        self._on_failure: OnFailure = _ignore
         self._bootstrap = bootstrap
         self._issuer_keys = issuer_keys
         self._wall_clock_us = wall_clock_us
@@ -104,6 +103,16 @@ class Authenticator:
     def is_enabled(self) -> bool:
         """Whether clients need credentials."""
         return self.config.enabled
+
+    def on_serving(self, api_keys: ApiKeys, on_failure: OnFailure) -> None:
+        """
+        Take the API keys of the broker, which has started.
+
+        *on_failure* is called for refused credentials; the broker adds them to its
+        audit log.
+        """
+        self._api_keys = api_keys
+        self._on_failure = on_failure
 
     def authenticate(
         self,
@@ -151,7 +160,7 @@ class Authenticator:
             self.failures.add(address, now)
             self.failed_count["api_key" if is_key else "token"] += 1
             log.info("refusing the credentials of %s: %s", address, error)
-            self.on_failure(address=address, listener=listener, reason=str(error))
+            self._on_failure(address=address, listener=listener, reason=str(error))
             raise
 
     def is_valid(self, identity: Identity) -> bool:
@@ -162,7 +171,7 @@ class Authenticator:
             return False
         if not key_id or principal.name == BOOTSTRAP:
             return True
-        return self.api_keys is not None and self.api_keys.has(key_id, now_s)
+        return self._api_keys is not None and self._api_keys.has(key_id, now_s)
 
     def why_invalid(self, identity: Identity) -> Unauthenticated:
         """Return the error for a client whose identity holds no longer."""
@@ -191,9 +200,9 @@ class Authenticator:
                 f"{principal.name!r} may not manage API keys: the principals in "
                 "security.superusers may, and the key in security.bootstrap_key_file"
             )
-        if self.api_keys is None:
+        if self._api_keys is None:
             raise Unavailable("the broker is starting")
-        return self.api_keys
+        return self._api_keys
 
     def expires_in_s(self, identity: Identity) -> float:
         """Return for how long *identity* holds; 0: it does not expire."""
@@ -226,9 +235,9 @@ class Authenticator:
             return Identity(Principal(BOOTSTRAP, "api_key"), key.key_id)
         if not self.config.api_keys:
             raise Unauthenticated("this broker accepts no API keys (security.api_keys)")
-        if self.api_keys is None:
+        if self._api_keys is None:
             raise Unavailable("the broker is starting")
-        principal = self.api_keys.find(key, self._now_s())
+        principal = self._api_keys.find(key, self._now_s())
         if principal is None:
             raise Unauthenticated(
                 f"the API key with the id {key.key_id} is unknown, was revoked, or has "
@@ -320,6 +329,5 @@ async def verifying_api_keys(
     async with open_api_keys(
         store, wall_clock_us=wall_clock_us, random_bytes=secrets.token_bytes
     ) as api_keys:
-        authenticator.api_keys = api_keys
-        authenticator.on_failure = on_failure
+        authenticator.on_serving(api_keys, on_failure)
         yield

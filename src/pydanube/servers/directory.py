@@ -27,12 +27,17 @@ class DataDirectory:
     """The paths of a broker's files."""
 
     def __init__(
-        self, path: Path, identity: tuple[int, int], metadata: Path | None = None
+        self,
+        path: Path,
+        identity: tuple[int, int],
+        metadata: Path | None = None,
+        remote_metadata: RemoteStoreConfig | None = None,
     ) -> None:
         """
         *identity* is the device and inode of the locked directory.
 
-        *metadata* is the file of the metadata store if it is in another directory.
+        *metadata* is the file of the metadata store if it is in another directory;
+        *remote_metadata* are its settings if it is not a file.
         """
         self.path = path
         self.journal = path / "journal"
@@ -45,7 +50,7 @@ class DataDirectory:
         """Parts of remote segments that were read; may be removed at any time."""
         self.metadata = metadata or path / "metadata.sqlite"
         """The metadata store's file."""
-        self.remote_metadata: RemoteStoreConfig | None = None
+        self.remote_metadata = remote_metadata
         """The settings of the metadata store, if it is not a file."""
         self.has_own_metadata = metadata is None
         """Whether this file is in the directory."""
@@ -83,12 +88,16 @@ class DataDirectory:
 
 
 @contextmanager
-def hold_directory(path: Path, metadata: Path | None = None) -> Iterator[DataDirectory]:
+def hold_directory(
+    path: Path,
+    metadata: Path | None = None,
+    remote_metadata: RemoteStoreConfig | None = None,
+) -> Iterator[DataDirectory]:
     """
     Lock the data directory at *path*; create it if it does not exist.
 
     *metadata* is the file of the metadata store if it is in another directory, which
-    must exist.
+    must exist; *remote_metadata* are its settings if it is not a file.
 
     The lock is the operating system's, on the directory itself: removing or
     replacing a file in it does not release the lock, and a broker that was killed
@@ -116,7 +125,9 @@ def hold_directory(path: Path, metadata: Path | None = None) -> Iterator[DataDir
         _lock(descriptor, path)
         _write_owner(descriptor, path)
         found = os.fstat(descriptor)
-        directory = DataDirectory(path, (found.st_dev, found.st_ino), metadata)
+        directory = DataDirectory(
+            path, (found.st_dev, found.st_ino), metadata, remote_metadata
+        )
         # The directory may have been replaced before it was locked.
         directory.check_in_place()
         _tighten(path)

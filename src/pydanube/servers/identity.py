@@ -365,18 +365,17 @@ async def recording_progress(
     *kind* is the kind of the journal.
     """
     recorder = _ProgressRecorder(store, storage, kind)
-    store.on_change = recorder.on_metadata_changed
-    await recorder.write_all()
-    async with task_scope() as tasks:
-        tasks.run(recorder.follow_journal(), "record the journal's end")
-        try:
-            yield
-        finally:
-            tasks.cancel()
-            store.on_change = None
-            # A failure here only weakens the check at the next start.
-            with suppress(BrokerError):
-                await recorder.write_all()
+    with store.reporting(recorder.on_metadata_changed):
+        await recorder.write_all()
+        async with task_scope() as tasks:
+            tasks.run(recorder.follow_journal(), "record the journal's end")
+            try:
+                yield
+            finally:
+                tasks.cancel()
+                # A failure here only weakens the check at the next start.
+                with suppress(BrokerError):
+                    await recorder.write_all()
 
 
 class _ProgressRecorder:

@@ -27,7 +27,8 @@ from functools import partial
 from pathlib import Path
 
 from pydanube.aio.loops import new_loop
-from pydanube.broker.broker import Broker, open_broker
+from pydanube.broker.broker import Broker
+from pydanube.broker.broker_opening import open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.broker.shards import Shards
 from pydanube.cluster.leaving import leave
@@ -37,11 +38,18 @@ from pydanube.cluster.session import ClusterSession
 from pydanube.cluster.shard_owners import ShardOwners
 from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import MetadataStore, retry_on_conflict
+from pydanube.model.histograms import NO_EXEMPLARS
 from pydanube.model.version import __version__
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.security.addresses import host_in_url, parse_proxies
-from pydanube.servers.addresses import check_exposure, http_hosts_of, url_of
+from pydanube.servers.addresses import (
+    Addresses,
+    addresses_of,
+    check_exposure,
+    http_hosts_of,
+    url_of,
+)
 from pydanube.servers.authentication import (
     Authenticator,
     open_authenticator,
@@ -56,7 +64,7 @@ from pydanube.servers.directory import (
     watching_directory,
 )
 from pydanube.servers.grpc.admin import admin_services
-from pydanube.servers.grpc.danube_server import open_danube_server, schema_registry
+from pydanube.servers.grpc.danube_server import schema_registry, serving_danube
 from pydanube.servers.grpc.forwarding import Forwarding, Owners
 from pydanube.servers.grpc.grpc_server import MESSAGE_BYTES_MAX
 from pydanube.servers.grpc.peer_channels import (
@@ -65,7 +73,7 @@ from pydanube.servers.grpc.peer_channels import (
     open_peer_channels,
 )
 from pydanube.servers.grpc.peers import PeerCalls, peer_service
-from pydanube.servers.grpc.server import open_listener
+from pydanube.servers.grpc.server import Listener, open_listener
 from pydanube.servers.grpc.services import Service
 from pydanube.servers.http.app import BrokerState, Ports
 from pydanube.servers.http.server import open_http
@@ -158,11 +166,11 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
     host = listens.host
     is_shared = config.storage.journal.kind != "local"
     with (
-        hold_directory(config.data_dir, config.metadata.file) as directory,
+        hold_directory(
+            config.data_dir, config.metadata.file, config.metadata.remote
+        ) as directory,
         hold_metadata(directory, is_shared=is_shared),
     ):
-        if (remote := config.metadata.remote) is not None:
-            directory.remote_metadata = remote
         refuse_lost_metadata(directory)
         reserve = Reserve(ReserveFile(directory.reserve), config.storage.reserve_bytes)
         reserve.open()
@@ -177,6 +185,12 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 tls=tls,
                 authenticator=authenticator,
             ) as http_port,
+            open_listener(
+                *(host, listens.grpc_port),
+                name="clients of Danube",
+                flag="--grpc-port",
+                tls=tls,
+            ) as danube_listener,
             open_metadata(
                 config.metadata,
                 directory,
@@ -195,6 +209,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 new_broker_id=partial(_new_broker_id, config),
                 shards=_shards_of(config, owners),
                 wall_clock_us=wall_clock_us,
+                address=(addresses := _addresses(config, danube_listener)).broker_url,
                 auto_create_topics=config.topics.auto_create,
                 done_ranges_max=config.subscriptions.done_ranges_max,
                 batch_bytes_max=batch_bytes_max(config.listen.frame_bytes_max),
@@ -217,7 +232,10 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 wall_clock_us=wall_clock_us,
                 on_failure=broker.audit.record_failed_authentication,
             ),
-            open_native_server(broker, config.listen, authenticator) as server,
+            open_native_server(
+                *(broker, config.listen, authenticator),
+                exemplars=NO_EXEMPLARS if tracing is None else tracing.published,
+            ) as server,
             listen(server, host, config.listen.stream_port, tls) as stream_port,
             _open_listeners(
                 broker,
@@ -231,13 +249,14 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 broker,
                 config,
                 http_port,
+                danube_listener,
+                addresses,
                 session=session,
                 channels=channels,
                 counts=counts,
                 tls=tls,
                 authenticator=authenticator,
             ) as (
-                grpc_port,
                 admin_port,
                 services,
             ),
@@ -250,9 +269,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 identity=identity,
             ),
         ):
-            if tracing is not None:
-                server.publish_seconds.exemplars = tracing.published
-                broker.counts.delivery_age.exemplars = tracing.delivered
+            grpc_port = danube_listener.port
             state.on_serving(
                 broker,
                 server,
@@ -441,14 +458,16 @@ async def _open_grpc(
     broker: Broker,
     config: BrokerConfig,
     http_port: int,
+    danube_listener: Listener,
+    addresses: Addresses,
     *,
     session: ClusterSession | None,
     channels: PeerChannels | None,
     counts: Mapping[str, ConnectionCounts],
     tls: ServerTls | None,
     authenticator: Authenticator,
-) -> AsyncIterator[tuple[int, int, Sequence[Service]]]:
-    """Open both gRPC servers; yields their ports and services."""
+) -> AsyncIterator[tuple[int, Sequence[Service]]]:
+    """Open both gRPC servers; yields the port for administrators, and the services."""
     listens = config.listen
     forwarding = _forwarding(broker, channels, PEER_GRPC)
     admin_forwarding = _forwarding(broker, channels, PEER_ADMIN)
@@ -459,16 +478,12 @@ async def _open_grpc(
         message_bytes_max = max(message_bytes_max, frame_bytes_max)
         peer_services.append(peer_service(broker, session.peer_key))
     async with (
-        open_danube_server(
+        serving_danube(
+            danube_listener,
             broker,
-            listens.host,
-            listens.grpc_port,
+            addresses,
             wall_clock_us=wall_clock_us,
             window_messages_max=config.subscriptions.grpc_window_messages_max,
-            advertised_url=listens.advertised_url,
-            connect_url=listens.connect_url,
-            scheme=config.tls.http_scheme,
-            tls=tls,
             counts=counts["grpc"],
             receive_bytes_max=listens.receive_bytes_max,
             authenticator=authenticator,
@@ -481,22 +496,34 @@ async def _open_grpc(
             name="administrators",
             flag="--admin-port",
             tls=tls,
-            counts=counts["admin"],
-            receive_bytes_max=listens.receive_bytes_max,
-            authenticator=authenticator,
-            forwarding=admin_forwarding,
         ) as admin,
     ):
-        broker.dead_letters.broker_address = danube.addresses.broker_url
         admins = admin_services(
             broker,
-            broker_url=danube.addresses.broker_url,
+            broker_url=addresses.broker_url,
             admin_url=url_of(listens.host, admin.port, config.tls.http_scheme),
             metrics_address=f"{host_in_url(listens.host)}:{http_port}",
         )
         services = [*admins, schema_registry(broker)]
-        async with admin.serving(services, broker):
-            yield danube.port, admin.port, [*danube.services, *services]
+        async with admin.serving(
+            services,
+            broker,
+            counts=counts["admin"],
+            receive_bytes_max=listens.receive_bytes_max,
+            authenticator=authenticator,
+            forwarding=admin_forwarding,
+        ):
+            yield admin.port, [*danube.services, *services]
+
+
+def _addresses(config: BrokerConfig, listener: Listener) -> Addresses:
+    """Return the addresses of a broker that *listener* serves to clients of Danube."""
+    return addresses_of(
+        *(config.listen.host, listener.port),
+        advertised_url=config.listen.advertised_url,
+        connect_url=config.listen.connect_url,
+        scheme=config.tls.http_scheme,
+    )
 
 
 def _peer_channels(

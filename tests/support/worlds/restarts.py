@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pydanube.aio.tasks import TaskScope, task_scope
-from pydanube.broker.broker import open_broker
+from pydanube.broker.broker_opening import open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.objects.memory import MemoryObjects
 from pydanube.servers.authentication import Authenticator

@@ -184,14 +184,14 @@ def test_cancelled_change_is_complete_and_reported(
 
     async def work(store: Any) -> None:
         changes = []
-        store.on_change = lambda revision, paths: changes.append((revision, paths))
-        async with asyncio.TaskGroup() as tasks:
-            putting = tasks.create_task(store.put(Key(ONE.path, encode, int), 1))
-            await asyncio.to_thread(begun.wait)
-            putting.cancel()
-            may_go_on.set()
-        assert putting.cancelled()
-        assert (await store.get(ONE)).value == 1
+        with store.reporting(lambda *change: changes.append(change)):
+            async with asyncio.TaskGroup() as tasks:
+                putting = tasks.create_task(store.put(Key(ONE.path, encode, int), 1))
+                await asyncio.to_thread(begun.wait)
+                putting.cancel()
+                may_go_on.set()
+            assert putting.cancelled()
+            assert (await store.get(ONE)).value == 1
         assert changes == [(1, [ONE.path])]
 
     in_store(path, work)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pydanube.broker.api_keys import ApiKeys
 from pydanube.model.errors import QuotaExceeded, Unauthenticated, Unavailable
 from pydanube.security.api_keys import make_key
 from pydanube.security.failed_attempts import ATTEMPTS_MAX
@@ -12,6 +13,7 @@ from pydanube.security.tokens import parse_keys
 from pydanube.servers.authentication import Authenticator, Identity
 from pydanube.servers.bootstrap_key import BootstrapKey
 from pydanube.servers.security_config import JwtConfig, SecurityConfig
+from support.memory_store import MemoryStore
 from support.secured import AUDIENCE, ISSUER, claims, jwks, signed
 
 NOW = 1_700_000_000
@@ -132,7 +134,8 @@ def test_a_certificate_counts_without_other_credentials():
 
 def test_refused_credentials_are_reported_without_them():
     world, told = World(), []
-    world.authenticator.on_failure = lambda **failure: told.append(failure)
+    keys = ApiKeys(MemoryStore(), wall_clock_us=lambda: 1, random_bytes=bytes)
+    world.authenticator.on_serving(keys, lambda **failure: told.append(failure))
     secret = BOOTSTRAP.text[:-1] + "?"
     with pytest.raises(Unauthenticated):
         world.authenticator.authenticate(secret, ADDRESS, listener="http")

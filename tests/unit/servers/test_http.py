@@ -172,9 +172,9 @@ def test_buckets_of_a_histogram_are_cumulative() -> None:
 
 
 def test_buckets_of_openmetrics_have_exemplars() -> None:
-    seconds = Histogram()
+    exemplar = Exemplar("ab" * 16, "cd" * 8, 0.2, 17.5)
+    seconds = Histogram({bucket_of(0.2): exemplar})
     seconds.observe(0.2)
-    seconds.exemplars = {bucket_of(0.2): Exemplar("ab" * 16, "cd" * 8, 0.2, 17.5)}
     # Histograms with the same labels are added.
     counted = [(metrics.PUBLISH_SECONDS, (), each) for each in (seconds, Histogram())]
     text = get("/metrics", State(counted=[*counted]), accept=OPENMETRICS).text

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pydanube.aio.tasks import task_scope
-from pydanube.broker.broker import LISTS_MAX
+from pydanube.broker.broker_opening import LISTS_MAX
 from pydanube.model.names import TopicName
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role

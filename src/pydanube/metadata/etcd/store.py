@@ -138,8 +138,8 @@ class EtcdStore(SharedStore):
         if not comparisons and not operations:
             return await self.revision(), []
         revision, paths = await self._writer.commit(comparisons, operations)
-        if paths and self.on_change is not None:
-            self.on_change(revision, paths)
+        if paths and self._on_change is not None:
+            self._on_change(revision, paths)
         return revision, paths
 
     @asynccontextmanager

@@ -207,8 +207,8 @@ class ZookeeperStore(SharedStore):
         self.reaper.on_change()
 
     def _on_own_change(self, revision: Revision, paths: list[str]) -> None:
-        if self.on_change is not None:
-            self.on_change(revision, paths)
+        if self._on_change is not None:
+            self._on_change(revision, paths)
 
 
 def _write(value: bytes, session: Session | None) -> Write:

@@ -12,13 +12,13 @@ from pydanube.broker.broker import Broker
 from pydanube.cluster.overview import GRPC, GRPC_CONNECT
 from pydanube.model.errors import InvalidRequest, NotOwner, TopicNotFound
 from pydanube.model.names import TopicName
-from pydanube.servers.addresses import Addresses, addresses_of
+from pydanube.servers.addresses import Addresses
 from pydanube.servers.authentication import Authenticator
 from pydanube.servers.grpc.calls import CallContext
 from pydanube.servers.grpc.consumers import REFUSAL_PAUSE_S, Consumers
 from pydanube.servers.grpc.producers import Producers
 from pydanube.servers.grpc.schemas import SchemaRegistryService
-from pydanube.servers.grpc.server import open_listener
+from pydanube.servers.grpc.server import Listener
 from pydanube.servers.grpc.services import Service
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
@@ -33,85 +33,66 @@ class DanubeServer:
     """The server for clients of Danube."""
 
     port: int
-    addresses: Addresses
     services: Sequence[Service]
     consumers: Consumers
 
 
 @asynccontextmanager
-async def open_danube_server(
+async def serving_danube(
+    listener: Listener,
     broker: Broker,
-    host: str,
-    port: int,
+    addresses: Addresses,
     *,
     wall_clock_us: Callable[[], int],
     window_messages_max: int,
-    advertised_url: str = "",
-    connect_url: str = "",
-    scheme: str = "http",
     refusal_pause_s: float = REFUSAL_PAUSE_S,
     peer_services: Sequence[Service] = (),
     **limits: Any,
 ) -> AsyncIterator[DanubeServer]:
     """
-    Serve clients of Danube during the body; see ``GrpcServer`` for *limits*.
+    Serve clients of Danube on a bound port during the body.
 
-    Other brokers of the cluster call *peer_services*.
+    The broker tells them its *addresses*.  See ``GrpcServer`` for *limits*.  Other
+    brokers of the cluster call *peer_services*.
 
     At the end, their streams end with UNAVAILABLE, so that they connect again.
-
-    Raises:
-        InvalidConfig: The address is not available.
     """
-    async with open_listener(
-        host, port, name="clients of Danube", flag="--grpc-port", **limits
-    ) as listener:
-        addresses = addresses_of(
-            host,
-            listener.port,
-            advertised_url=advertised_url,
-            connect_url=connect_url,
-            scheme=scheme,
-        )
-        clock = asyncio.get_running_loop().time
-        producers = Producers(broker, clock, wall_clock_us)
-        consumers = Consumers(
-            broker,
-            clock,
-            broker_url=addresses.broker_url,
-            window_messages_max=window_messages_max,
-            refusal_pause_s=refusal_pause_s,
-        )
-        await consumers.load()
-        others = SmallerServices(
-            *(broker, addresses, producers, consumers),
-            limits.get("authenticator"),
-        )
-        larger = {"ProducerService": producers, "ConsumerService": consumers}
-        services = [
-            *(
-                Service(
-                    *(descriptor, larger.get(name, others)),
-                    is_public=name == "AuthService",
-                )
-                for name, descriptor in pb.DESCRIPTOR.services_by_name.items()
-            ),
-            schema_registry(broker),
-            *peer_services,
-        ]
-        async with listener.serving(services, broker):
-            with (
-                _every(SWEEP_S, producers.sweep),
-                _every(SWEEP_S, consumers.sweep),
-                closing(producers),
-                closing(consumers),
-            ):
-                yield DanubeServer(
-                    port=listener.port,
-                    addresses=addresses,
-                    services=services,
-                    consumers=consumers,
-                )
+    clock = asyncio.get_running_loop().time
+    producers = Producers(broker, clock, wall_clock_us)
+    consumers = Consumers(
+        broker,
+        clock,
+        broker_url=addresses.broker_url,
+        window_messages_max=window_messages_max,
+        refusal_pause_s=refusal_pause_s,
+    )
+    await consumers.load()
+    others = SmallerServices(
+        *(broker, addresses, producers, consumers),
+        limits.get("authenticator"),
+    )
+    larger = {"ProducerService": producers, "ConsumerService": consumers}
+    services = [
+        *(
+            Service(
+                *(descriptor, larger.get(name, others)),
+                is_public=name == "AuthService",
+            )
+            for name, descriptor in pb.DESCRIPTOR.services_by_name.items()
+        ),
+        schema_registry(broker),
+        *peer_services,
+    ]
+    async with listener.serving(services, broker, **limits):
+        with (
+            _every(SWEEP_S, producers.sweep),
+            _every(SWEEP_S, consumers.sweep),
+            closing(producers),
+            closing(consumers),
+        ):
+            yield DanubeServer(
+                port=listener.port, services=services, consumers=consumers
+            )
 
 
 def schema_registry(broker: Broker) -> Service:

@@ -25,41 +25,60 @@ STOP_S = 1.0
 class Listener:
     """A bound port, which accepts connections when its services are known."""
 
-    def __init__(self, limits: dict[str, Any]) -> None:
-        self.listening: asyncio.Server
-        self.server: GrpcServer
-        self._limits = limits
+    def __init__(self) -> None:
+        self._listening: asyncio.Server
+        self._server: GrpcServer
+
+    async def bind(self, host: str, port: int, tls: ServerTls | None) -> None:
+        """Bind the port; a connection is accepted when ``serving`` has begun."""
+        refusing = Http2Connection()
+        refusing.go_away(ErrorCode.INADEQUATE_SECURITY, PLAIN_REFUSED)
+        factory = over_tls(
+            lambda: GrpcProtocol(self._server),
+            tls,
+            protocol="h2",
+            # Without the settings, with which a connection begins: clients then wait
+            # before they try again.
+            plain_answer=refusing.take_output()[-1],
+        )
+        self._listening = await asyncio.get_running_loop().create_server(
+            factory, host, port, backlog=1024, start_serving=False
+        )
 
     @property
     def port(self) -> int:
         """The bound port."""
-        port: int = self.listening.sockets[0].getsockname()[1]
+        port: int = self._listening.sockets[0].getsockname()[1]
         return port
+
+    def close(self) -> None:
+        """Release the port."""
+        self._listening.close()
 
     @asynccontextmanager
     async def serving(
-        self, services: Sequence[Service], broker: Broker | None = None
+        self, services: Sequence[Service], broker: Broker | None = None, **limits: Any
     ) -> AsyncIterator[GrpcServer]:
         """
         Serve *services*, health and reflection during the body.
 
-        *broker* decides what clients may call.
+        *broker* decides what clients may call; see ``GrpcServer`` for *limits*.
 
         At the end, new calls are refused with UNAVAILABLE, and running calls have
         ``STOP_S`` to end.
         """
         health, standard = standard_services([service.name for service in services])
         async with task_scope() as tasks:
-            self.server = GrpcServer(
-                [*services, *standard], tasks, broker=broker, **self._limits
+            self._server = server = GrpcServer(
+                [*services, *standard], tasks, broker=broker, **limits
             )
-            await self.listening.start_serving()
+            await self._listening.start_serving()
             try:
-                yield self.server
+                yield server
             finally:
-                self.listening.close()
+                self.close()
                 health.close()
-                await self.server.close(STOP_S)
+                await server.close(STOP_S)
 
 
 @asynccontextmanager
@@ -70,33 +89,19 @@ async def open_listener(
     name: str,
     flag: str,
     tls: ServerTls | None = None,
-    **limits: Any,
 ) -> AsyncIterator[Listener]:
     """
-    Bind a port for the body (0: any free port); see ``GrpcServer`` for *limits*.
+    Bind a port for the body (0: any free port).
 
     Errors contain *name*, the name of the server, and *flag*, the option for the port.
 
     Raises:
         InvalidConfig: The address is not available.
     """
-    loop = asyncio.get_running_loop()
-    listener = Listener(limits)
-    refusing = Http2Connection()
-    refusing.go_away(ErrorCode.INADEQUATE_SECURITY, PLAIN_REFUSED)
-    factory = over_tls(
-        lambda: GrpcProtocol(listener.server),
-        tls,
-        protocol="h2",
-        # Without the settings, with which a connection begins: clients then wait before
-        # they try again.
-        plain_answer=refusing.take_output()[-1],
-    )
+    listener = Listener()
     with binding(host, port, name, flag):
-        listener.listening = await loop.create_server(
-            factory, host, port, backlog=1024, start_serving=False
-        )
+        await listener.bind(host, port, tls)
     try:
         yield listener
     finally:
-        listener.listening.close()
+        listener.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.broker.broker import Broker
 from pydanube.broker.topic import Topic
 from pydanube.model.errors import BrokerError, QuotaExceeded
-from pydanube.model.histograms import Histogram
+from pydanube.model.histograms import NO_EXEMPLARS, Exemplar, Histogram
 from pydanube.servers.authentication import Authenticator
 from pydanube.servers.authorization import follow_access
 from pydanube.servers.config import ListenConfig
@@ -60,7 +60,9 @@ class NativeServer:
         tasks: TaskScope,
         limits: ListenConfig,
         authenticator: Authenticator | None = None,
+        exemplars: Mapping[int, Exemplar] = NO_EXEMPLARS,
     ) -> None:
+        """*exemplars* are batches whose storing was traced."""
         self.broker = broker
         self.authenticator = authenticator or Authenticator(SecurityConfig())
         self.limits = limits
@@ -78,7 +80,7 @@ class NativeServer:
         self.fetched_bytes = 0
         self.errors: Counter[str] = Counter()
         """The number of errors sent, by code."""
-        self.publish_seconds = Histogram()
+        self.publish_seconds = Histogram(exemplars)
         """The time from each batch until its receipt."""
         self.request_seconds: defaultdict[Kind, Histogram] = defaultdict(Histogram)
         """The time from each request until its answer."""
@@ -165,14 +167,18 @@ async def open_native_server(
     broker: Broker,
     limits: ListenConfig | None = None,
     authenticator: Authenticator | None = None,
+    exemplars: Mapping[int, Exemplar] = NO_EXEMPLARS,
 ) -> AsyncIterator[NativeServer]:
     """
     Open a server of the native protocol over *broker*, without a listener.
 
-    Without *authenticator*, clients need no credentials.
+    Without *authenticator*, clients need no credentials.  *exemplars* are batches whose
+    storing was traced.
     """
     async with task_scope() as tasks:
-        server = NativeServer(broker, tasks, limits or ListenConfig(), authenticator)
+        server = NativeServer(
+            broker, tasks, limits or ListenConfig(), authenticator, exemplars
+        )
         server.run(server.sweep_regularly())
         if broker.access.is_enforced:
             server.run(server.follow_access())

@@ -116,16 +116,16 @@ async def test_the_changed_paths_are_known_although_the_answer_was_lost(
     calls = []
     async with faulty_store(etcd) as (client, store):
         await store.put(ONE, 1)
-        store.on_change = lambda revision, paths: calls.append((revision, paths))
-        client.faults = ["answer lost"]
-        three = THINGS.key("three")
-        revision = await store.transaction(
-            [], [Delete(ONE), Delete(TWO), Put(three, 3)]
-        )
-        client.faults = ["answer lost"]
-        assert await store.delete(three)
-        client.faults = ["answer lost"]
-        assert not await store.delete(three)
+        with store.reporting(lambda *change: calls.append(change)):
+            client.faults = ["answer lost"]
+            three = THINGS.key("three")
+            revision = await store.transaction(
+                [], [Delete(ONE), Delete(TWO), Put(three, 3)]
+            )
+            client.faults = ["answer lost"]
+            assert await store.delete(three)
+            client.faults = ["answer lost"]
+            assert not await store.delete(three)
     assert calls[0] == (revision, [ONE.path, three.path])
     assert [paths for _, paths in calls[1:]] == [[three.path]]
 

@@ -18,7 +18,6 @@ from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.grpc.admin import admin_services
 from pydanube.servers.grpc.call_rules import CALL_RULES
-from pydanube.servers.grpc.danube_server import open_danube_server
 from pydanube.servers.grpc.server import open_listener
 from pydanube.wire.native.kinds import OPERATIONS, On
 from pydanube.wire.pb import (
@@ -27,6 +26,7 @@ from pydanube.wire.pb import (
     danube_api_pb2,
     schema_registry_pb2,
 )
+from support.danube_calls import open_danube_server
 from support.grpc_calls import connected
 from support.principals import ROOT, ChosenIdentity, client_of, guarded_broker
 
@@ -69,21 +69,15 @@ async def serving():
         counts, identity = ConnectionCounts(listener="admin"), ChosenIdentity()
         async with (
             open_danube_server(
-                broker,
-                "127.0.0.1",
-                0,
-                wall_clock_us=lambda: 1,
-                window_messages_max=10,
-                refusal_pause_s=0,
+                broker, wall_clock_us=lambda: 1, window_messages_max=10
             ) as danube,
-            open_listener(
-                *("127.0.0.1", 0),
-                name="a",
-                flag="--a",
+            open_listener("127.0.0.1", 0, name="a", flag="--a") as listener,
+            listener.serving(
+                [*danube.services, *admins],
+                broker,
                 counts=counts,
                 authenticator=identity,
-            ) as listener,
-            listener.serving([*danube.services, *admins], broker) as server,
+            ) as server,
             connected(listener.port) as calls,
         ):
             yield SimpleNamespace(

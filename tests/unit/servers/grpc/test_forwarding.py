@@ -17,7 +17,6 @@ from pydanube.model.errors import InvalidConfig, NotOwner
 from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
 from pydanube.servers.grpc.admin import TopicAdmin
-from pydanube.servers.grpc.danube_server import open_danube_server
 from pydanube.servers.grpc.forwarding import Forwarding, Owners
 from pydanube.servers.grpc.peer_channels import (
     PeerChannels,
@@ -32,6 +31,7 @@ from pydanube.wire.pb import danube_admin_pb2
 from pydanube.wire.pb import danube_api_pb2 as pb
 from support.broker_clusters import BrokerCluster, Member
 from support.certificates import write_certificates
+from support.danube_calls import open_danube_server
 from support.grpc_calls import Caller, connected
 
 pytestmark = pytest.mark.slow
@@ -111,21 +111,19 @@ async def _serve(
     ]
     server = await stack.enter_async_context(
         open_danube_server(
-            *(member.broker, "127.0.0.1", 0),
+            member.broker,
             wall_clock_us=lambda: time.time_ns() // 1000,
-            window_messages_max=1000,
             advertised_url=f"http://{name}.example:6650",
             connect_url="http://all.example:6650",
-            refusal_pause_s=0,
             forwarding=clients,
         )
     )
     world.client_ports[name] = server.port
     listener = await stack.enter_async_context(
-        open_listener("127.0.0.1", 0, name="admins", flag="-", forwarding=admins)
+        open_listener("127.0.0.1", 0, name="admins", flag="-")
     )
     service = Service(TOPIC_ADMIN, TopicAdmin(member.broker, name))
-    await stack.enter_async_context(listener.serving([service]))
+    await stack.enter_async_context(listener.serving([service], forwarding=admins))
     world.admin_ports[name] = listener.port
 
 

@@ -41,10 +41,10 @@ def batch(*payloads: bytes, base: int = 0) -> InternalBatch:
 async def listening(broker, authenticator: Authenticator) -> AsyncIterator[int]:
     """Serve other brokers; yields the port."""
     async with (
-        open_listener(
-            *("127.0.0.1", 0), name="peers", flag="-", authenticator=authenticator
-        ) as listener,
-        listener.serving([peer_service(broker, KEY)], broker),
+        open_listener("127.0.0.1", 0, name="peers", flag="-") as listener,
+        listener.serving(
+            [peer_service(broker, KEY)], broker, authenticator=authenticator
+        ),
     ):
         yield listener.port
 

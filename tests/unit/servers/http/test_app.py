@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pydanube.broker.shards import Shards
@@ -392,15 +394,14 @@ async def test_a_broker_whose_session_is_over_says_so_and_not_that_it_stops(brok
         if failures:
             raise failures[0]
 
-    broker.broker.shards = Shards(1, KnownOwners(check_session))
+    clustered = replace(broker.broker, shards=Shards(1, KnownOwners(check_session)))
     state = BrokerState()
-    state.on_serving(broker.broker, broker.server, ())
+    state.on_serving(clustered, broker.server, ())
     async with http_of(state) as http:
         assert (await http.get("/readyz")).status_code == 200
         failures.append(SessionLost("session s of this broker in the cluster is over"))
         state.on_stopping()
         answer = await http.get("/readyz")
-    broker.broker.shards = None
     assert answer.status_code == 503
     assert answer.json() == {
         "ready": False,

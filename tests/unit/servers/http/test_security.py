@@ -36,9 +36,10 @@ async def secured():
             store,
             wall_clock_us=lambda: 1_000_000,
             random_bytes=secrets.token_bytes,
-        ) as identity.api_keys,
+        ) as api_keys,
         http_of(State(memory.broker), authenticator=identity) as http,
     ):
+        identity.on_serving(api_keys, memory.broker.audit.record_failed_authentication)
         yield SimpleNamespace(api=Api(http, client), identity=identity)
 
 
