@@ -83,11 +83,12 @@ attack: set-up  ## Attack a broker for MINUTES=10: make attack ONLY=fuzz_native 
 lowest: set-up  ## Run the fast tests with the oldest dependencies that are allowed.
 	@$(PYTHON) tools/lowest.py
 
-docs: set-up  ## Write docs/reference and the dashboards of deploy/grafana again.
+docs: set-up  ## Write docs/reference, the dashboards and sync_facades.py again.
 	@$(PYTHON) tools/reference.py
 	@$(PYTHON) tools/dashboards.py
 	@$(PYTHON) tools/cli_reference.py
 	@$(PYTHON) tools/api_reference.py
+	@$(PYTHON) tools/sync_facades.py
 
 site: set-up  ## Build the documentation site in build/site, and check its links.
 	@$(PYTHON) tools/site.py $(ARGS)

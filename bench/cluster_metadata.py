@@ -70,7 +70,7 @@ async def measure(
     async with pydanube.connect(url, wait_s=60, retry_s=60) as client:
 
         async def create(number: int) -> None:
-            await client.create_topic(f"/default/single-{number}")
+            await client.topics.create(f"/default/single-{number}")
 
         single = arguments.single
         lone = min(single, LONE_MAX)
@@ -89,7 +89,7 @@ async def measure(
         began = time.monotonic()
         for first in range(0, count, PARTITIONS):
             size = min(PARTITIONS, count - first)
-            await client.create_topic(f"/default/t{first}", partitions=size)
+            await client.topics.create(f"/default/t{first}", partitions=size)
         rate = count / (time.monotonic() - began)
         table.row(f"creating {count:,} as partitions", f"{rate:,.0f} /s")
     table.row("broker with them", f"{memory(broker.pid):,.0f} MB")
@@ -113,10 +113,10 @@ async def measure(
         asked = listed[:: max(1, len(listed) // LOOKUPS_MAX)]
 
         async def look_up(number: int) -> None:
-            await client.partitions(asked[number])
+            await client.topics.partitions(asked[number])
 
         async def open_topic(number: int) -> None:
-            await client.describe_topic(asked[number])
+            await client.topics.describe(asked[number])
 
         for work, what in ((look_up, "looking up"), (open_topic, "opening")):
             began = time.monotonic()

@@ -107,7 +107,7 @@ async def prepare(url: str, count: int, topics: int) -> None:
     async with pydanube.connect(url, wait_s=60, retry_s=60) as client:
         await settled(client, count)
         for number in range(topics):
-            await client.create_topic(f"/default/t{number}")
+            await client.topics.create(f"/default/t{number}")
 
 
 def run_client(url: str, topics: Sequence[str], seconds: float) -> tuple[float, float]:

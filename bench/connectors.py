@@ -324,7 +324,7 @@ class Comparison:
         topic = f"/default/{name}"
         await self._peer.clear()
         async with pydanube.connect(self._url) as client:
-            await client.create_topic(topic)
+            await client.topics.create(topic)
             if not self._is_source:
                 async with client.producer(topic) as producer:
                     for _ in range(0, self._count, BATCH):

@@ -316,7 +316,7 @@ class Run:
             say(f"waiting until {len(self._brokers)} brokers serve all shards")
             await self._settled(client)
             for topic in self._topics:
-                await client.create_topic(topic.name)
+                await client.topics.create(topic.name)
             async with task_scope() as tasks:
                 for topic in self._topics:
                     tasks.run(topic.publish(client))
@@ -393,7 +393,7 @@ class Run:
             broker = self._brokers[names[turn % len(names)]]
             await asyncio.sleep(REST_S)
             topics, began = self._topics_of(broker, client), time.monotonic()
-            await client.drain_broker(broker.name)
+            await client.cluster.drain_broker(broker.name)
             await self._until(client, partial(_is_drained, broker.name))
             drained = time.monotonic()
             for topic in topics:
@@ -409,13 +409,17 @@ class Run:
                 f"{len(topics)} topics, in {drained - began:.2f} s; longest time "
                 f"without an acknowledgement {_range(pauses)}"
             )
-            await client.activate_broker(broker.name)
+            await client.cluster.activate_broker(broker.name)
             await self._settled(client)
 
     def _topics_of(self, broker: Broker, client: pydanube.Client) -> list[Topic]:
         """Return the topics that a broker serves, as the client knows them."""
         url = f"danube://{HOST}:{broker.port}"
-        return [each for each in self._topics if client.owners.find(each.name) == url]
+        return [
+            each
+            for each in self._topics
+            if client.requester.owners.find(each.name) == url
+        ]
 
     async def _settled(self, client: pydanube.Client) -> None:
         """Wait until all brokers serve shards, and no shard moves."""
@@ -427,7 +431,7 @@ class Run:
         is_reached: Callable[[ClusterDescription], bool],
     ) -> None:
         """Ask for the state of the cluster until it is as *is_reached* says."""
-        while not is_reached(await client.describe_cluster()):
+        while not is_reached(await client.cluster.describe()):
             for broker in self._brokers.values():
                 if broker.restart_if_ended():
                     say(f"{broker.name} lost its session and is started again")
@@ -443,7 +447,7 @@ def _is_drained(name: str, cluster: ClusterDescription) -> bool:
 
 async def settled(client: pydanube.Client, count: int) -> None:
     """Wait until *count* brokers serve shards, and no shard moves."""
-    while not _is_settled(count, await client.describe_cluster()):  # noqa: ASYNC110
+    while not _is_settled(count, await client.cluster.describe()):  # noqa: ASYNC110
         await asyncio.sleep(LOOK_S)
 
 

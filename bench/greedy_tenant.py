@@ -105,7 +105,7 @@ async def flood(url: str) -> None:
 
 async def _flood(url: str, topic: str) -> None:
     async with pydanube.connect(url) as client, task_scope() as tasks:
-        await client.create_topic(topic, exist_ok=True)
+        await client.topics.create(topic, exist_ok=True)
         tasks.run(_read(client, topic), "read")
         payload = os.urandom(GREEDY_BYTES)
         async with client.producer(topic) as producer:
@@ -152,7 +152,7 @@ class Run:
         async with pydanube.connect(self._with_key("steady")) as client:
             topics = [f"/steady/t{number}" for number in range(STEADY_TOPICS)]
             for topic in topics:
-                await client.create_topic(topic)
+                await client.topics.create(topic)
             async with task_scope() as tasks:
                 for number, topic in enumerate(topics):
                     tasks.run(self._publish(client, topic, number), "publish")
@@ -163,11 +163,11 @@ class Run:
     async def _set_up(self, url: str) -> None:
         async with pydanube.connect(self._with_key("bootstrap", url)) as client:
             for name in ("steady", "greedy"):
-                await client.create_namespace(name)
-                created = await client.create_api_key(name)
+                await client.namespaces.create(name)
+                created = await client.security.create_api_key(name)
                 file = self._key_file(name, url)
                 file.write_text(created.key)
-                await client.add_binding(
+                await client.security.add_binding(
                     f"user:{name}", ["developer"], [f"/{name}", f"/{name}/*"]
                 )
             await client.namespaces.configure("greedy", retention=RETENTION)
@@ -200,12 +200,12 @@ class Run:
             requests_per_s=self._arguments.quota_requests,
         )
         async with pydanube.connect(self._with_key("bootstrap")) as client:
-            found = await client.describe_quota("user:greedy")
+            found = await client.security.describe_quota("user:greedy")
             is_set = found is not None and not found.is_default
             if is_limited:
-                await client.set_quota("user:greedy", quota)
+                await client.security.set_quota("user:greedy", quota)
             elif is_set:
-                await client.remove_quota("user:greedy")
+                await client.security.remove_quota("user:greedy")
 
     @contextmanager
     def _greedy(self, url: str) -> Iterator[None]:

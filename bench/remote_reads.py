@@ -200,7 +200,7 @@ async def fill(url: str, mib: int) -> None:
     """Publish *mib* of incompressible messages; leave them only in the store."""
     chance = random.Random(1)  # noqa: S311
     async with pydanube.connect(url) as client:
-        await client.create_topic(LIVE)
+        await client.topics.create(LIVE)
         async with client.producer(HISTORY) as producer:
             for _ in range(mib * MIB // (MESSAGE_BYTES * BATCH_MESSAGES)):
                 data = chance.randbytes(MESSAGE_BYTES * BATCH_MESSAGES)
@@ -209,14 +209,14 @@ async def fill(url: str, mib: int) -> None:
                     for at in range(0, len(data), MESSAGE_BYTES)
                 ]
                 await producer.send_batch(pa.table({"payload": payloads}))
-        await client.upload_segments(HISTORY)
+        await client.storage.upload(HISTORY)
         while True:
-            found = await client.describe_topic(HISTORY)
+            found = await client.topics.describe(HISTORY)
             if found.sealed_offset == found.end_offset:
                 break
             await asyncio.sleep(0.5)
-        await client.upload_segments(HISTORY)
-        await client.evict_segments(HISTORY)
+        await client.storage.upload(HISTORY)
+        await client.storage.evict(HISTORY)
 
 
 async def read_ranges(url: str, options: dict[str, str]) -> float:
@@ -245,7 +245,7 @@ async def read_ranges(url: str, options: dict[str, str]) -> float:
 async def read_history(url: str) -> float:
     """Return the rate, in MiB/s of segments, of reading the topic with a client."""
     async with pydanube.connect(url) as client:
-        segments = (await client.segments(HISTORY)).segments
+        segments = (await client.storage.segments(HISTORY)).segments
         if any(each.url != each.remote_url for each in segments):
             raise BenchFailed("the broker has local copies of some segments")
         began = time.perf_counter()

@@ -112,11 +112,11 @@ async def run(scratch: Path, options: dict[str, str], arguments: Any) -> int:
     log = scratch / "broker.log"
     with running_broker(scratch / "data", log, settings) as broker:
         async with pydanube.connect(broker.url()) as client:
-            await client.create_topic(TOPIC)
+            await client.topics.create(TOPIC)
             await client.topics.configure(
                 TOPIC, retention=Retention(age_s=RETENTION_AGE_S)
             )
-            await client.create_subscription(TOPIC, "soak", start="earliest")
+            await client.subscriptions.create(TOPIC, "soak", start="earliest")
             consumer = await start(broker, "consume", stdin=subprocess.PIPE)
             full = await published(await start(broker, "publish", seconds=MEASURE_S))
             rate = full / MEASURE_S * arguments.share
@@ -252,8 +252,8 @@ class Samples:
         began = time.monotonic()
         while True:
             await asyncio.sleep(SAMPLE_S)
-            status = await self._client.describe_storage()
-            segments = (await self._client.segments(TOPIC)).segments
+            status = await self._client.storage.describe()
+            segments = (await self._client.storage.segments(TOPIC)).segments
             sample = Sample(
                 at_s=time.monotonic() - began,
                 memory_bytes=memory_bytes([self._broker.pid]),
@@ -301,9 +301,9 @@ class Samples:
         """Return what differs between topic and store, after all work is done."""
         deadline = time.monotonic() + SETTLE_S
         while True:
-            found = await self._client.describe_topic(TOPIC)
-            await self._client.upload_segments(TOPIC)
-            segments = (await self._client.segments(TOPIC)).segments
+            found = await self._client.topics.describe(TOPIC)
+            await self._client.storage.upload(TOPIC)
+            segments = (await self._client.storage.segments(TOPIC)).segments
             wanted = {each.object_name: each.byte_count for each in segments}
             sizes = self._sizes()
             if sizes == wanted and found.sealed_offset == found.end_offset:

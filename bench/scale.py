@@ -133,7 +133,7 @@ async def topics(broker: Broker, table: Table, count: int) -> None:
     before_mb = broker.memory_mb()
     async with pydanube.connect(broker.url) as client:
         seconds = await measured(
-            for_each(range(count), lambda n: client.create_topic(f"/default/t-{n:06}"))
+            for_each(range(count), lambda n: client.topics.create(f"/default/t-{n:06}"))
         )
         table.row(f"create {count:,} topics", f"{count / seconds:,.0f}/s")
         seconds = await measured(client.topics.list())
@@ -147,15 +147,15 @@ async def topics(broker: Broker, table: Table, count: int) -> None:
 async def subscriptions(broker: Broker, table: Table, count: int) -> None:
     """Create *count* subscriptions of one topic and describe it."""
     async with pydanube.connect(broker.url) as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         before_mb = broker.memory_mb()
         seconds = await measured(
             for_each(
-                range(count), lambda n: client.create_subscription(TOPIC, f"s-{n:06}")
+                range(count), lambda n: client.subscriptions.create(TOPIC, f"s-{n:06}")
             )
         )
         table.row(f"create {count:,} subscriptions", f"{count / seconds:,.0f}/s")
-        seconds = await measured(client.describe_topic(TOPIC))
+        seconds = await measured(client.topics.describe(TOPIC))
         table.row("describe the topic with them", f"{seconds:.1f} s")
         async with client.producer(TOPIC) as producer:
             seconds = await measured(producer.send(b"x"))
@@ -163,7 +163,7 @@ async def subscriptions(broker: Broker, table: Table, count: int) -> None:
     tell_state(broker, table, "subscription", before_mb, count)
     restart(broker, table)
     async with pydanube.connect(broker.url) as client:
-        seconds = await measured(client.describe_topic(TOPIC))
+        seconds = await measured(client.topics.describe(TOPIC))
         table.row("open and describe the topic again", f"{seconds:.1f} s")
 
 
@@ -174,7 +174,7 @@ async def producers(broker: Broker, table: Table, count: int) -> None:
             await stack.enter_async_context(pydanube.connect(broker.url))
             for _ in range(-(-count // PRODUCERS_PER_CLIENT))
         ]
-        await clients[0].create_topic(TOPIC)
+        await clients[0].topics.create(TOPIC)
         before_mb = broker.memory_mb()
 
         async def open_one(number: int) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pydanube
-from pydanube import sync
 from pydanube.model import errors
 from pydanube.model.errors import BrokerError
 
@@ -37,7 +36,10 @@ without `await`. The errors are on [a page of their own](errors.md).
 
 SECTIONS = {
     "Programs": ["connect", "run", "Client", "ClientCounters", "Workers"],
-    "Administration": ["Topics", "Subscriptions", "Namespaces"],
+    "Administration": [
+        *("Topics", "Subscriptions", "Namespaces"),
+        *("Storage", "Security", "Cluster"),
+    ],
     "Producers": ["Producer", "TypedProducer", "PartitionedProducer", "Pending"],
     "Consumers": ["Consumer", "PartitionedConsumer", "MultiTopicConsumer"],
     "Messages": ["Message", "MessageBatch", "MessageId", "MessageIds"],
@@ -58,10 +60,6 @@ SECTIONS = {
         "StagingDescription",
     ],
 }
-
-ASYNC_ONLY = {"worker", "workers", "run_workers", "running_workers"}
-"""Methods of ``Client`` that ``pydanube.sync.Client`` does not have."""
-
 
 DEFAULT_CHARACTERS_MAX = 40
 """Longer default values are elided."""
@@ -117,8 +115,7 @@ def _entry(name: str, value: Any) -> str:
 
 def _members(name: str, cls: type) -> Iterator[tuple[str, str]]:
     """Yield the signature and the meaning of each public member that has a text."""
-    known = {*dir(sync.Client), *ASYNC_ONLY} if name == "Client" else set(dir(cls))
-    for member in sorted(known):
+    for member in sorted(dir(cls)):
         found = inspect.getattr_static(cls, member, None)
         is_ours = any(
             member in vars(each) and each.__module__.startswith("pydanube")

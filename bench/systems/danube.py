@@ -128,23 +128,23 @@ class DanubeDriver(Driver):
         async with _connect(self.endpoint) as client:
             for topic in map(_path, topics):
                 if variant == "memory":
-                    await client.create_topic(topic, reliable=False)
+                    await client.topics.create(topic, reliable=False)
                 else:
-                    await client.create_topic(topic, durability=variant)
+                    await client.topics.create(topic, durability=variant)
                 for subscription in subscriptions:
-                    await client.create_subscription(
+                    await client.subscriptions.create(
                         topic, subscription, type=_type(sharing), start="earliest"
                     )
 
     async def delete(self, topics: Sequence[str]) -> None:
         async with _connect(self.endpoint) as client:
             for topic in topics:
-                await client.delete_topic(_path(topic), force=True)
+                await client.topics.delete(_path(topic), force=True)
 
     async def settle(self, topic: str) -> None:
         async with _connect(self.endpoint) as client, asyncio.timeout(600):
             while True:
-                told = await client.describe_topic(_path(topic))
+                told = await client.topics.describe(_path(topic))
                 if told.sealed_offset == told.end_offset:
                     return
                 await asyncio.sleep(0.1)

@@ -29,6 +29,7 @@ from pydanube.model.version import __version__ as __version__
 if TYPE_CHECKING:
     from pydanube.client.client import Client as Client
     from pydanube.client.client import connect as connect
+    from pydanube.client.cluster import Cluster as Cluster
     from pydanube.client.consumer import Consumer as Consumer
     from pydanube.client.counters import ClientCounters as ClientCounters
     from pydanube.client.dead_letters import DeadLetter as DeadLetter
@@ -52,8 +53,10 @@ if TYPE_CHECKING:
     from pydanube.client.running import run as run
     from pydanube.client.schema import Schema as Schema
     from pydanube.client.schemas import Schemas as Schemas
+    from pydanube.client.security import Security as Security
     from pydanube.client.staging import PartWriter as PartWriter
     from pydanube.client.staging import Staging as Staging
+    from pydanube.client.storage import Storage as Storage
     from pydanube.client.subscriptions import Subscriptions as Subscriptions
     from pydanube.client.topics import Topics as Topics
     from pydanube.client.transactions import Transaction as Transaction
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Client": "client.client",
     "ClientCounters": "client.counters",
+    "Cluster": "client.cluster",
     "Consumer": "client.consumer",
     "DeadLetter": "client.dead_letters",
     "DeadLetters": "client.dead_letters",
@@ -85,7 +89,9 @@ _HOMES = {
     "QuotaDescription": "security.quotas",
     "Schema": "client.schema",
     "Schemas": "client.schemas",
+    "Security": "client.security",
     "Staging": "client.staging",
+    "Storage": "client.storage",
     "Subscriptions": "client.subscriptions",
     "Topics": "client.topics",
     "Transaction": "client.transactions",

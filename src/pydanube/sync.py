@@ -34,14 +34,11 @@ from pydanube.client.blocking import (
 from pydanube.client.consumer import Consumer as AsyncConsumer
 from pydanube.client.dead_letters import DeadLetters as AsyncDeadLetters
 from pydanube.client.messages import Message, MessageBatch, MessageId, T_co
-from pydanube.client.namespaces import Namespaces as AsyncNamespaces
 from pydanube.client.producer import Producer as AsyncProducer
 from pydanube.client.producer import close_timeout_error
-from pydanube.client.schemas import Schemas as AsyncSchemas
 from pydanube.client.staging import PartWriter as AsyncPartWriter
 from pydanube.client.staging import Staging as AsyncStaging
-from pydanube.client.subscriptions import Subscriptions as AsyncSubscriptions
-from pydanube.client.topics import Topics as AsyncTopics
+from pydanube.client.sync_facades import ClientFacade
 from pydanube.client.transactions import Transaction as AsyncTransaction
 from pydanube.client.typed_producer import TypedProducer as AsyncTypedProducer
 from pydanube.model.errors import BrokerError, Closed, TimedOut
@@ -189,11 +186,13 @@ class Producer(Facade):
 
     async def _send_all_in_time(self) -> None:
         try:
-            async with self._client.closing():
+            async with self._client.requester.closing():
                 await self._send_all()
         except TimeoutError:
             count = len(self._queue) + self._wrapped.pending_count
-            raise close_timeout_error(count, self.topic, self._client) from None
+            raise close_timeout_error(
+                count, self.topic, self._client.requester
+            ) from None
 
     def _send_queued(self) -> None:
         """Send what is queued, on the loop, as far as the producer has capacity."""
@@ -365,45 +364,6 @@ class Consumer(Facade, Generic[T_co]):
         self._ack_queued()
 
 
-class Schemas(Facade):
-    """The schema registry; see ``pydanube.Schemas``."""
-
-    register = blocking(AsyncSchemas.register)
-    submit = blocking(AsyncSchemas.submit)
-    get = blocking(AsyncSchemas.get)
-    latest = blocking(AsyncSchemas.latest)
-    by_id = blocking(AsyncSchemas.by_id)
-    versions = blocking(AsyncSchemas.versions)
-    subjects = blocking(AsyncSchemas.subjects)
-    describe = blocking(AsyncSchemas.describe)
-    delete = blocking(AsyncSchemas.delete)
-    check = blocking(AsyncSchemas.check)
-    compatibility = blocking(AsyncSchemas.compatibility)
-    set_compatibility = blocking(AsyncSchemas.set_compatibility)
-    topic_schema = blocking(AsyncSchemas.topic_schema)
-
-
-class Topics(Facade):
-    """The topics of a broker; see ``pydanube.Topics``."""
-
-    list = blocking(AsyncTopics.list)
-    places = blocking(AsyncTopics.places)
-    configure = blocking(AsyncTopics.configure)
-
-
-class Subscriptions(Facade):
-    """The subscriptions of all topics; see ``pydanube.Subscriptions``."""
-
-    configure = blocking(AsyncSubscriptions.configure)
-
-
-class Namespaces(Facade):
-    """The namespaces of a broker; see ``pydanube.Namespaces``."""
-
-    list = blocking(AsyncNamespaces.list)
-    configure = blocking(AsyncNamespaces.configure)
-
-
 class DeadLetters(Facade):
     """The dead letters of one subscription; see ``pydanube.DeadLetters``."""
 
@@ -455,16 +415,8 @@ class Transaction(Facade):
     ack = blocking(AsyncTransaction.ack)
 
 
-class Client(Facade):
-    """A client of one broker; see ``pydanube.Client``."""
-
-    def __init__(self, loop: LoopThread, client: aio.Client) -> None:
-        super().__init__(loop, client)
-        self.topics = Topics(loop, client.topics)
-        self.subscriptions = Subscriptions(loop, client.subscriptions)
-        self.namespaces = Namespaces(loop, client.namespaces)
-        self.schemas = Schemas(loop, client.schemas)
-        """The schema registry."""
+class Client(ClientFacade):
+    """A client of a broker or a cluster; see ``pydanube.Client``."""
 
     @overload
     def producer(
@@ -545,82 +497,13 @@ class Client(Facade):
         """Open a transaction; see ``pydanube.Client.transaction``."""
         return self._open(self._wrapped.transaction(name), Transaction)
 
-    request = blocking(aio.Client.request)
     dead_letters = wrapping(aio.Client.dead_letters, DeadLetters)
     staging = wrapping(aio.Client.staging, Staging)
-    describe_broker = blocking(aio.Client.describe_broker)
 
     def counters(self) -> ClientCounters:
         """Return what the client has done; see ``pydanube.Client.counters``."""
         found: ClientCounters = self._wrapped.counters()
         return found
-
-    create_backup = blocking(aio.Client.create_backup)
-    running_brokers = blocking(aio.Client.running_brokers)
-    list_findings = blocking(aio.Client.list_findings)
-    describe_cluster = blocking(aio.Client.describe_cluster)
-    who_am_i = blocking(aio.Client.who_am_i)
-    check_access = blocking(aio.Client.check_access)
-    roles = blocking(aio.Client.roles)
-    set_role = blocking(aio.Client.set_role)
-    delete_role = blocking(aio.Client.delete_role)
-    bindings = blocking(aio.Client.bindings)
-    add_binding = blocking(aio.Client.add_binding)
-    remove_binding = blocking(aio.Client.remove_binding)
-    release_query = blocking(aio.Client.release_query)
-    set_quota = blocking(aio.Client.set_quota)
-    remove_quota = blocking(aio.Client.remove_quota)
-    quotas = blocking(aio.Client.quotas)
-    describe_quota = blocking(aio.Client.describe_quota)
-    drain_broker = blocking(aio.Client.drain_broker)
-    activate_broker = blocking(aio.Client.activate_broker)
-    move_topic = blocking(aio.Client.move_topic)
-    forget_broker = blocking(aio.Client.forget_broker)
-    rebalance = blocking(aio.Client.rebalance)
-
-    create_api_key = blocking(aio.Client.create_api_key)
-    api_keys = blocking(aio.Client.api_keys)
-    revoke_api_key = blocking(aio.Client.revoke_api_key)
-    rotate_api_key = blocking(aio.Client.rotate_api_key)
-    describe_backup = blocking(aio.Client.describe_backup)
-
-    create_topic = blocking(aio.Client.create_topic)
-    delete_topic = blocking(aio.Client.delete_topic)
-    describe_topic = blocking(aio.Client.describe_topic)
-    list_offsets = blocking(aio.Client.list_offsets)
-    segments = blocking(aio.Client.segments)
-    list_segments = blocking(aio.Client.list_segments)
-    replace_segments = blocking(aio.Client.replace_segments)
-    hold_topic = blocking(aio.Client.hold_topic)
-    release_topic = blocking(aio.Client.release_topic)
-    find_offsets = blocking(aio.Client.find_offsets)
-    plan_retention = blocking(aio.Client.plan_retention)
-    apply_retention = blocking(aio.Client.apply_retention)
-    add_partitions = blocking(aio.Client.add_partitions)
-    partitions = blocking(aio.Client.partitions)
-
-    describe_storage = blocking(aio.Client.describe_storage)
-    describe_storages = blocking(aio.Client.describe_storages)
-    upload_segments = blocking(aio.Client.upload_segments)
-    evict_segments = blocking(aio.Client.evict_segments)
-    verify_segments = blocking(aio.Client.verify_segments)
-    copy_segments = blocking(aio.Client.copy_segments)
-
-    create_namespace = blocking(aio.Client.create_namespace)
-    delete_namespace = blocking(aio.Client.delete_namespace)
-    describe_namespace = blocking(aio.Client.describe_namespace)
-    plan_namespace_retention = blocking(aio.Client.plan_namespace_retention)
-    apply_namespace_retention = blocking(aio.Client.apply_namespace_retention)
-
-    create_subscription = blocking(aio.Client.create_subscription)
-    delete_subscription = blocking(aio.Client.delete_subscription)
-    describe_subscription = blocking(aio.Client.describe_subscription)
-    report_progress = blocking(aio.Client.report_progress)
-    report_positions = blocking(aio.Client.report_positions)
-    subscription_settings = blocking(aio.Client.subscription_settings)
-    seek_subscription = blocking(aio.Client.seek_subscription)
-    skip = blocking(aio.Client.skip)
-    mark_done = blocking(aio.Client.mark_done)
 
     def _open(
         self, scope: AbstractAsyncContextManager[Any], kind: type[F]

@@ -36,7 +36,7 @@ from pydanube.client.blocking import Facade, LoopThread, blocking_scope, loop_th
 from pydanube.client.client import Client
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.redirects import Redirect, redirecting
-from pydanube.client.requester import CLOSE_TIMEOUT_S, check_seconds
+from pydanube.client.requester import CLOSE_TIMEOUT_S, Requester, check_seconds
 from pydanube.client.scopes import AsyncScope
 from pydanube.client.urls import parse_url
 from pydanube.metadata.sqlite import open_sqlite
@@ -97,13 +97,13 @@ class MemoryBroker:
         self, *, close_timeout_s: float = CLOSE_TIMEOUT_S
     ) -> AbstractAsyncContextManager[Client]:
         """Connect a client to the broker, as ``pydanube.connect`` does."""
-        client = Client(
+        requester = Requester(
             self._dial,
             url=self.url,
             close_timeout_s=close_timeout_s,
             wall_clock_ns=self.clock.wall_ns,
         )
-        return AsyncScope(client._opened(), "broker.connect()", "client")
+        return AsyncScope(Client(requester).opened(), "broker.connect()", "client")
 
     def redirect(self, url: str | None = None) -> AbstractContextManager[None]:
         """

@@ -66,7 +66,7 @@ async def attack(target: Target, rng: Random) -> None:
         target.broker.start()
         await _read_back(target, topic, acknowledged)
     async with pydanube.connect(target.broker.url) as client:
-        await client.delete_topic(topic, force=True)
+        await client.topics.delete(topic, force=True)
 
 
 async def _peak_memory(target: Target, is_over: asyncio.Event) -> int:

@@ -341,14 +341,14 @@ async def make_original(place: Path) -> Original:
         messages.get(topic, {}).update(zip(offsets, payloads, strict=True))
 
     async with serving(data, **SETTINGS) as client:
-        await client.create_topic(PARTITION)
+        await client.topics.create(PARTITION)
         for topic in (*TOPICS, GONE):
             await add(
                 client, topic, *(b"%s %d" % (topic.encode(), n) for n in range(4))
             )
         for topic in TOPICS:
             # There is no notification of sealing.
-            while (await client.describe_topic(topic)).sealed_offset != 4:  # noqa: ASYNC110
+            while (await client.topics.describe(topic)).sealed_offset != 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     old = copied(data, "old")
     async with serving(data) as client:

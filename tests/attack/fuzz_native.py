@@ -115,7 +115,7 @@ async def clean_up(url: str) -> None:
         for topic in await client.topics.list():
             if topic.startswith(f"/{NAMESPACE}/"):
                 with suppress(pydanube.BrokerError):
-                    await client.delete_topic(topic, force=True)
+                    await client.topics.delete(topic, force=True)
 
 
 # Recording.
@@ -126,7 +126,7 @@ async def record(port: int) -> list[Conversation]:
     conversations: list[Conversation] = []
     async with pydanube.connect(f"danube://127.0.0.1:{port}") as client:
         with suppress(pydanube.BrokerError):
-            await client.create_namespace(NAMESPACE)
+            await client.namespaces.create(NAMESPACE)
     for use in (publish, consume, fetch, administrate, register_schemas, stage):
         async with recording_proxy(port) as (proxy_port, recorded):
             url = f"danube://127.0.0.1:{proxy_port}"
@@ -238,33 +238,33 @@ async def fetch(client: pydanube.Client) -> None:
     await publish(client)
     async for _ in client.read(TOPIC):
         pass
-    await client.find_offsets(TOPIC, [0, 1_000_000])
-    await client.list_offsets([TOPIC, f"{TOPIC}-none"])
+    await client.topics.find_offsets(TOPIC, [0, 1_000_000])
+    await client.topics.list_offsets([TOPIC, f"{TOPIC}-none"])
 
 
 async def administrate(client: pydanube.Client) -> None:
     """Send administrative requests."""
     await publish(client)
     await client.topics.list()
-    await client.describe_topic(TOPIC)
-    await client.segments(TOPIC)
+    await client.topics.describe(TOPIC)
+    await client.storage.segments(TOPIC)
     await client.topics.configure(
         TOPIC, limits=NamespacePolicy(max_consumers_per_topic=9)
     )
     await client.topics.configure(TOPIC, limits=None)
-    await client.add_partitions(f"{TOPIC}-parts", 3)
-    await client.create_subscription(TOPIC, "admin")
-    await client.describe_subscription(TOPIC, "admin")
+    await client.topics.add_partitions(f"{TOPIC}-parts", 3)
+    await client.subscriptions.create(TOPIC, "admin")
+    await client.subscriptions.describe(TOPIC, "admin")
     await client.subscriptions.configure(TOPIC, "admin", failure_policy=FailurePolicy())
     await client.subscriptions.configure(TOPIC, "admin", is_paused=True)
     await client.subscriptions.configure(TOPIC, "admin", is_paused=False)
-    await client.seek_subscription(TOPIC, "admin", "earliest")
-    await client.skip(TOPIC, "admin", 3)
-    await client.delete_subscription(TOPIC, "admin")
-    await client.hold_topic(TOPIC, "holder", "why")
-    await client.release_topic(TOPIC, "holder")
+    await client.subscriptions.seek(TOPIC, "admin", "earliest")
+    await client.subscriptions.skip(TOPIC, "admin", 3)
+    await client.subscriptions.delete(TOPIC, "admin")
+    await client.topics.hold(TOPIC, "holder", "why")
+    await client.topics.release(TOPIC, "holder")
     await client.namespaces.list()
-    await client.describe_namespace(NAMESPACE)
+    await client.namespaces.describe(NAMESPACE)
 
 
 async def register_schemas(client: pydanube.Client) -> None:

@@ -59,7 +59,7 @@ async def attack(target: Target, rng: Random) -> None:
                 again = Schema(hostile.type, _mutated_definition(hostile, rng))
                 await _register(client, name, again)
             await _publish(client, target, name, hostile, rng)
-            await client.delete_topic(f"/default/{name}", force=True)
+            await client.topics.delete(f"/default/{name}", force=True)
             await client.schemas.delete(name)
 
 
@@ -76,7 +76,7 @@ async def _publish(
     client: Any, target: Target, name: str, hostile: Hostile, rng: Random
 ) -> None:
     topic = f"/default/{name}"
-    await client.create_topic(topic)
+    await client.topics.create(topic)
     await client.topics.configure(
         topic,
         schema=pydanube.TopicSchema(

@@ -158,14 +158,14 @@ async def test_token_of_a_withdrawn_key_is_refused_on_all_listeners(asker, tmp_p
 
 async def test_revoked_key_is_refused_on_all_listeners(asker, tmp_path):
     async with administering(asker, tmp_path) as admin:
-        key = (await admin.create_api_key("billing")).key
-        rotated = (await admin.rotate_api_key("billing")).key
+        key = (await admin.security.create_api_key("billing")).key
+        rotated = (await admin.security.rotate_api_key("billing")).key
         clients = [replace(asker, credential=each) for each in (key, rotated)]
         for each in clients:
             assert await answers(each) == everywhere(OK)
-        await admin.revoke_api_key("billing")
+        await admin.security.revoke_api_key("billing")
         # The name may be given again, and does not revive the old keys.
-        await admin.create_api_key("billing")
+        await admin.security.create_api_key("billing")
     async with asyncio.timeout(5):
         while await clients[0].look("http") == OK:
             pass
@@ -176,7 +176,8 @@ async def test_revoked_key_is_refused_on_all_listeners(asker, tmp_path):
 async def test_key_with_the_id_of_another_is_refused_on_all_listeners(asker, tmp_path):
     async with administering(asker, tmp_path) as admin:
         first, second = [
-            (await admin.create_api_key(name)).key for name in ("first", "second")
+            (await admin.security.create_api_key(name)).key
+            for name in ("first", "second")
         ]
     prefix, key_id, _ = first.split("_", 2)
     mixed = f"{prefix}_{key_id}_{second.split('_', 2)[2]}"
@@ -215,7 +216,7 @@ async def test_identity_in_another_header_counts_for_nothing(asker, tmp_path, he
     )
     # A client with few permissions does not get those of the forged principal.
     async with administering(asker, tmp_path) as admin:
-        key = (await admin.create_api_key("mallory")).key
+        key = (await admin.security.create_api_key("mallory")).key
         mallory = replace(asker, credential=key, headers=forged)
         for listener in WITH_HEADERS:
             assert await mallory.look(listener) == OK

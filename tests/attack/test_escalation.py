@@ -39,7 +39,7 @@ async def broker(tmp_path):
 async def admin(broker, tmp_path):
     async with connected_as(broker.stream_url, bootstrap_key(tmp_path)) as client:
         for name in ("shop", "bank"):
-            await client.create_namespace(name)
+            await client.namespaces.create(name)
         await published(client, b"a secret", topic=SECRET)
         await published(client, b"an order", topic=OWN)
         yield client
@@ -48,62 +48,70 @@ async def admin(broker, tmp_path):
 @pytest.fixture
 async def mallory(broker, admin):
     """The key of a client that may let others use the topics of one namespace."""
-    key = (await admin.create_api_key("mallory", groups=["team"])).key
-    await admin.set_role("delegate", ["grant", "produce", "consume"])
-    await admin.set_role("traders", ["produce"])
-    await admin.add_binding("user:mallory", ["delegate"], ["/shop/*"], binding_id="own")
-    await admin.add_binding(
+    key = (await admin.security.create_api_key("mallory", groups=["team"])).key
+    await admin.security.set_role("delegate", ["grant", "produce", "consume"])
+    await admin.security.set_role("traders", ["produce"])
+    await admin.security.add_binding(
+        "user:mallory", ["delegate"], ["/shop/*"], binding_id="own"
+    )
+    await admin.security.add_binding(
         "group:team", ["traders"], ["/shop/orders"], binding_id="team"
     )
-    await admin.add_binding("user:eve", ["admin"], ["*"], binding_id="eve")
+    await admin.security.add_binding("user:eve", ["admin"], ["*"], binding_id="eve")
     return key
 
 
 async def policy_of(admin):
-    return await admin.roles(), await admin.bindings()
+    return await admin.security.roles(), await admin.security.bindings()
 
 
 ESCALATIONS = {
-    "own binding to more topics": lambda client: client.add_binding(
+    "own binding to more topics": lambda client: client.security.add_binding(
         "user:mallory", ["delegate"], ["/shop/*", "/bank/*"], binding_id="own"
     ),
-    "own binding to a stronger role": lambda client: client.add_binding(
+    "own binding to a stronger role": lambda client: client.security.add_binding(
         "user:mallory", ["admin"], ["/shop/*"], binding_id="own"
     ),
-    "another binding for oneself": lambda client: client.add_binding(
+    "another binding for oneself": lambda client: client.security.add_binding(
         "user:mallory", ["admin"], ["*"], binding_id="more"
     ),
-    "binding of the own group": lambda client: client.add_binding(
+    "binding of the own group": lambda client: client.security.add_binding(
         "group:team", ["admin"], ["/shop/*"], binding_id="team"
     ),
-    "binding of everybody": lambda client: client.add_binding(
+    "binding of everybody": lambda client: client.security.add_binding(
         "anonymous", ["consumer"], ["*"], binding_id="anonymous"
     ),
-    "pattern with the system namespace": lambda client: client.add_binding(
+    "pattern with the system namespace": lambda client: client.security.add_binding(
         "user:mallory", ["consumer"], ["/system/audit"], binding_id="audit"
     ),
-    "pattern of all namespaces": lambda client: client.add_binding(
+    "pattern of all namespaces": lambda client: client.security.add_binding(
         "user:mallory", ["consumer"], ["/*/*"], binding_id="all"
     ),
-    "permissions of the own role": lambda client: client.set_role(
+    "permissions of the own role": lambda client: client.security.set_role(
         "delegate", ["grant", "produce", "consume", "manage"]
     ),
-    "permissions of the role of the own group": lambda client: client.set_role(
+    "permissions of the role of the own group": lambda client: client.security.set_role(
         "traders", ["produce", "cluster_admin"]
     ),
-    "built-in role": lambda client: client.set_role("consumer", ["cluster_admin"]),
-    "binding of somebody with more": lambda client: client.remove_binding("eve"),
-    "binding of somebody with more, replaced": lambda client: client.add_binding(
-        "user:eve", ["delegate"], ["/shop/*"], binding_id="eve"
+    "built-in role": lambda client: client.security.set_role(
+        "consumer", ["cluster_admin"]
     ),
-    "role of others": lambda client: client.delete_role("delegate"),
-    "API key of another principal": lambda client: client.create_api_key(
+    "binding of somebody with more": lambda client: client.security.remove_binding(
+        "eve"
+    ),
+    "binding of somebody with more, replaced": lambda client: (
+        client.security.add_binding(
+            "user:eve", ["delegate"], ["/shop/*"], binding_id="eve"
+        )
+    ),
+    "role of others": lambda client: client.security.delete_role("delegate"),
+    "API key of another principal": lambda client: client.security.create_api_key(
         "stolen", principal="eve"
     ),
-    "API key with another group": lambda client: client.create_api_key(
+    "API key with another group": lambda client: client.security.create_api_key(
         "stolen", principal="mallory", groups=["admins"]
     ),
-    "rotation of another key": lambda client: client.rotate_api_key("mallory"),
+    "rotation of another key": lambda client: client.security.rotate_api_key("mallory"),
 }
 
 
@@ -122,7 +130,7 @@ async def test_client_cannot_extend_its_permissions(broker, admin, mallory, name
             await ESCALATIONS[name](client)
         assert await policy_of(admin) == before
         # What it holds, it may grant.
-        await client.add_binding(
+        await client.security.add_binding(
             "user:carol", ["delegate"], ["/shop/orders"], binding_id="ok"
         )
 
@@ -210,7 +218,9 @@ async def test_trick_with_a_name_shows_no_other_topic(
     """The second time, the client may use all topics but those of the bank."""
     if not is_denied_everything_else:
         patterns = ["/shop/*", "/default/*", "/BANK/*", "/b\u0430nk/*"]
-        await admin.add_binding("user:mallory", ["admin"], patterns, binding_id="own")
+        await admin.security.add_binding(
+            "user:mallory", ["admin"], patterns, binding_id="own"
+        )
     topic = TRICKS.get(name, SECRET)
     asker = Asker(urls=urls_of(broker), credential=mallory)
     for listener in LISTENERS:

@@ -44,10 +44,10 @@ async def test_no_request_opens_a_place_that_it_names(tmp_path, form, is_positio
             if not is_positioned and getattr(request, "after", 0) == form.format(probe):
                 request.after = ""
             try:
-                await client.send_request(request)
+                await client.requester.send_request(request)
             except BrokerError as error:
                 failed += [kind] if error.code == "internal" else []
         assert failed == []
-        assert not (await client.describe_backup()).id
+        assert not (await client.storage.describe_backup()).id
     assert not probe.exists()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["data", "remote"]

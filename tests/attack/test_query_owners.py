@@ -43,8 +43,8 @@ async def guarded():
             await access.add_binding(ROOT, binding)
         async with client_of(broker, ROOT) as root:
             for topic in (TOPIC, OTHER):
-                await root.create_namespace(topic.split("/")[1])
-                await root.create_topic(topic)
+                await root.namespaces.create(topic.split("/")[1])
+                await root.topics.create(topic)
         yield broker
 
 
@@ -81,7 +81,7 @@ async def use(client, kind, version):
     given = {"query": QUERY, "version": version, "part": "0", "part_id": "x"}
     fields = kind.body.DESCRIPTOR.fields_by_name
     named = {name: each for name, each in given.items() if name in fields}
-    return await client.send_request(kind.body(**named))
+    return await client.requester.send_request(kind.body(**named))
 
 
 @pytest.mark.parametrize("version", [0, 1, 2**62])
@@ -111,7 +111,9 @@ async def test_query_belongs_to_its_first_user_before_anything_is_committed(alic
 async def test_transaction_is_not_fenced_by_another_principal(alice, eve):
     async with alice.transaction("totals") as transaction:
         with pytest.raises(PermissionDenied):
-            await eve.send_request(pb.BeginTransaction(query="transaction:totals"))
+            await eve.requester.send_request(
+                pb.BeginTransaction(query="transaction:totals")
+            )
         await transaction.send(TOPIC, b"sum")
     assert await stored(alice) == [b"sum"]
 
@@ -119,11 +121,11 @@ async def test_transaction_is_not_fenced_by_another_principal(alice, eve):
 async def test_released_query_keeps_its_progress(guarded, alice, eve):
     await commit(alice, 0, b"0")
     with pytest.raises(PermissionDenied):
-        await alice.release_query(QUERY)
+        await alice.security.release_query(QUERY)
     async with client_of(guarded, ROOT) as root:
-        await root.release_query(QUERY)
+        await root.security.release_query(QUERY)
         with pytest.raises(QueryNotFound):
-            await root.release_query(QUERY)
+            await root.security.release_query(QUERY)
     assert await commit(eve, 0, b"0") is None
     await commit(eve, 1, b"1")
     with pytest.raises(PermissionDenied):

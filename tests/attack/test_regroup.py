@@ -59,7 +59,7 @@ class Carl:
 async def carl():
     async with guarded_broker() as broker:
         async with client_of(broker, ROOT) as root:
-            await root.create_namespace("shop")
+            await root.namespaces.create("shop")
             await published(root, b"before", topic=TOPIC)
         access = broker.broker.access
         role = Role("writer", frozenset({Permission.PRODUCE, Permission.CONSUME}))

@@ -58,9 +58,9 @@ async def guarded():
         access = broker.broker.access
         async with client_of(broker, ROOT) as root:
             for namespace in ("bank", "shop"):
-                await root.create_namespace(namespace)
-            await root.create_topic(REAL["topic"])
-            await root.create_subscription(REAL["topic"], REAL["subscription"])
+                await root.namespaces.create(namespace)
+            await root.topics.create(REAL["topic"])
+            await root.subscriptions.create(REAL["topic"], REAL["subscription"])
             await root.staging(REAL["query"], 1).commit([])
         schema = NewSchema(type=SchemaType.STRING, definition=b"")
         await broker.broker.registry.register(REAL["subject"], schema)
@@ -117,7 +117,7 @@ def without_names(text, names):
 
 async def native_answer(client, kind, names):
     try:
-        answer = await client.send_request(request_of(kind, names))
+        answer = await client.requester.send_request(request_of(kind, names))
     except BrokerError as error:
         return error.code, without_names(str(error), names)
     return "done", without_names(str(answer), names)
@@ -149,11 +149,11 @@ async def test_one_who_may_grant_learns_no_names_of_others(guarded, field):
         for names in (REAL, MISSING):
             try:
                 if field == "id":
-                    await client.add_binding(
+                    await client.security.add_binding(
                         "user:x", ["sharing"], ["/shop/*"], binding_id=names["id"]
                     )
                 else:
-                    await client.delete_role(names["name"])
+                    await client.security.delete_role(names["name"])
             except BrokerError as error:
                 answers.append((error.code, without_names(str(error), names)))
         assert len(answers) == 2
@@ -161,17 +161,25 @@ async def test_one_who_may_grant_learns_no_names_of_others(guarded, field):
         text = str(answers)
         assert "consume" not in text
         assert "bank" not in text
-        assert {role.name for role in await client.roles()} & {"hidden"} == set()
+        assert {role.name for role in await client.security.roles()} & {
+            "hidden"
+        } == set()
 
 
 async def test_one_who_may_grant_asks_only_about_what_they_may_grant(guarded):
     async with client_of(guarded.broker, GRANTER) as client:
-        asked = await client.check_access("produce", "/shop/x", member="user:victim")
+        asked = await client.security.check_access(
+            "produce", "/shop/x", member="user:victim"
+        )
         assert not asked.allowed
         for resource in ("/bank/accounts", "cluster", "subject:secret"):
             with pytest.raises(Refused):
-                await client.check_access("consume", resource, member="user:victim")
-        assert not (await client.check_access("consume", "/bank/accounts")).allowed
+                await client.security.check_access(
+                    "consume", resource, member="user:victim"
+                )
+        assert not (
+            await client.security.check_access("consume", "/bank/accounts")
+        ).allowed
 
 
 PATHS = [

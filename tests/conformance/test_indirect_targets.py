@@ -74,9 +74,9 @@ async def guarded_cluster(tmp_path: Path) -> AsyncIterator[GuardedCluster]:
     }
     async with running(stores) as cluster:
         for namespace in ("shop", "bank"):
-            await cluster.root.create_namespace(namespace)
+            await cluster.root.namespaces.create(namespace)
         for topic in (OWN, RESULTS):
-            await cluster.root.create_topic(topic)
+            await cluster.root.topics.create(topic)
         await cluster.let("own", "/shop/*", *Permission)
         yield cluster
 
@@ -97,8 +97,8 @@ class DeadLetters(Uses):
 
     async def prepare(self) -> None:
         self.ledger = self.world.name_at("/bank/ledger", beside=OWN, is_same=False)
-        await self.root.create_topic(self.ledger)
-        await self.root.create_subscription(OWN, "s", start="earliest")
+        await self.root.topics.create(self.ledger)
+        await self.root.subscriptions.create(OWN, "s", start="earliest")
 
     async def write(self, client: Client, topic: str) -> None:
         policy = FailurePolicy(
@@ -117,7 +117,7 @@ class DeadLetters(Uses):
 
     async def waits(self, text: str) -> None:
         async def does() -> bool:
-            found = await self.root.describe_subscription(OWN, "s")
+            found = await self.root.subscriptions.describe(OWN, "s")
             return text in str(found.dead_letter_error)
 
         await eventually(does)
@@ -134,7 +134,7 @@ class DeadLetters(Uses):
         )
         with pytest.raises(PermissionDenied):
             await self.write(self.alice, self.ledger)
-        settings = await self.root.subscription_settings(OWN, "s")
+        settings = await self.root.subscriptions.settings(OWN, "s")
         assert settings.failure_policy is None
 
     async def permission_is_revoked_later(self) -> None:
@@ -167,10 +167,10 @@ class DeadLetters(Uses):
     async def target_is_created_again(self) -> None:
         await self.world.let("other", "/bank/*", Permission.PRODUCE)
         await self.write(self.alice, self.ledger)
-        await self.root.delete_topic(self.ledger)
+        await self.root.topics.delete(self.ledger)
         await self.fail_one()
         await self.waits("create on")
-        await self.root.create_topic(self.ledger)
+        await self.root.topics.create(self.ledger)
         await self.arrives(self.ledger)
 
     async def target_is_of_the_system(self) -> None:
@@ -188,8 +188,8 @@ class Acknowledgements(Uses):
         await self.create()
 
     async def create(self) -> None:
-        await self.root.create_topic(self.ledger)
-        await self.root.create_subscription(self.ledger, "s", start="earliest")
+        await self.root.topics.create(self.ledger)
+        await self.root.subscriptions.create(self.ledger, "s", start="earliest")
         async with self.root.producer(self.ledger) as producer:
             await producer.send(b"input")
 
@@ -208,19 +208,19 @@ class Acknowledgements(Uses):
     async def is_done(self, *, is_done: bool) -> None:
         """Check that the result is there and the input acknowledged, or neither."""
         assert await self.world.read(RESULTS) == [b"input"] * is_done
-        found = await self.root.describe_subscription(self.ledger, "s")
+        found = await self.root.subscriptions.describe(self.ledger, "s")
         assert found.cursor == is_done
 
     async def permission_is_missing(self) -> None:
         others = set(Permission) - {Permission.CONSUME}
         await self.world.let("other", "/bank/*", *others)
         acks = pb.TransactionAcks(topic=self.ledger, subscription="s")
-        begun = await self.alice.send_request(pb.BeginTransaction(query="q"))
+        begun = await self.alice.requester.send_request(pb.BeginTransaction(query="q"))
         request = pb.CommitStaged(
             query="q", version=begun.version, is_transaction=True, acks=[acks]
         )
         with pytest.raises(PermissionDenied):
-            await self.alice.send_request(request)
+            await self.alice.requester.send_request(request)
         await self.is_done(is_done=False)
 
     async def permission_is_revoked_later(self) -> None:
@@ -258,7 +258,7 @@ class Acknowledgements(Uses):
         await self.world.let("other", "/bank/*", Permission.CONSUME)
 
         async def create_again() -> None:
-            await self.root.delete_topic(self.ledger, force=True)
+            await self.root.topics.delete(self.ledger, force=True)
             await self.create()
 
         with pytest.raises(BrokerError):
@@ -269,18 +269,18 @@ class Acknowledgements(Uses):
 
     async def target_is_of_the_system(self) -> None:
         await self.world.let("other", "/*", Permission.CONSUME)
-        await self.root.create_topic("/system/replies-of-others")
+        await self.root.topics.create("/system/replies-of-others")
         self.ledger = "/system/replies-of-others"
         await self.permission_is_missing_on_it()
 
     async def permission_is_missing_on_it(self) -> None:
         acks = pb.TransactionAcks(topic=self.ledger, subscription="s")
-        begun = await self.alice.send_request(pb.BeginTransaction(query="q"))
+        begun = await self.alice.requester.send_request(pb.BeginTransaction(query="q"))
         request = pb.CommitStaged(
             query="q", version=begun.version, is_transaction=True, acks=[acks]
         )
         with pytest.raises(PermissionDenied):
-            await self.alice.send_request(request)
+            await self.alice.requester.send_request(request)
 
 
 class Subjects(Uses):
@@ -319,17 +319,17 @@ class Subjects(Uses):
             # The answer does not tell whether there is one.
             with pytest.raises(PermissionDenied):
                 await self.write(self.alice, subject=subject)
-        assert (await self.root.describe_topic(OWN)).schema is None
+        assert (await self.root.topics.describe(OWN)).schema is None
 
     async def permission_is_revoked_later(self) -> None:
         await self.let_read(Permission.SCHEMA_READ)
         await self.write(self.alice)
-        bound = (await self.root.describe_topic(OWN)).schema
+        bound = (await self.root.topics.describe(OWN)).schema
         await self.let_read(Permission.DESCRIBE)
         with pytest.raises(PermissionDenied):
             await self.write(self.alice)
         # A binding belongs to the topic.
-        assert (await self.root.describe_topic(OWN)).schema == bound
+        assert (await self.root.topics.describe(OWN)).schema == bound
 
     async def quota_is_used_up(self) -> None:
         await self.let_read(Permission.SCHEMA_READ)
@@ -344,7 +344,7 @@ class Subjects(Uses):
         await self.let_read(Permission.SCHEMA_READ)
         for is_same in (True, False):
             topic = self.world.name_at("/shop/x", beside=OWN, is_same=is_same)
-            await self.root.create_topic(topic)
+            await self.root.topics.create(topic)
             await self.write(self.alice, topic=topic)
 
     async def target_is_created_again(self) -> None:
@@ -374,13 +374,13 @@ class Stores(Uses):
     async def write(self, client: Client, name: str = "backups") -> None:
         match self.kind:
             case Kind.CREATE_BACKUP:
-                await client.create_backup(name)
+                await client.storage.create_backup(name)
             case Kind.COPY_SEGMENTS:
-                await client.copy_segments(name)
+                await client.storage.copy(name)
             case _:
                 after = ""
                 while True:
-                    page = await client.verify_segments(
+                    page = await client.storage.verify(
                         source=name, repair=True, after=after
                     )
                     if not (after := page.after):
@@ -472,13 +472,13 @@ class Queries(Uses):
     async def target_is_at_another_broker(self) -> None:
         await self.write(self.root)
         topic = self.world.name_at("/shop/x", beside=OWN, is_same=False)
-        await self.root.create_topic(topic)
+        await self.root.topics.create(topic)
         with pytest.raises(PermissionDenied, match="belongs to another principal"):
             await self.write(self.alice, topic)
 
     async def target_is_created_again(self) -> None:
         await self.write(self.root)
-        await self.root.release_query("q")
+        await self.root.security.release_query("q")
         await self.write(self.alice)
         bob = Binding("user:bob", ("own",), ("/shop/*",), "bob")
         await self.world.brokers[0].access.add_binding(ROOT, bob)
@@ -502,15 +502,15 @@ class Listed(Uses):
             for is_same in (True, False)
         ]
         for ledger in self.ledgers:
-            await self.root.create_topic(ledger)
+            await self.root.topics.create(ledger)
 
     async def found(self, *topics: str) -> dict[str, Any]:
         """What Alice learns of *topics*, whichever broker she asks."""
         ranges = [pb.SegmentRange(topic=each) for each in topics]
-        answer = await self.alice.send_request(pb.FindSegments(ranges=ranges))
+        answer = await self.alice.requester.send_request(pb.FindSegments(ranges=ranges))
         asked = {each.topic for each in answer.topics}
         asked |= {name for each in answer.elsewhere for name in each.topics}
-        found = await self.alice.list_segments(dict.fromkeys(topics, (0, 0)))
+        found = await self.alice.storage.list_segments(dict.fromkeys(topics, (0, 0)))
         assert asked == set(found)
         return found
 
@@ -547,15 +547,15 @@ class Listed(Uses):
         await self.world.let("other", "/bank/*", Permission.CONSUME)
         before = await self.found(*self.ledgers)
         for ledger in self.ledgers:
-            await self.root.delete_topic(ledger)
-            await self.root.create_topic(ledger)
+            await self.root.topics.delete(ledger)
+            await self.root.topics.create(ledger)
         after = await self.found(*self.ledgers)
         for ledger in self.ledgers:
             assert after[ledger].topic_id > before[ledger].topic_id
 
     async def target_is_of_the_system(self) -> None:
         await self.world.let("other", "/*", Permission.CONSUME)
-        await self.root.create_topic("/system/replies-of-others")
+        await self.root.topics.create("/system/replies-of-others")
         assert await self.found_or_refused("/system/replies-of-others") == {}
 
 

@@ -64,7 +64,7 @@ def test_the_cluster_of_the_guide_works(tmp_path: Path) -> None:
         }
         assert modes == {"one": "drained", "two": "active"}
         with pydanube.sync.connect(one.url) as client:
-            found = client.describe_topic("/default/orders")
+            found = client.topics.describe("/default/orders")
         assert found.end_offset == 1000
 
 
@@ -79,19 +79,19 @@ class Order:
 async def fill(url: str) -> None:
     """Make a broker have what a broker has after some use."""
     async with pydanube.connect(url) as client:
-        await client.create_namespace("shop")
-        await client.create_topic(
+        await client.namespaces.create("shop")
+        await client.topics.create(
             ORDERS, partitions=2, retention=pydanube.Retention(age_s=86400.0)
         )
-        await client.create_topic(LINES)
+        await client.topics.create(LINES)
         async with client.producer(LINES) as producer:
             for number in range(100):
                 await producer.send(b"%d" % number, key="k", attributes={"a": "b"})
         async with client.producer(ORDERS, schema=Order) as orders:
             for number in range(20):
                 await orders.send(Order(number), key=str(number))
-        await client.create_subscription(LINES, "billing", start=0)
-        await client.skip(LINES, "billing", 40)
+        await client.subscriptions.create(LINES, "billing", start=0)
+        await client.subscriptions.skip(LINES, "billing", 40)
 
 
 async def described(url: str) -> list[object]:
@@ -99,7 +99,7 @@ async def described(url: str) -> list[object]:
     async with pydanube.connect(url, wait_s=60, retry_s=60) as client:
         found: list[object] = []
         for topic in (LINES, f"{ORDERS}-part-0", f"{ORDERS}-part-1"):
-            facts = await client.describe_topic(topic)
+            facts = await client.topics.describe(topic)
             found += [facts.policy.retention, facts.schema]
             found += [
                 (message.payload, message.key, message.attributes, message.publish_time)

@@ -74,12 +74,12 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 def test_the_brokers_serve_topics_together(cluster: str) -> None:
     for address in cluster.removeprefix("danube://").split(","):
         with pydanube.sync.connect(f"danube://{address}", wait_s=60) as client:
-            client.describe_cluster()
+            client.cluster.describe()
     with pydanube.sync.connect(cluster) as client:
-        client.create_topic("/default/orders", partitions=6)
+        client.topics.create("/default/orders", partitions=6)
         with client.producer("/default/orders") as producer:
             producer.send_batch([b"order %d" % number for number in range(600)])
-        described = map(client.describe_topic, client.topics.list("default"))
+        described = map(client.topics.describe, client.topics.list("default"))
         assert sum(topic.end_offset for topic in described) == 600
     shown = danube("cluster", "status", url=cluster)
     assert shown.returncode == 0, shown.stderr

@@ -164,8 +164,8 @@ async def test_topics_of_kafka_are_read_and_written():
         with kafka_in_memory() as servers:
             produce(servers, "orders", [(b"k", b"order")])
             produce(servers, "logs-web", [(b"k", b"line")])
-            await client.create_topic("/default/invoices")
-            await client.create_subscription(
+            await client.topics.create("/default/invoices")
+            await client.subscriptions.create(
                 "/default/invoices", "invoices", type="failover", start="earliest"
             )
             async with client.producer("/default/invoices") as producer:

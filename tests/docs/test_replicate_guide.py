@@ -26,7 +26,7 @@ def test_the_commands_run(tmp_path):
         async with pydanube.connect(url) as client:
             async with client.producer("/default/orders") as producer:
                 await producer.send_batch([b"1", b"2", b"3"])
-            await client.create_subscription("/default/orders", "billing", start=1)
+            await client.subscriptions.create("/default/orders", "billing", start=1)
 
     with (
         BrokerProcess(tmp_path / "source") as source,

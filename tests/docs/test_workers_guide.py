@@ -52,7 +52,7 @@ def wait_until_processed(client, topic, subscription, process):
     deadline = time.monotonic() + WAIT_S
     while True:
         with suppress(pydanube.SubscriptionNotFound):
-            if client.describe_subscription(topic, subscription).backlog == 0:
+            if client.subscriptions.describe(topic, subscription).backlog == 0:
                 return
         assert process.poll() is None
         assert time.monotonic() < deadline

@@ -119,12 +119,12 @@ async def test_clients_without_valid_credentials_cannot_connect(broker):
 
 
 async def test_a_client_with_an_api_key_publishes_and_reads(broker, admin):
-    created = await admin.create_api_key("billing", groups=["finance"])
+    created = await admin.security.create_api_key("billing", groups=["finance"])
     async with pydanube.connect(broker.stream_url, api_key=created.key) as client:
         await published(client, b"a", b"b")
         batches = [batch async for batch in client.read(TOPIC)]
         assert [each for batch in batches for each in batch.payloads] == [b"a", b"b"]
-        identity = (await client.connection()).welcome.identity
+        identity = (await client.requester.connection()).welcome.identity
     assert (identity.principal, identity.method) == ("billing", "api_key")
     assert list(identity.groups) == ["finance"]
     assert identity.expires_in_s == 0
@@ -133,14 +133,14 @@ async def test_a_client_with_an_api_key_publishes_and_reads(broker, admin):
 async def test_a_client_takes_its_api_key_from_the_environment(
     broker, admin, monkeypatch
 ):
-    created = await admin.create_api_key("billing")
+    created = await admin.security.create_api_key("billing")
     monkeypatch.setenv("DANUBE_API_KEY", created.key)
     async with pydanube.connect(broker.stream_url) as client:
         assert await client.topics.list() == []
 
 
 async def test_a_client_reads_its_api_key_from_a_file(broker, admin, tmp_path):
-    created = await admin.create_api_key("billing")
+    created = await admin.security.create_api_key("billing")
     file = tmp_path / "api-key"
     file.write_text(f"{created.key}\n")
     async with pydanube.connect(f"{broker.stream_url}?api_key_file={file}") as client:
@@ -149,9 +149,11 @@ async def test_a_client_reads_its_api_key_from_a_file(broker, admin, tmp_path):
 
 async def test_api_keys_are_listed_without_the_keys(broker, admin, tmp_path):
     later = now() + timedelta(days=1)
-    created = await admin.create_api_key("a", principal="alice", expires_at=later)
-    await admin.create_api_key("b")
-    listed = await admin.api_keys()
+    created = await admin.security.create_api_key(
+        "a", principal="alice", expires_at=later
+    )
+    await admin.security.create_api_key("b")
+    listed = await admin.security.api_keys()
     assert [each.name for each in listed] == ["a", "b"]
     assert listed[0] == created.description
     assert listed[0].principal == "alice"
@@ -166,45 +168,52 @@ async def test_api_keys_are_listed_without_the_keys(broker, admin, tmp_path):
 
 
 async def test_only_superusers_manage_api_keys(broker, admin):
-    root, other = [await admin.create_api_key(name) for name in ("root", "other")]
+    root, other = [
+        await admin.security.create_api_key(name) for name in ("root", "other")
+    ]
     async with pydanube.connect(broker.stream_url, api_key=other.key) as client:
         for refused in (
-            client.api_keys(),
-            client.create_api_key("more"),
-            client.revoke_api_key("root"),
-            client.rotate_api_key("other"),
+            client.security.api_keys(),
+            client.security.create_api_key("more"),
+            client.security.revoke_api_key("root"),
+            client.security.rotate_api_key("other"),
         ):
             with pytest.raises(
                 pydanube.PermissionDenied, match=r"not allowed|may not manage"
             ):
                 await refused
     async with pydanube.connect(broker.stream_url, api_key=root.key) as client:
-        assert len(await client.api_keys()) == 2
+        assert len(await client.security.api_keys()) == 2
 
 
 async def test_names_of_keys_and_principals_are_checked(admin):
-    await admin.create_api_key("a")
+    await admin.security.create_api_key("a")
     with pytest.raises(pydanube.AlreadyExists):
-        await admin.create_api_key("a")
+        await admin.security.create_api_key("a")
     for principal in ("bootstrap", "anonymous", "", " x", "x" * 300, "a\nb"):
         with pytest.raises(pydanube.InvalidRequest):
-            await admin.create_api_key("b", principal=principal)
+            await admin.security.create_api_key("b", principal=principal)
     with pytest.raises(pydanube.InvalidRequest, match="expired already"):
-        await admin.create_api_key("b", expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+        await admin.security.create_api_key(
+            "b", expires_at=datetime(2020, 1, 1, tzinfo=UTC)
+        )
     with pytest.raises(pydanube.NotFound, match="no API key 'b'"):
-        await admin.revoke_api_key("b")
+        await admin.security.revoke_api_key("b")
     with pytest.raises(pydanube.NotFound, match="no API key 'b'"):
-        await admin.rotate_api_key("b")
+        await admin.security.rotate_api_key("b")
 
 
 async def test_a_rotated_key_stays_valid_for_the_grace_time(broker, admin):
-    first = await admin.create_api_key("billing")
-    second = await admin.rotate_api_key("billing", grace=timedelta(hours=1))
+    first = await admin.security.create_api_key("billing")
+    second = await admin.security.rotate_api_key("billing", grace=timedelta(hours=1))
     for key in (first.key, second.key):
         async with pydanube.connect(broker.stream_url, api_key=key):
             pass
-    assert [each.expires_at is None for each in await admin.api_keys()] == [False, True]
-    third = await admin.rotate_api_key("billing", grace=timedelta(0))
+    assert [each.expires_at is None for each in await admin.security.api_keys()] == [
+        False,
+        True,
+    ]
+    third = await admin.security.rotate_api_key("billing", grace=timedelta(0))
     for key in (first.key, second.key):
         with pytest.raises(pydanube.Unauthenticated):
             async with pydanube.connect(broker.stream_url, api_key=key):
@@ -214,7 +223,7 @@ async def test_a_rotated_key_stays_valid_for_the_grace_time(broker, admin):
 
 
 async def test_a_revoked_key_ends_open_connections(broker, admin):
-    created = await admin.create_api_key("billing")
+    created = await admin.security.create_api_key("billing")
     lost = asyncio.Queue()
     async with pydanube.connect(
         broker.stream_url, api_key=created.key, on_disconnected=lost.put_nowait
@@ -226,7 +235,7 @@ async def test_a_revoked_key_ends_open_connections(broker, admin):
             )
             await watching.read()
             stream = subscribe(call, created.key)
-            await admin.revoke_api_key("billing")
+            await admin.security.revoke_api_key("billing")
             reason = await lost.get()
             assert "the API key was revoked" in str(reason)
             with pytest.raises(pydanube.Unauthenticated):
@@ -262,21 +271,21 @@ async def subscribe(call, key):
 
 async def test_an_expired_key_ends_open_connections(broker, admin):
     soon = now() + timedelta(seconds=2)
-    created = await admin.create_api_key("billing", expires_at=soon)
+    created = await admin.security.create_api_key("billing", expires_at=soon)
     lost = asyncio.Queue()
     async with pydanube.connect(
         broker.stream_url, api_key=created.key, on_disconnected=lost.put_nowait
     ) as client:
-        identity = (await client.connection()).welcome.identity
+        identity = (await client.requester.connection()).welcome.identity
         assert 0 < identity.expires_in_s <= 2
         assert "expired" in str(await lost.get())
         with pytest.raises(pydanube.Unauthenticated):
             await client.topics.list()
-    assert await admin.api_keys() == []
+    assert await admin.security.api_keys() == []
 
 
 async def test_grpc_needs_credentials(broker, admin):
-    key = (await admin.create_api_key("billing")).key
+    key = (await admin.security.create_api_key("billing")).key
     lookup = api_pb.TopicLookupRequest(topic=TOPIC)
     brokers = admin_pb.Empty()
     for url, method, asked in (
@@ -308,7 +317,7 @@ async def test_grpc_needs_credentials(broker, admin):
 
 
 async def test_a_call_that_began_before_its_key_was_revoked_is_refused(broker, admin):
-    created = await admin.create_api_key("billing")
+    created = await admin.security.create_api_key("billing")
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", port_of(broker.grpc_url)
     )
@@ -317,7 +326,7 @@ async def test_a_call_that_began_before_its_key_was_revoked_is_refused(broker, a
     # An answer to PING comes after the headers were handled.
     writer.write(frame(FrameType.PING, body=b"12345678"))
     received = await reader.readuntil(b"12345678")
-    await admin.revoke_api_key("billing")
+    await admin.security.revoke_api_key("billing")
     url = f"{broker.http_url}/metrics"
     while await http_status(url, x_api_key=created.key) == 200:
         pass
@@ -332,7 +341,7 @@ async def test_a_call_that_began_before_its_key_was_revoked_is_refused(broker, a
 
 
 async def test_danube_clients_exchange_an_api_key_for_a_token(broker, admin):
-    key = (await admin.create_api_key("billing")).key
+    key = (await admin.security.create_api_key("billing")).key
     method = "danube.AuthService/Authenticate"
     async with calling(broker.grpc_url) as call:
         answer = await call(method, api_pb.AuthRequest(api_key=key))
@@ -355,7 +364,7 @@ async def test_probes_need_no_credentials(broker):
 
 
 async def test_http_needs_credentials(broker, admin):
-    key = (await admin.create_api_key("billing")).key
+    key = (await admin.security.create_api_key("billing")).key
     for path in ("/", "/metrics", "/api/v1/topics", "/api/v1/openapi.json", "/no"):
         url = broker.http_url + path
         status, headers, body = await asyncio.to_thread(ask_http, url)
@@ -399,7 +408,7 @@ async def connected_again_and_again(url, key):
 
 async def test_secrets_are_not_logged(broker, admin, caplog):
     caplog.set_level(logging.DEBUG)
-    created = await admin.create_api_key("billing")
+    created = await admin.security.create_api_key("billing")
     async with pydanube.connect(broker.stream_url, api_key=created.key) as client:
         assert created.key not in repr(client) + repr(vars(client))
     with pytest.raises(pydanube.Unauthenticated) as refused:
@@ -450,7 +459,7 @@ async def token_broker(tmp_path):
 async def test_a_token_is_accepted_on_all_listeners(token_broker):
     token = signed(claims())
     async with pydanube.connect(token_broker.stream_url, token=token) as client:
-        identity = (await client.connection()).welcome.identity
+        identity = (await client.requester.connection()).welcome.identity
         assert (identity.principal, identity.method) == ("alice", "token")
         assert list(identity.groups) == ["traders"]
     url = f"{token_broker.http_url}/metrics"
@@ -480,7 +489,7 @@ async def test_a_renewed_token_must_be_of_the_same_principal(token_broker):
     async with pydanube.connect(
         token_broker.stream_url, token=signed(claims())
     ) as client:
-        connection = await client.connection()
+        connection = await client.requester.connection()
         with pytest.raises(pydanube.PermissionDenied, match="connection is that of"):
             await connection.authenticate(signed(claims(sub="mallory")))
         with pytest.raises(pydanube.Unauthenticated):
@@ -521,13 +530,13 @@ async def test_a_certificate_is_an_identity_on_all_listeners(
     options = {"ca_file": ca, "certificate_file": certificate, "key_file": key}
     async with secured(tmp_path, tls=tls) as broker:
         async with pydanube.connect(broker.stream_url, **options) as client:
-            identity = (await client.connection()).welcome.identity
+            identity = (await client.requester.connection()).welcome.identity
             assert (identity.principal, identity.method) == ("localhost", "certificate")
         # Credentials that are sent count, and wrong ones are not ignored.
         async with pydanube.connect(
             broker.stream_url, **options, api_key=bootstrap_key(tmp_path)
         ) as client:
-            identity = (await client.connection()).welcome.identity
+            identity = (await client.requester.connection()).welcome.identity
             assert (identity.principal, identity.method) == ("bootstrap", "api_key")
         with pytest.raises(pydanube.Unauthenticated, match="is unknown"):
             async with pydanube.connect(

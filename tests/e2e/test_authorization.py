@@ -25,13 +25,13 @@ async def test_client_may_do_what_its_roles_permit_until_they_are_taken_away(tmp
         secured(tmp_path, audit_file=str(audit_file)) as broker,
         pydanube.connect(broker.stream_url, api_key=bootstrap_key(tmp_path)) as admin,
     ):
-        await admin.create_topic(TOPIC)
-        key = (await admin.create_api_key("carol")).key
+        await admin.topics.create(TOPIC)
+        key = (await admin.security.create_api_key("carol")).key
         async with pydanube.connect(broker.stream_url, api_key=key) as client:
             with pytest.raises(pydanube.PermissionDenied, match="create on /default"):
-                await client.create_topic("/default/other")
+                await client.topics.create("/default/other")
             assert await client.topics.list() == []
-            binding = await admin.add_binding(
+            binding = await admin.security.add_binding(
                 "user:carol", ["producer", "consumer"], [TOPIC]
             )
             assert await client.topics.list() == [TOPIC]
@@ -39,7 +39,7 @@ async def test_client_may_do_what_its_roles_permit_until_they_are_taken_away(tmp
                 await producer.send(b"first")
                 batch = await anext(aiter(client.read(TOPIC)))
                 assert [each.payload for each in batch] == [b"first"]
-                await admin.remove_binding(binding)
+                await admin.security.remove_binding(binding)
                 with pytest.raises(pydanube.PermissionDenied, match="produce"):
                     await publish_until_refused(producer)
         wrong = key[:-1] + ("A" if key[-1] != "A" else "B")

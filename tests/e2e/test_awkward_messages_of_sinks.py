@@ -259,7 +259,7 @@ async def _check(text, directory):
             status = found["out"]
             assert status.state is State.RUNNING, status
             assert (status.retries, status.error) == (0, None)
-        facts = await client.describe_subscription(TOPIC, "out")
+        facts = await client.subscriptions.describe(TOPIC, "out")
         assert facts.backlog == 0
         assert status.messages + status.dead_letters == count
         assert status.messages

@@ -37,16 +37,16 @@ def named(store):
 
 
 async def backed_up(client, name="backups"):
-    await client.create_backup(name)
+    await client.storage.create_backup(name)
     async with asyncio.timeout(60):
-        while (progress := await client.describe_backup()).is_running:  # noqa: ASYNC110
+        while (progress := await client.storage.describe_backup()).is_running:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return progress
 
 
 async def until_sealed(client, topic, offset):
     async with asyncio.timeout(60):
-        while (await client.segments(topic)).sealed_offset < offset:  # noqa: ASYNC110
+        while (await client.storage.segments(topic)).sealed_offset < offset:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -158,7 +158,7 @@ async def test_backups_during_traffic_hold_all_that_was_acknowledged(
         serving(data, **named(store), **SEALING, **journal) as client,
         asyncio.TaskGroup() as tasks,
     ):
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         producing = tasks.create_task(produce(client))
         before = 0
         for _ in range(5):
@@ -195,7 +195,7 @@ async def test_no_segment_is_removed_during_a_backup(data, store):
     settings = SEALING | {"storage__retention_interval_s": 0.001}
     stores = {str(number): {"url": f"fs://{store}/{number}"} for number in range(5)}
     async with serving(data, stores=stores, **settings) as client:
-        await client.create_topic(TOPIC, retention=Retention(bytes_max=1))
+        await client.topics.create(TOPIC, retention=Retention(bytes_max=1))
         for number in range(5):
             await publish(client, TOPIC, b"%d" % number)
             progress = await backed_up(client, f"{number}")
@@ -206,11 +206,11 @@ async def test_topic_is_not_deleted_during_a_backup(data, store):
     async with serving(data, **named(store), **SEALING) as client:
         await publish(client, TOPIC, b"0")
         await until_sealed(client, TOPIC, 1)
-        await client.create_backup("backups")
+        await client.storage.create_backup("backups")
         with pytest.raises(BackupRunning):
-            await client.create_backup("backups")
+            await client.storage.create_backup("backups")
         with pytest.raises(BackupRunning):
-            await client.delete_topic(TOPIC)
+            await client.topics.delete(TOPIC)
 
 
 async def test_damaged_segment_is_named_and_left_out(data, store, restored):
@@ -284,10 +284,10 @@ async def test_store_that_the_broker_cannot_open_or_does_not_know_is_refused(
     unknown = f"fs://{tmp_path}/elsewhere"
     async with serving(data, **named(tmp_path / "file")) as client:
         with pytest.raises(InvalidConfig):
-            await client.create_backup("backups")
+            await client.storage.create_backup("backups")
         with pytest.raises(InvalidRequest, match="they name backups"):
-            await client.create_backup(unknown)
-        assert (await client.describe_backup()).id == ""
+            await client.storage.create_backup(unknown)
+        assert (await client.storage.describe_backup()).id == ""
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -325,7 +325,7 @@ async def test_failed_messages_and_failure_policies_are_restored(
     async def findings(client):
         return [
             (e.subscription, e.kind)
-            for e in (await client.list_findings()).subscriptions
+            for e in (await client.cluster.list_findings()).subscriptions
         ]
 
     async def until(check):
@@ -343,7 +343,7 @@ async def test_failed_messages_and_failure_policies_are_restored(
     async with serving(data, **named(store), **journal) as client:
         await publish(client, TOPIC, b"0", b"1")
         for name, policy in {"blocked": blocking, "dead": copying}.items():
-            await client.create_subscription(TOPIC, name, start="earliest")
+            await client.subscriptions.create(TOPIC, name, start="earliest")
             await client.subscriptions.configure(TOPIC, name, failure_policy=policy)
             assert await fail(client, name) == b"0"
 
@@ -358,7 +358,7 @@ async def test_failed_messages_and_failure_policies_are_restored(
         # Nothing has opened the topic.
         assert await findings(client) == blocked
         for name, policy in {"blocked": blocking, "dead": copying}.items():
-            settings = await client.subscription_settings(TOPIC, name)
+            settings = await client.subscriptions.settings(TOPIC, name)
             assert settings.failure_policy == policy
         assert await fail(client, "dead") == b"1"
 
@@ -369,5 +369,5 @@ async def test_failed_messages_and_failure_policies_are_restored(
         async with client.consumer(TOPIC, subscription="blocked") as consumer:
             with pytest.raises(TimedOut):
                 await consumer.receive(timeout_s=0.1)
-            await client.skip(TOPIC, "blocked", 1)
+            await client.subscriptions.skip(TOPIC, "blocked", 1)
             assert (await consumer.receive(timeout_s=60)).payload == b"1"

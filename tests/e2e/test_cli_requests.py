@@ -25,9 +25,9 @@ FAILING = (
 def url(tmp_path_factory):
     with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
         with sync.connect(broker.url) as client:
-            client.create_topic(TOPIC)
+            client.topics.create(TOPIC)
             # Requests wait here until the command replies.
-            client.create_subscription(TOPIC, "reply", type="shared")
+            client.subscriptions.create(TOPIC, "reply", type="shared")
         yield broker.url
 
 

@@ -54,7 +54,7 @@ SYNCHRONOUS = {
     "iterator": """
         stack = contextlib.ExitStack()
         client = stack.enter_context(pydanube.sync.connect(URL))
-        client.create_topic(TOPIC)
+        client.topics.create(TOPIC)
         with client.producer(TOPIC) as producer:
             producer.send("a")
         batches = client.read(TOPIC, follow=True)
@@ -63,7 +63,7 @@ SYNCHRONOUS = {
     "daemon thread": """
         stack = contextlib.ExitStack()
         client = stack.enter_context(pydanube.sync.connect(URL))
-        client.create_topic(TOPIC)
+        client.topics.create(TOPIC)
         consumer = stack.enter_context(client.consumer(TOPIC, subscription="s"))
         with client.producer(TOPIC) as producer:
             producer.send("a")
@@ -121,7 +121,7 @@ def test_messages_that_were_queued_before_the_exit_are_stored(
     broker_url, client, topic
 ):
     run(broker_url, topic, SYNCHRONOUS["queued messages"])
-    facts = client.describe_topic(topic)
+    facts = client.topics.describe(topic)
     assert (facts.end_offset, facts.producers) == (5000, ())
 
 
@@ -157,7 +157,7 @@ def test_a_forked_process_gets_closed_and_leaves_the_client_to_its_parent(
                         assert "in each process" in str(error)
                         print(type(error).__name__, flush=True)
                 with pydanube.sync.connect(URL) as own:
-                    assert own.describe_topic(TOPIC).end_offset == 1
+                    assert own.topics.describe(TOPIC).end_offset == 1
                 sys.exit(0)
             _, status = os.wait()
             assert status == 0, status
@@ -179,7 +179,7 @@ ASYNCHRONOUS = {
     "dropped": "client = await pydanube.connect(URL).__aenter__()",
     "reader": """
         client = await stack.enter_async_context(pydanube.connect(URL))
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         async with client.producer(TOPIC) as producer:
             await producer.send("a")
         batches = client.read(TOPIC, follow=True)
@@ -187,7 +187,7 @@ ASYNCHRONOUS = {
     """,
     "partitions": """
         client = await stack.enter_async_context(pydanube.connect(URL))
-        await client.create_topic(TOPIC, partitions=3)
+        await client.topics.create(TOPIC, partitions=3)
         producer = await stack.enter_async_context(client.producer(TOPIC))
         await producer.send("a")
         consumer = client.consumer(TOPIC, subscription="s")

@@ -154,14 +154,14 @@ class Campaign:
             while True:
                 topic = rng.choice(list(self.book.ledger.topics))
                 with suppress(BrokerError):
-                    await client.move_topic(topic, rng.choice(NAMES))
+                    await client.cluster.move_topic(topic, rng.choice(NAMES))
                     self.book.log.add(f"move {topic}")
                 await asyncio.sleep(rng.random() * 8)
 
     async def _create_topics(self, client: pydanube.Client) -> None:
         for sender in self.senders:
             is_repeated = isinstance(sender, RepeatingSender)
-            await client.create_topic(
+            await client.topics.create(
                 sender.topic,
                 partitions=PARTITIONS if isinstance(sender, KeyedSender) else None,
                 deduplication=pydanube.Deduplication(age_s=3600)

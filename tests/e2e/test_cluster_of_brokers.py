@@ -84,7 +84,7 @@ async def test_a_killed_broker_is_replaced_and_loses_nothing(
     ):
         async with pydanube.connect(first.url) as client:
             for topic in TOPICS:
-                await client.create_topic(topic)
+                await client.topics.create(topic)
         owners = {
             topic: await publish(topic, topic.encode(), first, second)
             for topic in TOPICS
@@ -121,9 +121,9 @@ async def test_dead_letters_of_all_brokers_reach_their_topic(
         cluster_broker(tmp_path, settings, "b"),
     ):
         async with pydanube.connect(first.url) as client:
-            await client.create_topic("/default/dead")
+            await client.topics.create("/default/dead")
             for topic in TOPICS:
-                await client.create_topic(topic)
+                await client.topics.create(topic)
                 policy = pydanube.FailurePolicy(
                     redeliveries_max=0,
                     poison=pydanube.PoisonPolicy.DEAD_LETTER,
@@ -155,7 +155,7 @@ def test_a_broker_is_drained_and_activated_from_the_command_line(
         brokers = first, second
         with pydanube.sync.connect(first.url) as client:
             for topic in TOPICS:
-                client.create_topic(topic)
+                client.topics.create(topic)
         drained = danube("brokers", "drain", "a", "--reason", "test", url=second.url)
         assert drained.returncode == 0, drained.stderr
         assert {owner_of(topic, *brokers) for topic in TOPICS} == {second}
@@ -253,7 +253,7 @@ def test_topics_go_on_without_a_lost_journal_only_by_request(
                 break
         pydanube.run(publish(topic, b"next", other))
         with pydanube.sync.connect(other.url) as client:
-            facts = client.describe_topic(topic)
+            facts = client.topics.describe(topic)
         assert facts.end_offset == 1 + SKIPPED_OFFSETS + 1
 
 
@@ -287,7 +287,7 @@ def test_a_shard_waits_for_a_lost_object_in_the_middle_of_a_journal(
             kept.rename(lost)
             assert owner_of(topic, other) is other
             with pydanube.sync.connect(other.url) as client:
-                assert client.describe_topic(topic).end_offset == len(payloads)
+                assert client.topics.describe(topic).end_offset == len(payloads)
             return
         forget = ("brokers", "forget", name, "--accept-loss", "--yes")
         done = danube(*forget, "--format", "json", url=other.url)
@@ -295,7 +295,7 @@ def test_a_shard_waits_for_a_lost_object_in_the_middle_of_a_journal(
         assert topic in json.loads(done.stdout)["topics"]
         pydanube.run(publish(topic, b"next", other))
         with pydanube.sync.connect(other.url) as client:
-            facts = client.describe_topic(topic)
+            facts = client.topics.describe(topic)
         assert facts.end_offset == SKIPPED_OFFSETS + 1
 
 
@@ -309,7 +309,7 @@ def test_a_topic_is_moved_and_the_load_is_balanced_from_the_command_line(
         brokers = first, second
         with pydanube.sync.connect(first.url) as client:
             for topic in TOPICS:
-                client.create_topic(topic)
+                client.topics.create(topic)
         for target, broker in (("a", first), ("b", second), ("b", second)):
             moved = danube("topics", "move", TOPICS[0], "--to", target, url=first.url)
             assert moved.returncode == 0, moved.stderr
@@ -393,7 +393,7 @@ async def test_a_client_follows_its_topics_when_brokers_are_killed(
             pydanube.connect(third.url) as other,
         ):
             for topic in TOPICS:
-                await client.create_topic(topic)
+                await client.topics.create(topic)
             async with asyncio.TaskGroup() as tasks:
                 for flow in flows:
                     tasks.create_task(flow.publish(client))
@@ -431,7 +431,7 @@ async def test_a_rolling_restart_under_load_causes_no_errors_at_clients(
         url = ",".join(each.url for each in brokers)
         async with pydanube.connect(url) as client:
             for topic in TOPICS:
-                await client.create_topic(topic)
+                await client.topics.create(topic)
             # An error of a producer or a consumer would end the group.
             async with asyncio.TaskGroup() as tasks:
                 for flow in flows:
@@ -458,10 +458,10 @@ async def test_requests_leave_a_broker_that_is_suspended(
         async with pydanube.connect(
             f"{first.url},{second.url}", connect_timeout_s=3, retry_s=10
         ) as client:
-            await client.create_topic(TOPICS[0], partitions=2)
+            await client.topics.create(TOPICS[0], partitions=2)
             os.kill(first.pid, signal.SIGSTOP)
             # The idle timeout is longer than the client repeats a request.
-            assert len(await client.partitions(TOPICS[0])) == 2
+            assert len(await client.topics.partitions(TOPICS[0])) == 2
             assert len(await client.topics.list()) == 2
             first.kill()
 
@@ -478,8 +478,8 @@ async def test_producers_and_consumers_leave_a_broker_that_is_suspended(
         cluster_broker(tmp_path, settings, "b") as second,
     ):
         async with pydanube.connect(f"{first.url},{second.url}") as client:
-            await client.create_topic(flow.topic)
-            await client.move_topic(flow.topic, "a")
+            await client.topics.create(flow.topic)
+            await client.cluster.move_topic(flow.topic, "a")
             async with asyncio.timeout(100), asyncio.TaskGroup() as tasks:
                 tasks.create_task(flow.publish(client))
                 tasks.create_task(flow.receive(client))
@@ -508,7 +508,7 @@ def test_a_client_of_danube_uses_topics_of_different_brokers(
     ):
         with pydanube.sync.connect(first.url) as native:
             for topic in TOPICS:
-                native.create_topic(topic)
+                native.topics.create(topic)
         # It has all shards.  The others share them when it is gone.
         assert first.stop() == 0
         owners = {owner_of(topic, second, third) for topic in TOPICS}

@@ -20,7 +20,7 @@ SHARE = 0.1
 
 
 async def sessions_of(client: pydanube.Client) -> dict[str, str]:
-    found = await client.describe_cluster()
+    found = await client.cluster.describe()
     return {each.broker_id: each.session_id for each in found.brokers if each.url}
 
 
@@ -45,7 +45,7 @@ async def test_brokers_short_of_processor_time_keep_their_sessions_in_a_takeover
         urls = ",".join(each.url for each in (second, third, first))
         async with pydanube.connect(urls, retry_s=300) as client:
             for topic in TOPICS:
-                await client.create_topic(topic)
+                await client.topics.create(topic)
             before = await sessions_of(client)
             for broker in (first, second, third):
                 limit(broker.pid, SHARE)

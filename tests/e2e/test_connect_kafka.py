@@ -67,7 +67,7 @@ def test_each_message_is_published_once_and_in_order_of_its_key(servers, tmp_pat
         async def follow():
             found, sent = [], part
             async with pydanube.connect(broker.url) as client:
-                await client.create_topic("/default/orders")
+                await client.topics.create("/default/orders")
                 while len(found) < COUNT:
                     with suppress(pydanube.Unavailable):
                         async for batch in client.read(
@@ -80,7 +80,7 @@ def test_each_message_is_published_once_and_in_order_of_its_key(servers, tmp_pat
                                 produce(servers, "orders", following, partition=-1)
                                 sent += part
                                 connector.start()
-                described = await client.describe_topic("/default/orders")
+                described = await client.topics.describe("/default/orders")
             return found, described.message_count
 
         found, stored = pydanube.run(follow())
@@ -105,8 +105,8 @@ def test_nothing_is_lost_or_published_twice_although_all_are_killed(tmp_path):
     async def run(kill):
         async with pydanube.connect(broker.url, retry_s=60) as client:
             server.create_topic("through")
-            await client.create_topic("/default/orders", exist_ok=True)
-            await client.create_topic("/default/back", exist_ok=True)
+            await client.topics.create("/default/orders", exist_ok=True)
+            await client.topics.create("/default/back", exist_ok=True)
             async with client.producer("/default/orders") as producer:
                 for first in range(0, count, 100):
                     payloads = [b"%d" % each for each in range(first, first + 100)]
@@ -114,7 +114,7 @@ def test_nothing_is_lost_or_published_twice_although_all_are_killed(tmp_path):
             found = await numbers_under_kills(client, "/default/back", count, kill)
             in_kafka = server.count("through")
             while True:
-                facts = await client.describe_topic("/default/back")
+                facts = await client.topics.describe("/default/back")
                 if facts.message_count >= in_kafka:
                     return found, in_kafka, facts.message_count
                 await asyncio.sleep(0.1)

@@ -54,7 +54,7 @@ def test_each_message_is_published_once_although_both_are_killed(tmp_path):
         async def follow():
             numbers = []
             async with pydanube.connect(broker.url) as client:
-                await client.create_topic(TOPIC, exist_ok=True)
+                await client.topics.create(TOPIC, exist_ok=True)
                 while len(numbers) < COUNT:
                     # Reading ends with the connection to a broker that is killed.
                     with suppress(pydanube.Unavailable):
@@ -66,7 +66,7 @@ def test_each_message_is_published_once_although_both_are_killed(tmp_path):
                                 kills.pop(0)
                                 kill(len(kills))
                 assert connector.wait() == 0
-                return numbers, (await client.describe_topic(TOPIC)).message_count
+                return numbers, (await client.topics.describe(TOPIC)).message_count
 
         numbers, stored = pydanube.run(follow())
     assert kills == []
@@ -86,7 +86,7 @@ def test_sigterm_stops_a_connector_which_continues_later(tmp_path):
         async def follow():
             numbers = []
             async with pydanube.connect(broker.url) as client:
-                await client.create_topic(TOPIC, exist_ok=True)
+                await client.topics.create(TOPIC, exist_ok=True)
                 async for batch in client.read(TOPIC, follow=True, end=COUNT):
                     numbers += numbers_of(batch)
                     if connector.starts == 1:
@@ -179,7 +179,7 @@ connectors:
         async def follow():
             numbers = []
             async with pydanube.connect(broker.url) as client:
-                await client.create_topic(TOPIC, exist_ok=True)
+                await client.topics.create(TOPIC, exist_ok=True)
                 async for batch in client.read(TOPIC, end=COUNT, follow=True):
                     numbers += numbers_of(batch)
                     ahead.release(len(batch.payloads))
@@ -187,7 +187,7 @@ connectors:
                         kills.pop(0)
                         connector.kill()
                         connector.start()
-                return numbers, (await client.describe_topic(TOPIC)).message_count
+                return numbers, (await client.topics.describe(TOPIC)).message_count
 
         writer = threading.Thread(target=write)
         writer.start()

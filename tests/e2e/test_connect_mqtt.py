@@ -127,7 +127,7 @@ def test_nothing_is_lost_although_connector_and_broker_are_killed(tmp_path):
     async def run(broker, connector):
         numbers = []
         async with pydanube.connect(broker.url) as client, task_scope() as tasks:
-            await client.create_topic(TOPIC)
+            await client.topics.create(TOPIC)
             # The session begins with the first subscription.
             connector.start()
             await wait_for_session()

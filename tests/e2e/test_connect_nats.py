@@ -65,7 +65,7 @@ async def stored(client, count, topic=TOPIC):
 
 async def test_messages_of_a_stream_are_published_once(server):
     async with memory_broker() as broker, pydanube.connect(broker.url) as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         connection = await nats.connect(server.url)
         stream = connection.jetstream()
         await stream.add_stream(name="ORDERS", subjects=["orders.>"])
@@ -94,7 +94,7 @@ async def test_messages_of_a_stream_are_published_once(server):
 
 async def test_a_part_of_the_subjects_and_the_end_of_a_stream(server):
     async with memory_broker() as broker, pydanube.connect(broker.url) as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         connection = await nats.connect(server.url)
         stream = connection.jetstream()
         await stream.add_stream(name="ORDERS", subjects=["orders.>"])
@@ -113,7 +113,7 @@ async def test_a_part_of_the_subjects_and_the_end_of_a_stream(server):
 
 async def test_messages_that_were_deleted_unread_are_reported(server):
     async with memory_broker() as broker, pydanube.connect(broker.url) as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         connection = await nats.connect(server.url)
         stream = connection.jetstream()
         await stream.add_stream(name="ORDERS", subjects=["orders"], max_msgs=2)
@@ -139,7 +139,7 @@ async def test_messages_that_were_deleted_unread_are_reported(server):
 
 async def test_messages_are_published_with_headers_and_ids(server):
     async with memory_broker() as broker, pydanube.connect(broker.url) as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         connection = await nats.connect(server.url)
         stream = connection.jetstream()
         await stream.add_stream(name="OUT", subjects=["out.>"])
@@ -164,7 +164,7 @@ async def test_messages_are_published_with_headers_and_ids(server):
 
 async def test_messages_whose_subject_no_stream_has_become_dead_letters(server):
     async with memory_broker() as broker, pydanube.connect(broker.url) as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         connection = await nats.connect(server.url)
         stream = connection.jetstream()
         await stream.add_stream(name="OUT", subjects=["out.a"])
@@ -183,7 +183,7 @@ async def test_messages_whose_subject_no_stream_has_become_dead_letters(server):
 async def test_messages_that_are_too_large_become_dead_letters(tmp_path):
     with NatsProcess(tmp_path, max_payload=2000) as server:
         async with memory_broker() as broker, pydanube.connect(broker.url) as client:
-            await client.create_topic(TOPIC)
+            await client.topics.create(TOPIC)
             connection = await nats.connect(server.url)
             stream = connection.jetstream()
             await stream.add_stream(name="OUT", subjects=["out"])
@@ -211,7 +211,7 @@ async def test_messages_that_are_too_large_become_dead_letters(tmp_path):
 
 async def test_a_reader_that_nats_has_forgotten_begins_again(server):
     async with memory_broker() as broker, pydanube.connect(broker.url) as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         connection = await nats.connect(server.url)
         stream = connection.jetstream()
         await stream.add_stream(name="ORDERS", subjects=["orders"])
@@ -230,7 +230,7 @@ async def test_messages_that_are_larger_than_a_request_are_published(tmp_path):
     sizes = [1, 3_000_000, 3_000_000, *range(2, 2000), 6_000_000, 5]
     with NatsProcess(tmp_path, max_payload=8_000_000) as server:
         async with memory_broker() as broker, pydanube.connect(broker.url) as client:
-            await client.create_topic(TOPIC)
+            await client.topics.create(TOPIC)
             connection = await nats.connect(server.url)
             stream = connection.jetstream()
             await stream.add_stream(name="ORDERS", subjects=["orders"])
@@ -258,8 +258,8 @@ def test_nothing_is_lost_or_repeated_although_all_are_killed(server, tmp_path):
 
     async def run(kill):
         async with pydanube.connect(broker.url, retry_s=60) as client:
-            await client.create_topic(TOPIC, exist_ok=True)
-            await client.create_topic("/default/back", exist_ok=True)
+            await client.topics.create(TOPIC, exist_ok=True)
+            await client.topics.create("/default/back", exist_ok=True)
             connection = await nats.connect(server.url)
             await connection.jetstream().add_stream(
                 name="ORDERS", subjects=["orders.>"]
@@ -272,7 +272,7 @@ def test_nothing_is_lost_or_repeated_although_all_are_killed(server, tmp_path):
                     keys = [b"%d" % (each % 7) for each in numbers]
                     await producer.send_batch(batch_of(payloads, keys=keys))
             found = await numbers_under_kills(client, "/default/back", count, kill)
-            facts = await client.describe_topic("/default/back")
+            facts = await client.topics.describe("/default/back")
             return found, facts.message_count
 
     with (

@@ -484,7 +484,7 @@ connectors:
     options: {{url: "{database.url}", table: orders, key: [id]}}
 """
     async with memory_broker() as broker, broker.connect() as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         async with (
             client.producer(TOPIC) as producer,
             running(declared(text, broker.url)) as until,

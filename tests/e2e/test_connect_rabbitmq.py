@@ -86,7 +86,7 @@ async def test_messages_of_queues_are_published_and_acknowledged(server):
         channel_with(server, "orders", "returns") as channel,
     ):
         for topic in (TOPIC, "/default/returns"):
-            await client.create_topic(topic)
+            await client.topics.create(topic)
         [connector] = declared(source(server, queues), broker.url)
         assert (await try_connector(connector)).problem is None
         headers = {"color": "red", "count": 7}
@@ -120,7 +120,7 @@ async def test_a_queue_that_is_deleted_is_noticed(server):
         pydanube.connect(broker.url) as client,
         channel_with(server, "short-lived") as channel,
     ):
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         text = source(server, "{short-lived: }")
         async with running(declared(text, broker.url)) as until:
             message = aio_pika.Message(b"1")
@@ -139,7 +139,7 @@ async def test_messages_with_ids_are_published_once(server):
         pydanube.connect(broker.url) as client,
         channel_with(server, "orders") as channel,
     ):
-        await client.create_topic(
+        await client.topics.create(
             TOPIC, deduplication=pydanube.Deduplication(age_s=3600)
         )
         async with running(declared(text, broker.url)):
@@ -156,7 +156,7 @@ async def test_messages_are_published_and_those_without_a_queue_refused(server):
         pydanube.connect(broker.url) as client,
         channel_with(server, "a", "b") as channel,
     ):
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         async with client.producer(TOPIC) as producer:
             await producer.send(b"1", key="a", attributes={"color": "red"})
             await producer.send(b"2", key="missing")
@@ -188,7 +188,7 @@ async def test_servers_that_do_not_fit_are_reported(server, text, error):
         "password": source(server, "{a: }").replace("guest:guest", "guest:wrong"),
     }
     async with memory_broker() as broker, pydanube.connect(broker.url) as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         async with client.producer(TOPIC) as producer:
             await producer.send(b"1")
         [connector] = declared(declarations[text], broker.url)
@@ -210,8 +210,8 @@ def test_nothing_is_lost_although_all_are_killed(server, tmp_path):
         async with channel_with(server, "through"):
             pass
         async with pydanube.connect(broker.url, retry_s=60) as client:
-            await client.create_topic(TOPIC, exist_ok=True)
-            await client.create_topic("/default/back", exist_ok=True)
+            await client.topics.create(TOPIC, exist_ok=True)
+            await client.topics.create("/default/back", exist_ok=True)
             async with client.producer(TOPIC) as producer:
                 for first in range(0, count, 100):
                     payloads = [b"%d" % each for each in range(first, first + 100)]

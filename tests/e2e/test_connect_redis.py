@@ -77,7 +77,7 @@ async def test_entries_are_objects_and_continue_after_the_last_one(server, clien
     client.xadd("other", {"payload": b"\xff\x00", "x": 1})
     async with memory_broker() as broker, broker.connect() as danube:
         for topic in (TOPIC, "/default/other"):
-            await danube.create_topic(topic)
+            await danube.topics.create(topic)
         text = source(server)
         async with running(declared(text, broker.url)):
             [message] = await messages_of(danube, 1)
@@ -105,8 +105,8 @@ async def test_entries_are_objects_and_continue_after_the_last_one(server, clien
 async def test_latest_begins_with_new_entries(server, client):
     client.xadd("orders", {"id": 1})
     async with memory_broker() as broker, broker.connect() as danube:
-        await danube.create_topic(TOPIC)
-        await danube.create_topic("/default/orders.positions")
+        await danube.topics.create(TOPIC)
+        await danube.topics.create("/default/orders.positions")
         text = source(server, "streams: {orders: }, start: latest")
         async with running(declared(text, broker.url)):
             # The beginning is stored.
@@ -120,7 +120,7 @@ async def test_latest_begins_with_new_entries(server, client):
 async def test_entries_that_are_gone_are_reported(server, client, is_new):
     client.xadd("orders", {"id": 1}, id="10-0")
     async with memory_broker() as broker, broker.connect() as danube:
-        await danube.create_topic(TOPIC)
+        await danube.topics.create(TOPIC)
         async with running(declared(source(server), broker.url)):
             await messages_of(danube, 1)
         if is_new:
@@ -237,7 +237,7 @@ def test_each_entry_is_published_once_although_everything_is_killed(
         async def follow():
             numbers = []
             async with pydanube.connect(broker.url) as danube:
-                await danube.create_topic(TOPIC, exist_ok=True)
+                await danube.topics.create(TOPIC, exist_ok=True)
                 while len(numbers) < count:
                     try:
                         async for batch in danube.read(
@@ -252,7 +252,7 @@ def test_each_entry_is_published_once_although_everything_is_killed(
                                 kill(len(kills))
                     except pydanube.Unavailable:
                         continue
-                stored = (await danube.describe_topic(TOPIC)).message_count
+                stored = (await danube.topics.describe(TOPIC)).message_count
             return numbers, stored
 
         writer = threading.Thread(target=write_all)

@@ -58,11 +58,11 @@ PAGES = {
 
 def fill(client):
     """Create what the pages show."""
-    client.create_namespace("shop")
-    client.create_topic(CARTS, partitions=3)
-    client.create_topic(TOPIC)
-    client.create_topic(DEAD)
-    client.create_subscription(TOPIC, "billing", type="shared", start="earliest")
+    client.namespaces.create("shop")
+    client.topics.create(CARTS, partitions=3)
+    client.topics.create(TOPIC)
+    client.topics.create(DEAD)
+    client.subscriptions.create(TOPIC, "billing", type="shared", start="earliest")
     client.subscriptions.configure(
         TOPIC,
         "billing",
@@ -73,7 +73,7 @@ def fill(client):
         ),
     )
     # In the list, the name of this subscription is the first one.
-    client.create_subscription(TOPIC, "audit", type="shared", start="earliest")
+    client.subscriptions.create(TOPIC, "audit", type="shared", start="earliest")
     client.subscriptions.configure(
         TOPIC,
         "audit",
@@ -95,7 +95,7 @@ def fill(client):
     with client.consumer(TOPIC, subscription="billing", type="shared") as consumer:
         for _ in range(DEAD_LETTERS):
             consumer.receive(timeout_s=30).nack(reason="too old")
-        while client.describe_topic(DEAD).end_offset < DEAD_LETTERS:
+        while client.topics.describe(DEAD).end_offset < DEAD_LETTERS:
             pass
     with client.consumer(TOPIC, subscription="audit", type="shared") as consumer:
         consumer.receive(timeout_s=30).nack(reason=EVIL)
@@ -206,7 +206,7 @@ async def test_messages_are_skipped_after_a_preview(browser, console, broker):
 
 
 async def lag_of(client, name):
-    topic = await client.describe_topic(TOPIC)
+    topic = await client.topics.describe(TOPIC)
     [found] = [each for each in topic.subscriptions if each.subscription == name]
     return found.backlog
 
@@ -242,8 +242,8 @@ async def test_settings_of_a_topic_are_changed_after_a_preview(
         await take_picture(page, f"topic-settings-form-{width}")
         await dialog.get_by_role("button", name="Save").click()
         await page.get_by_text("Saved").wait_for()
-        for name in await client.partitions(CARTS):
-            policy = (await client.describe_topic(name)).policy
+        for name in await client.topics.partitions(CARTS):
+            policy = (await client.topics.describe(name)).policy
             assert policy.retention.age_s == 604_800
         assert page.problems == []
 
@@ -275,13 +275,13 @@ async def test_topic_is_created_written_and_deleted(browser, console, broker):
 
 async def test_dead_letter_is_replayed(browser, console, broker):
     async with opened_page(browser) as page, pydanube.connect(broker.url) as client:
-        before = (await client.describe_topic(TOPIC)).end_offset
+        before = (await client.topics.describe(TOPIC)).end_offset
         await page.goto(f"{console}/dead-letters?topic={TOPIC}&subscription=billing")
         await page.get_by_text(f"{DEAD_LETTERS} dead letters").wait_for()
         await page.get_by_role("button", name="Replay these").click()
         await page.get_by_role("button", name="Replay", exact=True).click()
         await page.get_by_text("0 dead letters").wait_for()
-        assert (await client.describe_topic(TOPIC)).end_offset == before + 3
+        assert (await client.topics.describe(TOPIC)).end_offset == before + 3
 
 
 async def test_users_sign_in_and_see_what_they_may(browser, tmp_path):
@@ -296,10 +296,12 @@ async def test_users_sign_in_and_see_what_they_may(browser, tmp_path):
     ):
         admin_key = key_file.read_text().strip()
         async with pydanube.connect(broker.url, api_key=admin_key) as admin:
-            await admin.create_topic(TOPIC)
-            await admin.create_topic("/default/secret")
-            await admin.add_binding("user:ada", ["viewer", "consumer"], [TOPIC])
-            key = (await admin.create_api_key("ada")).key
+            await admin.topics.create(TOPIC)
+            await admin.topics.create("/default/secret")
+            await admin.security.add_binding(
+                "user:ada", ["viewer", "consumer"], [TOPIC]
+            )
+            key = (await admin.security.create_api_key("ada")).key
         await sign_in_and_out(browser, console, key)
 
 

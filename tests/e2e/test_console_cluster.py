@@ -22,11 +22,11 @@ async def test_partition_is_moved_to_another_broker(tmp_path, etcd):
         running_console("--url", first.url) as console,
     ):
         async with pydanube.connect(first.url) as client:
-            while len(await client.running_brokers()) < 2:
+            while len(await client.cluster.running_brokers()) < 2:
                 pass
-            await client.create_topic(TOPIC, partitions=4)
-            partition = (await client.partitions(TOPIC))[0]
-            owner = (await client.connection(partition)).welcome.broker_id
+            await client.topics.create(TOPIC, partitions=4)
+            partition = (await client.topics.partitions(TOPIC))[0]
+            owner = (await client.requester.connection(partition)).welcome.broker_id
         async with running_browser() as browser, opened_page(browser) as page:
             other = "two" if owner == "one" else "one"
             await page.goto(f"{console}/topic?name={TOPIC}")

@@ -129,9 +129,9 @@ async def test_users_see_and_change_the_connectors_of_their_topics(tmp_path):
     ):
         admin_key = key_file.read_text().strip()
         async with pydanube.connect(broker.url, api_key=admin_key) as admin:
-            await admin.add_binding("user:ada", ["admin"], [own])
-            await admin.add_binding("user:ada", ["viewer"], [seen])
-            key = (await admin.create_api_key("ada")).key
+            await admin.security.add_binding("user:ada", ["admin"], [own])
+            await admin.security.add_binding("user:ada", ["viewer"], [seen])
+            key = (await admin.security.create_api_key("ada")).key
         async with running_browser() as browser, opened_page(browser) as page:
             await page.goto(f"{console}/connectors?name=theirs")
             await page.get_by_label("API key or token").fill(key)

@@ -67,9 +67,11 @@ async def test_users_sign_in_at_the_identity_provider(tmp_path):
         ):
             admin_key = (tmp_path / "bootstrap.key").read_text().strip()
             async with pydanube.connect(broker.url, api_key=admin_key) as admin:
-                await admin.create_topic("/default/seen")
-                await admin.create_topic("/default/secret")
-                await admin.add_binding("user:ada", ["viewer"], ["/default/seen"])
+                await admin.topics.create("/default/seen")
+                await admin.topics.create("/default/secret")
+                await admin.security.add_binding(
+                    "user:ada", ["viewer"], ["/default/seen"]
+                )
             async with running_browser() as browser, opened_page(browser) as page:
                 await sign_in(page, console)
 

@@ -138,7 +138,7 @@ async def test_pipelines_need_a_permission_and_logs_payloads(tmp_path):
     ):
         admin_key = key_file.read_text().strip()
         async with pydanube.connect(broker.url, api_key=admin_key) as admin:
-            key = (await admin.create_api_key("ada")).key
+            key = (await admin.security.create_api_key("ada")).key
         async with running_browser() as browser, opened_page(browser) as page:
             await sign_in(page, f"{console}/pipelines", admin_key)
             link = page.get_by_role("link", name="orders")

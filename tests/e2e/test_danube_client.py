@@ -392,7 +392,7 @@ def wait_until_stored(broker, topic, number) -> None:
     """Wait until the topic has this many messages."""
     with pydanube.sync.connect(broker.url) as native:
         for _ in range(10_000):
-            if native.describe_topic(topic).end_offset >= number:
+            if native.topics.describe(topic).end_offset >= number:
                 return
     raise AssertionError("the producers do not go on")
 

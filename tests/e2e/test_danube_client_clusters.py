@@ -81,11 +81,11 @@ def test_a_client_follows_a_topic_in_use_that_moves(
         DanubeClient(second.grpc_url) as client,
         pydanube.sync.connect(f"{first.url},{second.url}") as native,
     ):
-        native.create_topic(TOPIC)
+        native.topics.create(TOPIC)
         flow = Flow(client)
         for target in ("b", "a", "b"):
             sending = flow.start(COUNT)
-            native.move_topic(TOPIC, target)
+            native.cluster.move_topic(TOPIC, target)
             sending.result(60)
         assert flow.received() == set(range(3 * COUNT))
         stored = [int(each) for batch in native.read(TOPIC) for each in batch.payloads]
@@ -104,8 +104,8 @@ def test_a_client_behind_one_address_survives_the_death_of_owners(
         DanubeClient(front.grpc_url) as client,
         pydanube.sync.connect(front.url) as native,
     ):
-        native.create_topic(TOPIC)
-        native.move_topic(TOPIC, "a")
+        native.topics.create(TOPIC)
+        native.cluster.move_topic(TOPIC, "a")
         flow = Flow(client)
         flow.start(COUNT).result(60)
         for owner, heir in ((first, "b"), (second, "front")):
@@ -113,7 +113,7 @@ def test_a_client_behind_one_address_survives_the_death_of_owners(
             owner.kill()
             sending.result(60)
             if heir != "front":
-                native.move_topic(TOPIC, heir)
+                native.cluster.move_topic(TOPIC, heir)
         assert flow.received() == set(range(3 * COUNT))
         stored = [int(each) for batch in native.read(TOPIC) for each in batch.payloads]
         assert list(dict.fromkeys(stored)) == list(range(3 * COUNT))

@@ -43,8 +43,8 @@ async def admin(broker, tmp_path, files):
     async with pydanube.connect(
         broker.stream_url, ca_file=files["ca"][0], api_key=bootstrap_key(tmp_path)
     ) as client:
-        await client.create_namespace("bank")
-        await client.create_topic(SECRET)
+        await client.namespaces.create("bank")
+        await client.topics.create(SECRET)
         yield client
 
 
@@ -64,7 +64,7 @@ async def test_client_with_credentials_publishes_and_receives(
     options = {"ca_file": str(files["ca"][0])}
     match kind:
         case "api-key":
-            options["token"] = (await admin.create_api_key("billing")).key
+            options["token"] = (await admin.security.create_api_key("billing")).key
         case "token":
             options["token"] = signed(claims())
         case "certificate":
@@ -84,8 +84,8 @@ async def test_client_without_valid_credentials_is_refused(broker, admin, files,
         case "expired":
             options["token"] = signed(claims(exp=1))
         case "revoked":
-            options["token"] = (await admin.create_api_key("billing")).key
-            await admin.revoke_api_key("billing")
+            options["token"] = (await admin.security.create_api_key("billing")).key
+            await admin.security.revoke_api_key("billing")
             with pytest.raises(pydanube.Unauthenticated):
                 await look_again_and_again(broker, files, options["token"])
     with pytest.raises(ClientFailed, match=r"(?i)unauthenticated|credentials|token"):

@@ -40,7 +40,7 @@ def test_a_bundle_has_the_state_of_a_broker_and_no_messages(tmp_path: Path) -> N
         with pydanube.sync.connect(broker.url) as client:
             with client.producer("/default/a") as producer:
                 producer.send(b"private payload", key="private key")
-            client.create_topic("/default/b")
+            client.topics.create("/default/b")
         printed, files = bundle(
             tmp_path / "found.tar.gz",
             *("--url", broker.url, "--http-url", broker.http_url),

@@ -81,13 +81,13 @@ def test_suspended_consumer_loses_its_subscription_to_another(
 def test_idle_client_keeps_its_connection(broker):
     async def run():
         async with pydanube.connect(broker.url) as client:
-            before = await client.connection()
+            before = await client.requester.connection()
             # Long enough for several timeouts.
             for _ in range(1000):
                 if before.pings >= 6:
                     break
                 await asyncio.sleep(0.05)
-            assert await client.connection() is before
+            assert await client.requester.connection() is before
 
     asyncio.run(run())
 
@@ -99,7 +99,7 @@ def test_client_reconnects_after_a_broker_was_suspended(broker):
             client.producer("/default/publish") as producer,
         ):
             await producer.send(b"before")
-            connection = await client.connection()
+            connection = await client.requester.connection()
             os.kill(broker.pid, signal.SIGSTOP)
             sending = producer.send_nowait(b"meanwhile")
             for _ in range(1200):

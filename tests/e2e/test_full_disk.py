@@ -48,7 +48,7 @@ def test_deleting_a_topic_frees_a_full_disk(tmp_path, small_disk):
             for _ in range(count):
                 await c.ack(await c.receive(timeout_s=60))
             await c.flush()
-        return (await client.describe_subscription(BIG, "s")).cursor
+        return (await client.subscriptions.describe(BIG, "s")).cursor
 
     async def run(broker):
         async with pydanube.connect(broker.url) as client:
@@ -61,7 +61,7 @@ def test_deleting_a_topic_frees_a_full_disk(tmp_path, small_disk):
         broker.start()
         async with pydanube.connect(broker.url) as client:
             assert await acknowledge(client, 10) == 20
-            await client.delete_topic(BIG)
+            await client.topics.delete(BIG)
             async with client.producer(KEPT) as producer, asyncio.timeout(120):
                 await producer.send(b"after")
             assert reserve.stat().st_size == 4 * 1024 * 1024

@@ -49,7 +49,7 @@ def test_the_native_client_registers_publishes_and_decodes(broker):
                 await client.schemas.register(subject, schema)
             return
         await client.schemas.register(subject, schema)
-        await client.create_topic(topic)
+        await client.topics.create(topic)
         await client.topics.configure(
             topic,
             schema=pydanube.TopicSchema(

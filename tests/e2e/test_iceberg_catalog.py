@@ -38,13 +38,13 @@ def publish(url, topic, payloads):
                 for at, payload in enumerate(payloads[begin : begin + 50], begin):
                     attributes = {"source": "test"} if at % 2 else None
                     producer.send(payload, key=b"%d" % at, attributes=attributes)
-            names = client.partitions(topic)
+            names = client.topics.partitions(topic)
             wait_until_sealed(client, names)
 
 
 def wait_until_sealed(client, names):
     while True:
-        found = [client.describe_topic(name) for name in names]
+        found = [client.topics.describe(name) for name in names]
         if all(each.sealed_offset == each.end_offset for each in found):
             return
 
@@ -57,8 +57,8 @@ def filled(tmp_path_factory):
     path.write_text(json.dumps(SEALED_AT_ONCE))
     with BrokerProcess(directory / "data", "--config", str(path)) as broker:
         with pydanube.sync.connect(broker.url) as client:
-            client.create_topic(PARTITIONED, partitions=3)
-            client.create_topic("/default/empty")
+            client.topics.create(PARTITIONED, partitions=3)
+            client.topics.create("/default/empty")
         publish(broker.url, TOPIC, [b"%06d" % at for at in range(COUNT)])
         publish(broker.url, PARTITIONED, [b"%d" % at for at in range(90)])
         yield broker
@@ -104,8 +104,8 @@ def test_a_partitioned_topic_is_a_table_with_a_partition_column(catalog, filled)
     assert sorted(rows["payload"].to_pylist()) == sorted(b"%d" % n for n in range(90))
     with pydanube.sync.connect(filled.url) as client:
         ends = {
-            number: client.describe_topic(name).end_offset
-            for number, name in enumerate(client.partitions(PARTITIONED))
+            number: client.topics.describe(name).end_offset
+            for number, name in enumerate(client.topics.partitions(PARTITIONED))
         }
     counts = pc.value_counts(rows["partition"]).to_pylist()
     assert {each["values"]: each["counts"] for each in counts} == ends
@@ -184,7 +184,7 @@ def test_uploaded_segments_are_read_from_the_object_store(tmp_path):
         with BrokerProcess(tmp_path / "data", "--config", str(path)) as broker:
             publish(broker.url, TOPIC, [b"%d" % at for at in range(100)])
             with pydanube.sync.connect(broker.url) as client:
-                while client.describe_storage().backlog_segments:
+                while client.storage.describe().backlog_segments:
                     pass
             catalog = load_catalog(
                 "danube",

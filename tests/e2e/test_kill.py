@@ -135,7 +135,7 @@ def test_failed_message_or_its_dead_letter_survives_a_kill(tmp_path):
                         await asyncio.to_thread(broker.start)
             # Messages that were rejected after the last kill become dead letters.
             while True:
-                facts = await client.describe_subscription(topic, "s")
+                facts = await client.subscriptions.describe(topic, "s")
                 if not facts.parked and len(done_of(facts)) > 500:
                     return facts, [m for *_, m in await stored_messages(client, dead)]
                 await asyncio.sleep(0.05)
@@ -158,7 +158,7 @@ def test_graceful_stop_saves_everything(tmp_path):
 
     async def look(broker):
         async with pydanube.connect(broker.url) as client:
-            return await client.describe_topic(TOPICS[0])
+            return await client.topics.describe(TOPICS[0])
 
     with BrokerProcess(tmp_path / "data") as broker:
         asyncio.run(fill(broker))
@@ -195,7 +195,7 @@ def test_graceful_restarts_under_load_lose_nothing(tmp_path):
     async def run(broker):
         stop = asyncio.Event()
         async with pydanube.connect(broker.url) as client:
-            await client.create_topic(TOPICS[0])
+            await client.topics.create(TOPICS[0])
             async with asyncio.TaskGroup() as tasks:
                 publishing = tasks.create_task(publish_until(client, stop))
                 consuming = tasks.create_task(consume_all(client, publishing))
@@ -204,7 +204,7 @@ def test_graceful_restarts_under_load_lose_nothing(tmp_path):
                     assert await asyncio.to_thread(broker.stop) == 0
                     await asyncio.to_thread(broker.start)
                 stop.set()
-            facts = await client.describe_topic(TOPICS[0])
+            facts = await client.topics.describe(TOPICS[0])
         return publishing.result(), consuming.result(), facts
 
     with BrokerProcess(tmp_path / "data") as broker:

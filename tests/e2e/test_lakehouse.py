@@ -129,7 +129,7 @@ def test_values_become_columns_and_new_versions_add_some(
 
 
 def test_partitions_become_one_table(client, broker_url, topic, table):
-    client.create_topic(topic, partitions=3)
+    client.topics.create(topic, partitions=3)
     publish(client, topic, 0)
     export_all(exporter(broker_url, topic, table))
     publish(client, topic, 1000)
@@ -228,7 +228,7 @@ def test_recreated_topic_is_not_exported_to_the_old_table(
 ):
     publish(client, topic, 0)
     export_all(exporter(broker_url, topic, table))
-    client.delete_topic(topic)
+    client.topics.delete(topic)
     publish(client, topic, 0)
     with pytest.raises(InvalidRequest, match="an earlier"):
         exporter(broker_url, topic, table).export_round()
@@ -263,23 +263,23 @@ def test_zero_copy_table_protects_its_segments(client, broker_url, topic, tmp_pa
     assert hit["publish_time"].tzinfo is not None
     # Nothing was copied, and no segment may be removed.
     assert data_files(tmp_path) == []
-    segments = {each.url for each in client.segments(topic).segments}
+    segments = {each.url for each in client.storage.segments(topic).segments}
     with opened(table) as iceberg:
         files = {task.file.file_path for task in iceberg.scan().plan_files()}
     assert files <= segments
-    assert [each.name for each in client.describe_topic(topic).holds] == [
+    assert [each.name for each in client.topics.describe(topic).holds] == [
         "lakehouse db.table"
     ]
     with pytest.raises(BrokerError, match="lakehouse db"):
-        client.delete_topic(topic)
+        client.topics.delete(topic)
     assert table.compact(file_bytes=1 << 30).files_before == 0
     one.release()
-    assert client.describe_topic(topic).holds == ()
+    assert client.topics.describe(topic).holds == ()
 
 
 def test_zero_copy_table_has_all_partitions(client, broker_url, topic, tmp_path):
     table = table_in(tmp_path, "iceberg")
-    client.create_topic(topic, partitions=2)
+    client.topics.create(topic, partitions=2)
     for first in range(0, 2 * COUNT, 1000):
         publish(client, topic, first)
     for number in range(2):
@@ -304,7 +304,7 @@ def test_typed_table_does_not_become_zero_copy(client, broker_url, topic, tmp_pa
 def _wait_until_sealed(client, topic):
     import time
 
-    while not client.segments(topic).segments:
+    while not client.storage.segments(topic).segments:
         time.sleep(0.05)
 
 

@@ -44,7 +44,7 @@ def fill(client, topic, messages):
 
 def wait_until_sealed(client, topic):
     """Wait until nothing more will be sealed for a long time."""
-    while client.describe_topic(topic).tail_bytes >= SEAL_BYTES:
+    while client.topics.describe(topic).tail_bytes >= SEAL_BYTES:
         time.sleep(0.01)
 
 
@@ -105,7 +105,7 @@ def test_compaction_keeps_the_last_message_of_each_key(
     topic = next(NAMES)
     fill(client, topic, random_messages(2))
     before = stored(client, topic)
-    sealed = client.segments(topic).sealed_offset
+    sealed = client.storage.segments(topic).sealed_offset
     by = (
         ThreadRunner(2)
         if runner == "threads"
@@ -118,7 +118,7 @@ def test_compaction_keeps_the_last_message_of_each_key(
     after = stored(client, topic)
     assert after == expected_of(before, sealed)
     assert len(before) - len(after) == report.messages_removed
-    described = client.describe_topic(topic)
+    described = client.topics.describe(topic)
     assert described.message_count == len(after)
     # A second run has nothing to do except for newer segments.
     verified = maintain(
@@ -148,20 +148,20 @@ def test_held_topic_does_not_change(client, broker_url):
         "lake.orders: a table"
         in run("topics", "describe", topic, "--url", broker_url).stdout
     )
-    before = client.segments(topic).segments
+    before = client.storage.segments(topic).segments
     work = MaintenanceOptions(is_merging=True)
     report = maintain(client, topic, work, ThreadRunner(1), tell=lambda _: None)
     assert isinstance(report.error, TopicHeld)
-    assert client.segments(topic).segments[: len(before)] == before
+    assert client.storage.segments(topic).segments[: len(before)] == before
     with pytest.raises(TopicHeld):
-        client.delete_topic(topic)
+        client.topics.delete(topic)
     released = run(
         "topics", "release", topic, "--name", "lake.orders", "--url", broker_url
     )
     assert released.exit_code == 0, released.output
     with pytest.raises(NotFound):
-        client.release_topic(topic, "lake.orders")
-    client.delete_topic(topic)
+        client.topics.release(topic, "lake.orders")
+    client.topics.delete(topic)
 
 
 @pytest.mark.parametrize("type_", ["exclusive", "shared", "failover", "key_shared"])
@@ -192,7 +192,7 @@ def test_consumer_gets_every_remaining_message_once(broker_url, client, type_):
             take()
         assert len(got) == len(set(got)), "nothing twice"
         assert set(got) <= set(before)
-    described = client.describe_subscription(topic, "s")
+    described = client.subscriptions.describe(topic, "s")
     assert described.backlog == 0
     assert described.in_flight == 0
 
@@ -227,9 +227,9 @@ def test_consume_and_danube_tools_read_a_compacted_topic(client, broker_url, cap
 
 def test_partitioned_topic_is_maintained_by_its_name(client, broker_url):
     topic = next(NAMES)
-    client.create_topic(topic, partitions=2)
+    client.topics.create(topic, partitions=2)
     publish(client, topic, random_messages(7, length=600))
-    before = {name: stored(client, name) for name in client.partitions(topic)}
+    before = {name: stored(client, name) for name in client.topics.partitions(topic)}
     result = run(
         *("maintenance", "run", topic, "--merge", "--url", broker_url),
         *("--format", "json"),
@@ -257,7 +257,7 @@ def test_wrong_arguments_are_refused(broker_url, arguments, code, text):
 def test_damage_has_its_exit_code(client, broker_url):
     topic = next(NAMES)
     fill(client, topic, random_messages(8, length=800))
-    path = Path(client.segments(topic).segments[0].url.removeprefix("file://"))
+    path = Path(client.storage.segments(topic).segments[0].url.removeprefix("file://"))
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     result = run(
         *("maintenance", "run", topic, "--verify", "--merge", "--url", broker_url),

@@ -40,9 +40,9 @@ def fill(client, topic=TOPIC):
                 payload = b"" if rng.random() < 0.1 else rng.randbytes(500)
                 producer.send_nowait(payload, key=key)
             producer.flush()
-            while client.describe_topic(topic).tail_bytes >= 40_000:
+            while client.topics.describe(topic).tail_bytes >= 40_000:
                 time.sleep(0.01)
-    assert len(client.segments(topic).segments) >= 2
+    assert len(client.storage.segments(topic).segments) >= 2
     return stored(client, topic)
 
 
@@ -82,7 +82,7 @@ def check(now, before, sealed):
 def test_a_run_may_be_killed_at_every_step(broker, tmp_path):
     with sync.connect(broker.url) as client:
         before = fill(client)
-        sealed = client.segments(TOPIC).sealed_offset
+        sealed = client.storage.segments(TOPIC).sealed_offset
         step, code = 0, -9
         while code == -9:
             step += 1
@@ -100,7 +100,7 @@ def test_a_run_may_be_killed_at_every_step(broker, tmp_path):
     broker.start()
     with sync.connect(broker.url) as client:
         assert stored(client) == final_of(before, sealed)
-        present = {each.object_name for each in client.segments(TOPIC).segments}
+        present = {each.object_name for each in client.storage.segments(TOPIC).segments}
         while files_of(broker) != present:
             time.sleep(0.01)
 
@@ -122,7 +122,7 @@ def test_the_broker_may_be_killed_at_every_step(broker):
         steps = Steps(step, die)
         with sync.connect(broker.url) as client:
             before = fill(client, topic)
-            sealed = client.segments(topic).sealed_offset
+            sealed = client.storage.segments(topic).sealed_offset
             report = keep(client, topic, steps)
             is_over = steps.count < step
             check(stored(client, topic), before, sealed)

@@ -337,7 +337,7 @@ async def test_a_topic_that_was_deleted_is_created_again(broker):
         await device.subscribe("a", qos=1)
         await device.publish("a", b"1")
         await take(device, 1)
-        await client.delete_topic(DEFAULT_TOPIC, force=True)
+        await client.topics.delete(DEFAULT_TOPIC, force=True)
         assert await device.publish("a", b"2") == Reason.SUCCESS
         assert await take(device, 1) == [b"2"]
 
@@ -348,8 +348,8 @@ async def test_a_topic_that_another_client_creates_again_is_followed(broker):
         pydanube.connect(broker.stream_url) as client,
     ):
         await device.subscribe("a", qos=1)
-        await client.delete_topic(DEFAULT_TOPIC, force=True)
-        await client.create_topic(DEFAULT_TOPIC)
+        await client.topics.delete(DEFAULT_TOPIC, force=True)
+        await client.topics.create(DEFAULT_TOPIC)
         async with client.producer(DEFAULT_TOPIC) as producer:
             number = 0
             received = asyncio.Event()
@@ -380,7 +380,7 @@ async def test_partitioned_topics_cannot_be_used(tmp_path):
         mqtt_broker(tmp_path) as broker,
         pydanube.connect(broker.stream_url) as client,
     ):
-        await client.create_topic("/default/parts", partitions=2)
+        await client.topics.create("/default/parts", partitions=2)
     with pytest.raises(ExceptionGroup) as refusal:
         async with mqtt_broker(tmp_path, rules=(rule("#", "/default/parts"),)):
             pass

@@ -34,7 +34,7 @@ async def registered(broker, *names, policy=pydanube.SchemaPolicy.ENFORCE):
     async with pydanube.connect(broker.stream_url) as client:
         await client.schemas.register("readings", schema("celsius", *names))
         if policy:
-            await client.create_topic(TOPIC, exist_ok=True)
+            await client.topics.create(TOPIC, exist_ok=True)
             await client.topics.configure(
                 TOPIC, schema=pydanube.TopicSchema(subject="readings", policy=policy)
             )
@@ -226,7 +226,7 @@ async def test_a_will_is_stored_in_the_topic_that_was_created_again(tmp_path):
             pydanube.connect(broker.stream_url) as client,
         ):
             assert await device.publish("readings/1", b'{"celsius": 1}') == 0
-            await client.delete_topic(TOPIC, force=True)
+            await client.topics.delete(TOPIC, force=True)
             await registered(broker)
             device.abort()
             async with client.consumer(

@@ -50,9 +50,9 @@ async def admin(broker, tmp_path):
 
 async def device_key(admin, name="device"):
     """Create a device that may publish to one topic and consume the other."""
-    created = await admin.create_api_key(name)
-    await admin.add_binding(f"user:{name}", ["producer"], ["/default/in"])
-    await admin.add_binding(f"user:{name}", ["consumer"], ["/default/out"])
+    created = await admin.security.create_api_key(name)
+    await admin.security.add_binding(f"user:{name}", ["producer"], ["/default/in"])
+    await admin.security.add_binding(f"user:{name}", ["consumer"], ["/default/out"])
     return created.key
 
 
@@ -110,17 +110,19 @@ async def test_a_will_needs_the_permission_to_publish(broker, admin):
 async def test_a_revoked_key_ends_the_connection(broker, admin):
     key = await device_key(admin)
     async with device(broker, key) as client:
-        await admin.revoke_api_key("device")
+        await admin.security.revoke_api_key("device")
         (goodbye,) = await client.ends()
         assert goodbye.reason is Reason.NOT_AUTHORIZED
 
 
 async def test_a_lost_permission_ends_the_connection(broker, admin):
-    created = await admin.create_api_key("watcher")
-    binding = await admin.add_binding("user:watcher", ["consumer"], ["/default/out"])
+    created = await admin.security.create_api_key("watcher")
+    binding = await admin.security.add_binding(
+        "user:watcher", ["consumer"], ["/default/out"]
+    )
     async with device(broker, created.key) as client:
         await client.subscribe("out/#")
-        await admin.remove_binding(binding)
+        await admin.security.remove_binding(binding)
         (goodbye,) = await client.ends()
         assert goodbye.reason is Reason.NOT_AUTHORIZED
 
@@ -136,7 +138,7 @@ async def test_the_session_of_a_principal_is_not_for_others(broker, admin):
 
 @VERSIONS
 async def test_a_client_without_any_permission_has_no_session(broker, admin, version):
-    created = await admin.create_api_key("stranger")
+    created = await admin.security.create_api_key("stranger")
     fields = {"username": "x", "password": created.key.encode(), **persistent(version)}
     fields.pop("version")
     async with mqtt_client(broker, version=version) as client:
@@ -150,11 +152,13 @@ async def test_a_client_without_any_permission_has_no_session(broker, admin, ver
 async def test_a_client_id_is_free_when_its_owner_has_lost_all_permissions(
     broker, admin
 ):
-    created = await admin.create_api_key("former")
-    binding = await admin.add_binding("user:former", ["producer"], ["/default/in"])
+    created = await admin.security.create_api_key("former")
+    binding = await admin.security.add_binding(
+        "user:former", ["producer"], ["/default/in"]
+    )
     key = await device_key(admin)
     async with device(broker, created.key, "same", **persistent(V5)) as client:
-        await admin.remove_binding(binding)
+        await admin.security.remove_binding(binding)
         (goodbye,) = await client.ends()
         assert goodbye.reason is Reason.NOT_AUTHORIZED
     async with device(broker, key, "same") as client:
@@ -184,12 +188,14 @@ async def test_a_will_is_published_with_the_permission(broker, admin):
 async def test_a_will_is_not_published_after_its_permission_was_taken_away(
     broker, admin
 ):
-    created = await admin.create_api_key("device")
-    binding = await admin.add_binding("user:device", ["producer"], ["/default/in"])
-    await admin.add_binding("user:device", ["consumer"], ["/default/out"])
+    created = await admin.security.create_api_key("device")
+    binding = await admin.security.add_binding(
+        "user:device", ["producer"], ["/default/in"]
+    )
+    await admin.security.add_binding("user:device", ["consumer"], ["/default/out"])
     async with device(broker, created.key, will=WILL) as client:
         await client.subscribe("out/#")
-        await admin.remove_binding(binding)
+        await admin.security.remove_binding(binding)
         client.abort()
     async with device(broker, created.key):
         await stored(admin)
@@ -199,13 +205,15 @@ async def test_a_will_is_not_published_after_its_permission_was_taken_away(
 async def test_a_client_that_is_disconnected_for_a_loss_leaves_no_will(
     broker, admin, loss
 ):
-    created = await admin.create_api_key("device")
-    binding = await admin.add_binding("user:device", ["producer"], ["/default/in"])
+    created = await admin.security.create_api_key("device")
+    binding = await admin.security.add_binding(
+        "user:device", ["producer"], ["/default/in"]
+    )
     async with device(broker, created.key, will=WILL) as client:
         if loss == "key":
-            await admin.revoke_api_key("device")
+            await admin.security.revoke_api_key("device")
         else:
-            await admin.remove_binding(binding)
+            await admin.security.remove_binding(binding)
         (goodbye,) = await client.ends()
         assert goodbye.reason is Reason.NOT_AUTHORIZED
     await stored(admin)
@@ -213,7 +221,7 @@ async def test_a_client_that_is_disconnected_for_a_loss_leaves_no_will(
 
 async def test_sessions_count_against_the_quota_of_their_principal(broker, admin):
     key = await device_key(admin)
-    await admin.set_quota("user:device", pydanube.Quota(sessions=2))
+    await admin.security.set_quota("user:device", pydanube.Quota(sessions=2))
     for name in ("a", "b", "a"):
         async with device(broker, key, name, **persistent(V5)) as client:
             await client.disconnect()
@@ -226,13 +234,13 @@ async def test_sessions_count_against_the_quota_of_their_principal(broker, admin
     # Sessions that end with their connection are no such sessions.
     async with device(broker, key, "c"):
         pass
-    found = await admin.describe_quota("user:device")
+    found = await admin.security.describe_quota("user:device")
     assert found.used["sessions"] == 2
     # A clean start ends a session.
     async with device(broker, key, "a"):
         pass
     async with device(broker, key, "c", **persistent(V5)):
-        found = await admin.describe_quota("user:device")
+        found = await admin.security.describe_quota("user:device")
         assert found.used["sessions"] == 2
 
 

@@ -54,7 +54,7 @@ async def test_a_message_of_qos_2_that_is_sent_again_is_stored_once(broker, vers
         client.send(Ack(PacketType.PUBREL, 5))
         assert (await client.expect(Ack)).type is PacketType.PUBCOMP
     async with pydanube.connect(broker.stream_url) as client:
-        described = await client.describe_topic(DEFAULT_TOPIC)
+        described = await client.topics.describe(DEFAULT_TOPIC)
     assert described.end_offset == 1
 
 
@@ -362,7 +362,7 @@ async def test_messages_wait_for_a_group_of_sessions_that_are_away(broker):
         await one.unsubscribe("$share/g/a")
     async with pydanube.connect(broker.stream_url) as client:
         # The broker's subscription is deleted soon.
-        while (await client.describe_topic(DEFAULT_TOPIC)).subscriptions:  # noqa: ASYNC110
+        while (await client.topics.describe(DEFAULT_TOPIC)).subscriptions:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 

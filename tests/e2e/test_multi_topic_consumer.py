@@ -37,5 +37,5 @@ async def test_topics_before_and_after_a_kill_are_consumed_completely(tmp_path):
             await take(5)
             await consumer.flush()
             for name, end in zip(TOPICS, (2, 2, 1), strict=True):
-                facts = await client.describe_subscription(name, "s")
+                facts = await client.subscriptions.describe(name, "s")
                 assert (facts.cursor, facts.backlog) == (end, 0)

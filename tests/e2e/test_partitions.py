@@ -60,7 +60,7 @@ async def test_partitioned_topic_loses_nothing_when_its_broker_is_killed(broker)
     acknowledged, seen = {}, defaultdict(list)
     stop, done = asyncio.Event(), asyncio.Event()
     async with pydanube.connect(broker.url) as client, asyncio.TaskGroup() as tasks:
-        await client.create_topic(TOPIC, partitions=3)
+        await client.topics.create(TOPIC, partitions=3)
         tasks.create_task(publish(client, stop, done, acknowledged))
         tasks.create_task(consume(client, acknowledged, done, seen))
         for number in range(KILLS):
@@ -88,9 +88,9 @@ async def test_settings_and_delayed_messages_survive_a_kill(broker):
     )
     limits = NamespacePolicy(max_message_size=1000)
     async with pydanube.connect(broker.url) as client:
-        await client.create_namespace("shop", policy=limits)
-        await client.create_topic("/shop/t", partitions=2, ttl_s=3600)
-        await client.create_subscription("/shop/t", "s", start="earliest")
+        await client.namespaces.create("shop", policy=limits)
+        await client.topics.create("/shop/t", partitions=2, ttl_s=3600)
+        await client.subscriptions.create("/shop/t", "s", start="earliest")
         await client.subscriptions.configure("/shop/t", "s", failure_policy=policy)
         await client.subscriptions.configure("/shop/t", "s", is_paused=True)
         async with client.producer("/shop/t") as producer:
@@ -99,11 +99,11 @@ async def test_settings_and_delayed_messages_survive_a_kill(broker):
     broker.kill()
     broker.start()
     async with pydanube.connect(broker.url) as client:
-        facts = await client.describe_namespace("shop")
+        facts = await client.namespaces.describe("shop")
         assert (facts.policy, facts.topic_count) == (limits, 2)
-        settings = await client.subscription_settings("/shop/t", "s")
+        settings = await client.subscriptions.settings("/shop/t", "s")
         assert (settings.failure_policy, settings.is_paused) == (policy, True)
-        topic = await client.describe_topic("/shop/t-part-1")
+        topic = await client.topics.describe("/shop/t-part-1")
         assert (topic.policy.ttl_s, topic.limits) == (3600.0, limits)
         await client.subscriptions.configure("/shop/t", "s", is_paused=False)
         async with client.consumer("/shop/t", subscription="s") as consumer:

@@ -215,8 +215,8 @@ def test_every_row_arrives_once_although_everything_is_killed(tmp_path, fan_out)
         (tmp_path / "log").open("w") as log,
     ):
         with sync.connect(broker.url) as client:
-            client.create_topic(SOURCE, partitions=2)
-            client.create_topic(COPY)
+            client.topics.create(SOURCE, partitions=2)
+            client.topics.create(COPY)
         file.write_text(
             PIPELINE.format(
                 fan_out=str(fan_out).lower(),

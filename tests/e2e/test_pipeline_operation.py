@@ -66,10 +66,10 @@ def test_a_run_after_a_killed_one_loses_nothing_and_counts_it(
         return pipeline("logs", "copy").stdout
 
     def has_copied(count):
-        return client.describe_topic(out).end_offset >= count
+        return client.topics.describe(out).end_offset >= count
 
     def lag_at_broker():
-        for each in client.describe_topic(topic).subscriptions:
+        for each in client.topics.describe(topic).subscriptions:
             if each.subscription == "pipeline-copy":
                 return each.backlog
         return None

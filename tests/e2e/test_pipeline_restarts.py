@@ -99,7 +99,7 @@ def test_every_message_is_in_the_table_once(tmp_path):
     published = [0] * PRODUCERS
     with BrokerProcess(tmp_path / "data") as broker:
         with sync.connect(broker.url) as client:
-            client.create_topic(TOPIC)
+            client.topics.create(TOPIC)
         file.write_text(PIPELINE.format(url=broker.url, topic=TOPIC, table=table))
         with (tmp_path / "log").open("w") as log:
             run = [sys.executable, "-m", "pydanube.cli.main", "pipeline", "run", file]

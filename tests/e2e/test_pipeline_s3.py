@@ -65,12 +65,12 @@ def publish(client, numbers):
             [json.dumps({"n": n, "id": n % KEYS}).encode() for n in numbers]
         )
     give_up_at = time.monotonic() + 60
-    while client.describe_topic(TOPIC).sealed_offset < numbers.stop:
+    while client.topics.describe(TOPIC).sealed_offset < numbers.stop:
         # Only the broker knows when.
         assert time.monotonic() < give_up_at
         time.sleep(0.02)
-    client.upload_segments(TOPIC)
-    client.evict_segments(TOPIC)
+    client.storage.upload(TOPIC)
+    client.storage.evict(TOPIC)
 
 
 def test_rows_go_from_s3_to_s3_once(tmp_path, monkeypatch):
@@ -134,7 +134,7 @@ def test_rows_go_from_s3_to_s3_once(tmp_path, monkeypatch):
             BrokerProcess(data, *arguments) as broker,
             sync.connect(broker.url) as client,
         ):
-            client.create_topic(TOPIC)
+            client.topics.create(TOPIC)
             for numbers in (range(500), range(500, 600)):
                 publish(client, numbers)
                 assert not list((data / "objects").rglob("*.parquet"))

@@ -163,12 +163,12 @@ def test_rows_of_messages_that_were_dropped_are_not_compared(
         send(client, topic, *map(large, range(4, 7)))
         client.topics.configure(topic, retention=Retention(bytes_max=1))
         # The last segment stays, once the last messages are in one.
-        [dropped] = client.apply_retention(topic)
+        [dropped] = client.topics.apply_retention(topic)
         polls = 0
         while dropped.base_offset < 4:
             polls += 1
             assert polls < POLLS_MAX
-            [dropped] = client.apply_retention(topic)
+            [dropped] = client.topics.apply_retention(topic)
         assert pipeline.run(session) is RunState.DONE
 
         found = verify_sink(session, pipeline.load(), "rows")
@@ -186,7 +186,7 @@ def test_backfill_has_its_own_targets_and_can_be_compared(
 ):
     session = spark.newSession()
     topic, out = unique_topic(client), unique_topic(client)
-    client.create_topic(f"{out}-again")
+    client.topics.create(f"{out}-again")
     file = PIPELINE.replace("  function: {input: orders, python", "  # {python")
     pipeline = PipelineDirectory(
         tmp_path, broker_url, topic=topic, out=out, catalog=tmp_path

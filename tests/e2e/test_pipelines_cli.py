@@ -58,7 +58,7 @@ def test_killed_run_continues_without_duplicates(client, broker_url, tmp_path):
     run = ["pipeline", "run", *where, "--format", "json", "--master", "local[2]"]
 
     def has_copied(count):
-        return client.describe_topic(out).end_offset >= count
+        return client.topics.describe(out).end_offset >= count
 
     def status():
         done = danube("pipeline", "status", *where, "--format", "json")

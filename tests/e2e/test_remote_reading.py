@@ -85,12 +85,12 @@ def fill(url):
             payloads = [payload(at) for at in numbers]
             producer.send_batch(pa.table({"payload": payloads, "key": keys}))
             deadline = time.monotonic() + 60
-            while client.describe_topic(TOPIC).sealed_offset < end:
+            while client.topics.describe(TOPIC).sealed_offset < end:
                 # Only the broker knows when.
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
-        client.upload_segments(TOPIC)
-        client.evict_segments(TOPIC)
+        client.storage.upload(TOPIC)
+        client.storage.evict(TOPIC)
 
 
 def read(broker, **options):
@@ -126,7 +126,7 @@ def test_segments_are_read_through_the_broker(broker, monkeypatch):
 
 def list_segments(broker):
     with sync.connect(broker.url) as client:
-        return client.segments(TOPIC).segments
+        return client.storage.segments(TOPIC).segments
 
 
 def test_without_credentials_the_broker_is_asked(broker, monkeypatch, caplog):
@@ -154,17 +154,17 @@ def maintain(broker, *work):
 
 def test_maintenance_verifies_merges_and_compacts_uploaded_segments(broker):
     with sync.connect(broker.url) as client:
-        before = client.segments(TOPIC).segments
+        before = client.storage.segments(TOPIC).segments
         assert len(before) > 1
         assert all(each.url == each.remote_url for each in before)
         maintain(broker, "--verify", "--merge")
-        merged = client.segments(TOPIC).segments
+        merged = client.storage.segments(TOPIC).segments
         assert len(merged) == 1
         assert [
             payload for batch in client.read(TOPIC) for payload in batch.payloads
         ] == EXPECTED
-        client.upload_segments(TOPIC)
-        client.evict_segments(TOPIC)
+        client.storage.upload(TOPIC)
+        client.storage.evict(TOPIC)
         maintain(broker, "--compact-keys")
         left = [payload for batch in client.read(TOPIC) for payload in batch.payloads]
         assert left == EXPECTED[-7:]

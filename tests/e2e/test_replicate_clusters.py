@@ -69,16 +69,16 @@ async def publish(admin, first, end):
 
 async def until_sealed(client, topic):
     """Wait until all messages of a topic are in segments."""
-    found = await client.describe_topic(topic)
+    found = await client.topics.describe(topic)
     while found.sealed_offset < found.end_offset:
-        found = await client.describe_topic(topic)
+        found = await client.topics.describe(topic)
 
 
 async def read_all(client, topic):
     """Return the numbers of each key, in their order."""
     found = {}
-    for partition in await client.partitions(topic):
-        end_offset = (await client.describe_topic(partition)).end_offset
+    for partition in await client.topics.partitions(topic):
+        end_offset = (await client.topics.describe(partition)).end_offset
         async for batch in client.read(partition, start=0, end=end_offset):
             for message in batch:
                 found.setdefault(message.key, []).append(int(message.payload))
@@ -86,8 +86,8 @@ async def read_all(client, topic):
 
 
 async def count_of(client, topic):
-    names = await client.partitions(topic)
-    return sum([(await client.describe_topic(each)).message_count for each in names])
+    names = await client.topics.partitions(topic)
+    return sum([(await client.topics.describe(each)).message_count for each in names])
 
 
 async def test_a_cluster_gets_each_message_once_and_in_order(tmp_path):
@@ -118,10 +118,10 @@ async def test_a_cluster_gets_each_message_once_and_in_order(tmp_path):
             pydanube.connect(from_url) as admin,
             pydanube.connect(to_url, wait_s=60) as client,
         ):
-            await admin.create_topic(TOPIC, partitions=PARTITIONS)
-            await admin.create_subscription(TOPIC, "billing", start=0)
+            await admin.topics.create(TOPIC, partitions=PARTITIONS)
+            await admin.subscriptions.create(TOPIC, "billing", start=0)
             await publish(admin, 0, COUNT // 2)
-            for partition in await admin.partitions(TOPIC):
+            for partition in await admin.topics.partitions(TOPIC):
                 # A replication does not let segments change.
                 await until_sealed(admin, partition)
                 succeed(

@@ -51,13 +51,13 @@ class ReplicateProcess:
 
 async def publish(url):
     async with pydanube.connect(url) as client:
-        await client.create_topic(TOPIC)
-        await client.create_subscription(TOPIC, "billing", start=0)
+        await client.topics.create(TOPIC)
+        await client.subscriptions.create(TOPIC, "billing", start=0)
         async with client.producer(TOPIC) as producer:
             for first in range(0, COUNT, BATCH):
                 numbers = range(first, first + BATCH)
                 await producer.send_batch([b"%d" % each for each in numbers])
-        await client.skip(TOPIC, "billing", COUNT // 2)
+        await client.subscriptions.skip(TOPIC, "billing", COUNT // 2)
 
 
 async def follow(url, kills, kill):
@@ -115,6 +115,6 @@ def test_each_message_arrives_once_although_all_are_killed(tmp_path):
 
         async def count():
             async with pydanube.connect(target.url) as client:
-                return (await client.describe_topic(COPY)).message_count
+                return (await client.topics.describe(COPY)).message_count
 
         assert pydanube.run(count()) == COUNT

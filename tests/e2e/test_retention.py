@@ -51,7 +51,7 @@ async def publish(client, topic, count):
 
 async def until(client, topic, condition):
     deadline = time.monotonic() + WAIT_S
-    while not condition(facts := await client.describe_topic(topic)):
+    while not condition(facts := await client.topics.describe(topic)):
         assert time.monotonic() < deadline, facts
         await asyncio.sleep(0.02)
 
@@ -59,13 +59,13 @@ async def until(client, topic, condition):
 def test_retention_is_changed_by_command_and_survives_a_restart(tmp_path, options):
     async def fill(broker):
         async with pydanube.connect(broker.url) as client:
-            await client.create_topic(TOPIC)
+            await client.topics.create(TOPIC)
             await publish(client, TOPIC, 4)
-            await client.create_subscription(TOPIC, "s", start="earliest")
+            await client.subscriptions.create(TOPIC, "s", start="earliest")
 
     async def acknowledge(broker):
         async with pydanube.connect(broker.url) as client:
-            await client.skip(TOPIC, "s", 2)
+            await client.subscriptions.skip(TOPIC, "s", 2)
             await until(client, TOPIC, lambda facts: facts.base_offset == 2)
 
     with BrokerProcess(tmp_path / "data", *options) as broker:
@@ -119,7 +119,7 @@ def test_topic_that_nobody_uses_after_the_start_loses_its_old_segments(
     async def fill(broker):
         async with pydanube.connect(broker.url) as client:
             for topic in (TOPIC, "/default/kept"):
-                await client.create_topic(topic)
+                await client.topics.create(topic)
                 await publish(client, topic, 4)
             await client.topics.configure("/default/kept", retention=KEEP_ALL)
 
@@ -152,18 +152,18 @@ def test_kills_during_retention_lose_nothing_and_leave_no_objects(tmp_path, opti
         fast: list[int] = []
         stop = asyncio.Event()
         async with pydanube.connect(broker.url) as client:
-            await client.create_topic(
+            await client.topics.create(
                 TOPIC, retention=pydanube.Retention(drops_acknowledged=True)
             )
             for name in ("fast", "slow"):
-                await client.create_subscription(TOPIC, name, start="earliest")
+                await client.subscriptions.create(TOPIC, name, start="earliest")
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(produce(client, stop))
                 tasks.create_task(consume(client, fast, stop))
                 tasks.create_task(follow(client, stop))
                 tasks.create_task(kill(broker, stop))
-            slow = (await client.describe_subscription(TOPIC, "slow")).cursor
-            facts = await client.describe_topic(TOPIC)
+            slow = (await client.subscriptions.describe(TOPIC, "slow")).cursor
+            facts = await client.topics.describe(TOPIC)
             assert 0 < facts.base_offset <= slow < facts.end_offset
             left = [
                 offset
@@ -173,13 +173,13 @@ def test_kills_during_retention_lose_nothing_and_leave_no_objects(tmp_path, opti
             assert left == list(range(slow, facts.end_offset))
             assert sorted(set(fast)) == list(range(max(fast) + 1))
             for name in ("slow", "fast"):
-                await client.seek_subscription(TOPIC, name, "latest")
+                await client.subscriptions.seek(TOPIC, name, "latest")
             # The newest segment stays, and nothing else, after orphans were kept a
             # while.  A restarted broker searches for them.
             await until(client, TOPIC, is_down_to_the_newest_segment)
             await asyncio.to_thread(broker.kill)
             await asyncio.to_thread(broker.start)
-            (segment,) = (await client.segments(TOPIC)).segments
+            (segment,) = (await client.storage.segments(TOPIC)).segments
             await objects_are(tmp_path / "data" / "objects", {segment.object_name})
 
     async def produce(client, stop):
@@ -201,9 +201,9 @@ def test_kills_during_retention_lose_nothing_and_leave_no_objects(tmp_path, opti
         while not stop.is_set():
             # On a busy machine, starting a broker can take longer than a request.
             with suppress(pydanube.ConnectionLost):
-                facts = await client.describe_subscription(TOPIC, "slow")
+                facts = await client.subscriptions.describe(TOPIC, "slow")
                 half = facts.cursor + facts.backlog // 2
-                await client.seek_subscription(TOPIC, "slow", half)
+                await client.subscriptions.seek(TOPIC, "slow", half)
             await asyncio.sleep(0.05)
 
     async def kill(broker, stop):

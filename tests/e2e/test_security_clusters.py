@@ -89,10 +89,10 @@ async def test_credentials_and_permissions_hold_on_all_brokers(tmp_path, brokers
         everywhere, ca_file=ca_file, api_key=bootstrap
     ) as admin:
         for topic in [*TOPICS, SECRET]:
-            await admin.create_topic(topic)
-        key = (await admin.create_api_key("billing")).key
-        other = (await admin.create_api_key("other")).key
-        await admin.add_binding(
+            await admin.topics.create(topic)
+        key = (await admin.security.create_api_key("billing")).key
+        other = (await admin.security.create_api_key("other")).key
+        await admin.security.add_binding(
             "user:billing", ["producer", "consumer"], TOPICS, binding_id="own"
         )
         clients = askers_of(brokers, tmp_path, key)
@@ -102,10 +102,10 @@ async def test_credentials_and_permissions_hold_on_all_brokers(tmp_path, brokers
             await publish_to_all(client, b"first")
             # Topics move, and a broker fails.
             for topic in TOPICS[:2]:
-                await admin.move_topic(topic)
-            await admin.drain_broker("b")
+                await admin.cluster.move_topic(topic)
+            await admin.cluster.drain_broker("b")
             await publish_to_all(client, b"moved")
-            await admin.activate_broker("b")
+            await admin.cluster.activate_broker("b")
             brokers[0].kill()
             await publish_to_all(client, b"taken over")
             for topic in TOPICS:
@@ -141,7 +141,7 @@ async def lose_permissions_everywhere(admin, brokers, ca_file, key):
                 producer = await opened.enter_async_context(client.producer(topic))
                 await producer.send(b"allowed")
                 producers.append(producer)
-        await admin.remove_binding("own")
+        await admin.security.remove_binding("own")
         async with asyncio.timeout(ENDED_S):
             for producer in producers:
                 with pytest.raises(pydanube.PermissionDenied):
@@ -166,7 +166,7 @@ async def lose_key_everywhere(admin, brokers, directory, key):
                     on_disconnected=lost.put_nowait,
                 )
             )
-        await admin.revoke_api_key("billing")
+        await admin.security.revoke_api_key("billing")
         async with asyncio.timeout(ENDED_S):
             for _ in brokers:
                 assert "the API key was revoked" in str(await lost.get())

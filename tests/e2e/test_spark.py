@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 @pytest.fixture
 def topic(client):
     name = f"/default/t-{uuid.uuid4().hex[:12]}"
-    client.create_topic(name, reliable=True)
+    client.topics.create(name, reliable=True)
     return name
 
 
@@ -55,7 +55,7 @@ def eventually(question, timeout_s=120.0):
 def publish_sealed_and_tail(client, topic):
     """Messages 0 … 5,000 of which some are in segments and some in the tail."""
     publish(client, topic, 0, 4_800)
-    eventually(lambda: client.describe_topic(topic).segment_count)
+    eventually(lambda: client.topics.describe(topic).segment_count)
     publish(client, topic, 4_800, 5_000)
 
 
@@ -237,10 +237,10 @@ def test_progress_shows_as_lag_on_the_broker(
 ):
     publish(client, topic, 0, 100)
     Query(spark, broker_url, topic, tmp_path, subscription="billing").run()
-    found = client.describe_subscription(topic, "billing")
+    found = client.subscriptions.describe(topic, "billing")
     assert (found.cursor, found.backlog) == (100, 0)
     publish(client, topic, 100, 107)
-    assert client.describe_subscription(topic, "billing").backlog == 7
+    assert client.subscriptions.describe(topic, "billing").backlog == 7
 
 
 def test_failed_batch_is_repeated_with_the_same_messages(
@@ -276,7 +276,7 @@ def test_a_live_stream_gets_what_is_published_while_it_runs(
 
 def test_several_topics_are_one_stream(spark, broker_url, client, topic, tmp_path):
     other = f"{topic}-more"
-    client.create_topic(other, reliable=True)
+    client.topics.create(other, reliable=True)
     publish(client, topic, 0, 30)
     publish(client, other, 0, 20)
     query = Query(
@@ -290,8 +290,8 @@ def test_several_topics_are_one_stream(spark, broker_url, client, topic, tmp_pat
 def test_recreated_topic_fails_the_query(spark, broker_url, client, topic, tmp_path):
     publish(client, topic, 0, 10)
     Query(spark, broker_url, topic, tmp_path).run()
-    client.delete_topic(topic, force=True)
-    client.create_topic(topic, reliable=True)
+    client.topics.delete(topic, force=True)
+    client.topics.create(topic, reliable=True)
     publish(client, topic, 0, 4)
     with pytest.raises(StreamingQueryException, match="created again"):
         Query(spark, broker_url, topic, tmp_path).run()
@@ -302,6 +302,6 @@ def test_recreated_topic_fails_the_query(spark, broker_url, client, topic, tmp_p
 
 def test_non_reliable_topic_is_refused(spark, broker_url, client):
     name = f"/default/t-{uuid.uuid4().hex[:12]}"
-    client.create_topic(name, reliable=False)
+    client.topics.create(name, reliable=False)
     with pytest.raises(AnalysisException, match="non-reliable"):
         table(spark, broker_url, name).count()

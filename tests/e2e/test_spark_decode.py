@@ -61,7 +61,7 @@ class Topic:
         self.client = client
         self.name = name or f"/default/t-{uuid.uuid4().hex[:12]}"
         self.subject = subject or self.name.rpartition("/")[2]
-        self.client.create_topic(self.name, reliable=True)
+        self.client.topics.create(self.name, reliable=True)
 
     def register(self, schema):
         self.client.schemas.register(self.subject, schema)

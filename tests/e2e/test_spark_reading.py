@@ -58,7 +58,7 @@ def eventually(question, timeout_s=120.0):
 def sealed_and_tail(client, topic):
     """Messages 0 … 3,000 of which some are in segments and some in the tail."""
     publish(client, topic, 0, 2_800)
-    eventually(lambda: client.describe_topic(topic).segment_count)
+    eventually(lambda: client.topics.describe(topic).segment_count)
     publish(client, topic, 2_800, 3_000)
 
 
@@ -168,7 +168,7 @@ def test_a_stream_finds_new_partitions_and_topics_while_it_runs(
             (topic, 0),
             (topic, 1),
         }
-        client.add_partitions(topic, 3)
+        client.topics.add_partitions(topic, 3)
         publish(client, f"{topic}-part-2", 0, 5)
         publish(client, f"{topic}-more", 0, 7)
         eventually(lambda: len(query.messages) >= 52)
@@ -186,7 +186,7 @@ def test_a_stream_finds_new_partitions_and_topics_while_it_runs(
 def test_offsets_and_partitions_are_set_for_each_partition(
     spark, broker_url, client, topic
 ):
-    client.create_topic(topic, partitions=3)
+    client.topics.create(topic, partitions=3)
     for number in range(3):
         publish(client, f"{topic}-part-{number}", 0, 10)
     found = table(
@@ -272,7 +272,7 @@ def test_loss_fails_the_query_with_an_exact_report(
     publish(client, topic, 0, 10)
     options = {"url": broker_url, "subscribe": topic}
     Query(spark, tmp_path, **options).run()
-    client.delete_topic(topic, force=True)
+    client.topics.delete(topic, force=True)
     publish(client, topic, 0, 4)
     with pytest.raises(StreamingQueryException) as raised:
         Query(spark, tmp_path, **options).run()

@@ -48,11 +48,13 @@ def broker_url(tmp_path, files):
 def admin(broker_url, tmp_path, files):
     key = (tmp_path / "bootstrap.key").read_text().strip()
     with sync.connect(broker_url, ca_file=files["ca"][0], api_key=key) as client:
-        client.create_namespace("bank")
+        client.namespaces.create("bank")
         for topic in (SOURCE, TABLE, STREAM, SECRET):
-            client.create_topic(topic)
+            client.topics.create(topic)
         for name in ("billing", "localhost"):
-            client.add_binding(f"user:{name}", ["producer", "consumer"], ["/default/*"])
+            client.security.add_binding(
+                f"user:{name}", ["producer", "consumer"], ["/default/*"]
+            )
         with client.producer(SOURCE) as producer:
             producer.send_batch([b"%d" % number for number in range(COUNT)])
         yield client
@@ -87,7 +89,7 @@ def test_spark_with_credentials_copies_a_topic_over_tls(
 ):
     tls = {"url": broker_url, "tls.caFile": str(files["ca"][0])}
     key = tmp_path / "billing.key"
-    key.write_text(admin.create_api_key("billing").key)
+    key.write_text(admin.security.create_api_key("billing").key)
     certificate_file, key_file = map(str, files["client"])
     by_certificate = {"tls.certificateFile": certificate_file, "tls.keyFile": key_file}
     checkpoint = str(tmp_path / "checkpoint")

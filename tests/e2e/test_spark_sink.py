@@ -32,7 +32,7 @@ class Site:
     def topic(self, name="t", **options):
         """Create a topic with a unique name that contains *name*."""
         topic = f"/default/{name}-{self._marker}"
-        self.client.create_topic(topic, **options)
+        self.client.topics.create(topic, **options)
         return topic
 
     def bind(self, topic, schema, **options):
@@ -107,7 +107,7 @@ def test_keys_are_routed_to_partitions_as_by_clients(site, delivery):
     topic = site.topic(partitions=3)
     site.write(messages(site.rows(500)), topic=topic, delivery=delivery)
     total = 0
-    for number, partition in enumerate(site.client.partitions(topic)):
+    for number, partition in enumerate(site.client.topics.partitions(topic)):
         for message in site.stored(partition):
             assert fnv1a_64(message.key.encode()) % 3 == number
             total += 1
@@ -118,7 +118,7 @@ def test_a_row_may_name_its_partition(site):
     topic = site.topic(partitions=3)
     rows = site.rows(90).selectExpr("id % 3 AS partition", "string(id) AS payload")
     site.write(rows, topic=topic)
-    for number, partition in enumerate(site.client.partitions(topic)):
+    for number, partition in enumerate(site.client.topics.partitions(topic)):
         assert sorted(site.numbers(partition)) == list(range(number, 90, 3))
 
 

@@ -37,8 +37,8 @@ TIMEOUT_S = 400
 
 def fill(url):
     with sync.connect(url) as client:
-        client.create_topic(SOURCE, partitions=PARTITIONS)
-        client.create_topic(TARGET, partitions=PARTITIONS)
+        client.topics.create(SOURCE, partitions=PARTITIONS)
+        client.topics.create(TARGET, partitions=PARTITIONS)
         with client.producer(SOURCE) as producer:
             for number in range(MESSAGES):
                 producer.send_nowait(b"%d" % number, key=b"k%d" % (number % KEYS))
@@ -84,13 +84,13 @@ def received(url):
             for message in consumer.receive_batch(timeout_s=60):
                 found[message.key].append(int(message.payload))
                 count += 1
-        ends = [client.describe_topic(each).end_offset for each in partitions(client)]
+        ends = [client.topics.describe(each).end_offset for each in partitions(client)]
         assert sum(ends) == MESSAGES
     return found
 
 
 def partitions(client):
-    return client.partitions(TARGET)
+    return client.topics.partitions(TARGET)
 
 
 def test_killed_brokers_of_a_cluster_lose_and_duplicate_nothing(python, tmp_path):

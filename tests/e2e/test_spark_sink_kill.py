@@ -56,8 +56,8 @@ def run_driver(python, broker, checkpoint, **variables):
 
 def fill(broker):
     with sync.connect(broker.url) as client:
-        client.create_topic(SOURCE)
-        client.create_topic(TARGET, partitions=2)
+        client.topics.create(SOURCE)
+        client.topics.create(TARGET, partitions=2)
         with client.producer(SOURCE) as producer:
             for base in range(0, MESSAGES, 50):
                 for number in range(base, base + 50):
@@ -69,7 +69,7 @@ def stored(broker):
     """The numbers in the target by key, in the order of its partitions."""
     found = defaultdict(list)
     with sync.connect(broker.url) as client:
-        for partition in client.partitions(TARGET):
+        for partition in client.topics.partitions(TARGET):
             for batch in client.read(partition):
                 for message in batch:
                     found[message.key].append(int(message.payload))

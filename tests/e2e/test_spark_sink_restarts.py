@@ -43,7 +43,7 @@ def rows():
 def test_write_commit_and_abort_wait_for_a_broker_that_restarts(tmp_path):
     with BrokerProcess(tmp_path) as broker:
         with pydanube.sync.connect(broker.url) as client:
-            client.create_topic(TOPIC)
+            client.topics.create(TOPIC)
         sink = TopicSink(parse_write_options({"url": broker.url, "topic": TOPIC}))
         with restarting(broker):
             # This process has no connection yet.

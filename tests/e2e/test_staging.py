@@ -40,7 +40,7 @@ def broker(tmp_path):
 @pytest.fixture
 async def client(broker):
     async with pydanube.connect(broker.url) as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         yield client
 
 
@@ -123,7 +123,7 @@ async def write_part(staging, number):
 @pytest.mark.soak
 async def test_a_stream_of_versions_survives_kills_at_any_time(broker, client):
     rng, stop = random.Random(42), asyncio.Event()
-    await client.create_topic(PARTITIONED, partitions=2)
+    await client.topics.create(PARTITIONED, partitions=2)
     async with asyncio.TaskGroup() as tasks:
         writing = tasks.create_task(write_versions(client, stop))
         for _ in range(KILLS):
@@ -131,7 +131,7 @@ async def test_a_stream_of_versions_survives_kills_at_any_time(broker, client):
             await restart(broker)
         stop.set()
     found = []
-    for topic in await client.partitions(PARTITIONED):
+    for topic in await client.topics.partitions(PARTITIONED):
         payloads = await stored(client, topic)
         found += payloads
         versions = [int(each.split(b".")[0]) for each in payloads]

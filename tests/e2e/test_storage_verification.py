@@ -50,7 +50,8 @@ def fill(broker, base=0):
                 await publish(client, payloads_of(50))
                 await uploaded(client, base + 50 * (number + 1))
             return [
-                each.object_name for each in (await client.segments(TOPIC)).segments
+                each.object_name
+                for each in (await client.storage.segments(TOPIC)).segments
             ]
 
     return asyncio.run(run())
@@ -128,7 +129,7 @@ def test_verification_continues_after_a_restart_and_does_not_open_topics(
     async def begin():
         async with pydanube.connect(broker.url) as client:
             # At this rate, the first page does not contain all segments.
-            page = await client.verify_segments(bytes_per_s=10_000, count=True)
+            page = await client.storage.verify(bytes_per_s=10_000, count=True)
             assert 1 <= page.segment_count < len(names) == page.segments_left
             return page.after, page.segment_count
 
@@ -159,7 +160,7 @@ def test_verification_goes_on_beside_live_traffic(broker):
                 for _ in range(3):
                     after, pages = "", 0
                     while after or not pages:
-                        page = await client.verify_segments(after=after)
+                        page = await client.storage.verify(after=after)
                         assert page.damaged == ()
                         after, pages = page.after, pages + 1
                 done.set()
@@ -169,7 +170,7 @@ def test_verification_goes_on_beside_live_traffic(broker):
                 while not done.is_set():
                     # Segments are sealed, uploaded and evicted meanwhile.
                     await publish(client, payloads_of(20))
-                    await client.evict_segments()
+                    await client.storage.evict()
             assert len(await stored(client)) > 50 * SEGMENTS
 
     asyncio.run(run())

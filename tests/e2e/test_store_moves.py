@@ -72,12 +72,12 @@ def test_history_moves_to_another_store_while_messages_arrive(tmp_path, s3):
 
         async def interrupt():
             async with pydanube.connect(broker.url) as client:
-                page = await client.copy_segments("new", bytes_per_s=1000, count=True)
+                page = await client.storage.copy("new", bytes_per_s=1000, count=True)
                 assert 0 < page.copied_count < page.segments_left
                 async with asyncio.TaskGroup() as group:
                     # The next page is being copied when the broker is killed.
                     copying = group.create_task(
-                        client.copy_segments("new", after=page.after)
+                        client.storage.copy("new", after=page.after)
                     )
                     await asyncio.to_thread(broker.kill)
                     copying.cancel()
@@ -129,7 +129,7 @@ def test_store_whose_copy_is_not_finished_is_not_used(tmp_path):
 
         async def copy_without_finishing():
             async with pydanube.connect(broker.url) as client:
-                page = await client.copy_segments("new")
+                page = await client.storage.copy("new")
                 assert page.copied_count > 0
                 assert page.after == ""
 
@@ -140,7 +140,7 @@ def test_store_whose_copy_is_not_finished_is_not_used(tmp_path):
 
         async def is_refused():
             async with pydanube.connect(broker.url) as client:
-                problems = (await client.describe_storage()).problems
+                problems = (await client.storage.describe()).problems
             return any("has no .cluster.json" in each for each in problems)
 
         asyncio.run(until(is_refused, "the store is used"))

@@ -120,7 +120,7 @@ def test_kills_during_uploads_lose_nothing_and_leave_no_orphans(tmp_path, s3, ki
                 await asyncio.to_thread(broker.kill)
                 await asyncio.to_thread(broker.start)
             await uploaded(client, len(expected))
-            segments = (await client.segments(TOPIC)).segments
+            segments = (await client.storage.segments(TOPIC)).segments
             assert all(segment.is_uploaded for segment in segments)
             remote = open_objects(*store)
             assert await remote.names("") == sorted(
@@ -135,7 +135,7 @@ def test_kills_during_uploads_lose_nothing_and_leave_no_orphans(tmp_path, s3, ki
 
 
 async def _is_within_budget(client):
-    found = await client.describe_storage()
+    found = await client.storage.describe()
     return found.local_bytes <= found.local_bytes_max
 
 
@@ -174,7 +174,7 @@ def test_publishing_stops_when_the_budget_is_full_and_resumes_with_the_store(
                     accepted.append(payload)
 
             async def is_refusing():
-                return (await client.describe_storage()).is_refusing
+                return (await client.storage.describe()).is_refusing
 
             async with client.producer(TOPIC) as producer:
                 async with asyncio.TaskGroup() as tasks:
@@ -182,7 +182,7 @@ def test_publishing_stops_when_the_budget_is_full_and_resumes_with_the_store(
                     await until(is_refusing, "publishing is not refused")
                     publishing.cancel()
                 producer._abandon()
-            problems = (await client.describe_storage()).problems
+            problems = (await client.storage.describe()).problems
             assert "storage.remote.local_bytes_max" in problems[0]
             ready = (
                 await asyncio.to_thread(httpx.get, f"{broker.http_url}/readyz")
@@ -217,11 +217,11 @@ def test_store_of_another_cluster_is_not_touched(tmp_path, s3):
                 return
 
             async def is_refused():
-                problems = (await client.describe_storage()).problems
+                problems = (await client.storage.describe()).problems
                 return any("belongs to cluster" in each for each in problems)
 
             await until(is_refused, "no problem is reported")
-            described = await client.describe_storage()
+            described = await client.storage.describe()
             assert (described.uploads, described.backlog_segments) in ((0, 0), (0, 1))
 
     asyncio.run(use("one"))
@@ -256,7 +256,7 @@ def test_history_of_a_broker_is_uploaded_when_it_gets_a_store(tmp_path):
             await publish(client, payloads_of(20))
 
             async def is_sealed():
-                return (await client.describe_topic(TOPIC)).sealed_offset == 20
+                return (await client.topics.describe(TOPIC)).sealed_offset == 20
 
             await until(is_sealed, "not everything is sealed")
 
@@ -265,11 +265,11 @@ def test_history_of_a_broker_is_uploaded_when_it_gets_a_store(tmp_path):
         async with serving(data, storage__remote__url=url, **sealing) as client:
             # Nobody uses the topic, so it is not open.
             async def is_uploaded():
-                found = await client.describe_storage()
+                found = await client.storage.describe()
                 return found.uploads and not found.backlog_segments
 
             await until(is_uploaded, "nothing is uploaded")
-            await client.evict_segments()
+            await client.storage.evict()
             assert await stored(client) == payloads_of(20)
 
     asyncio.run(fill())
@@ -290,11 +290,11 @@ def test_segments_can_be_in_redis(tmp_path):
         ) as client:
             await publish(client, payloads_of(20))
             await uploaded(client, 20)
-            await client.evict_segments(TOPIC)
+            await client.storage.evict(TOPIC)
             assert local_segments(tmp_path / "data") == []
             assert await stored(client) == payloads_of(20)
-            await client.delete_topic(TOPIC)
-            assert (await client.describe_storage()).problems == ()
+            await client.topics.delete(TOPIC)
+            assert (await client.storage.describe()).problems == ()
 
     with RedisServer(tmp_path) as server:
         asyncio.run(use(*server.new_store()))
@@ -323,7 +323,7 @@ def test_upload_on_request_seals_first(tmp_path):
 
     async def sealed_offset(broker):
         async with pydanube.connect(broker.url) as client:
-            return (await client.describe_topic(TOPIC)).sealed_offset
+            return (await client.topics.describe(TOPIC)).sealed_offset
 
     with BrokerProcess(tmp_path / "data", "--config", str(path)) as broker:
         asyncio.run(fill(broker))

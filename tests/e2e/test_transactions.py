@@ -78,15 +78,15 @@ async def publish(client, count):
 async def results(client):
     return [
         message.payload
-        for topic in await client.partitions(RESULTS)
+        for topic in await client.topics.partitions(RESULTS)
         async for batch in client.read(topic)
         for message in batch
     ]
 
 
 async def backlog(client):
-    topics = await client.partitions(INPUTS)
-    facts = [await client.describe_subscription(topic, "copy") for topic in topics]
+    topics = await client.topics.partitions(INPUTS)
+    facts = [await client.subscriptions.describe(topic, "copy") for topic in topics]
     return sum(each.backlog for each in facts)
 
 
@@ -95,10 +95,10 @@ async def check_exactly_once(broker, *, count, kills, seed):
     rng = random.Random(seed)
     programs = [Program(broker.url, f"copy-{n}") for n in range(2)]
     async with pydanube.connect(broker.url) as client:
-        await client.create_topic(INPUTS, partitions=2)
-        await client.create_topic(RESULTS, partitions=3)
-        for topic in await client.partitions(INPUTS):
-            await client.create_subscription(
+        await client.topics.create(INPUTS, partitions=2)
+        await client.topics.create(RESULTS, partitions=3)
+        for topic in await client.topics.partitions(INPUTS):
+            await client.subscriptions.create(
                 topic, "copy", type="shared", start="earliest"
             )
         async with asyncio.TaskGroup() as tasks:

@@ -26,8 +26,8 @@ CONTINUE = (
 
 
 async def count_of(client: pydanube.Client, topic: str) -> int:
-    names = await client.partitions(topic)
-    facts = [await client.describe_topic(each) for each in names]
+    names = await client.topics.partitions(topic)
+    facts = [await client.topics.describe(each) for each in names]
     return sum(each.end_offset for each in facts)
 
 
@@ -65,7 +65,7 @@ async def test_killed_brokers_neither_lose_nor_repeat_results(tmp_path) -> None:
                 f"{first.url},{second.url},{third.url}"
             ) as client:
                 for topic in (SOURCE, TARGET):
-                    await client.create_topic(topic, partitions=PARTITIONS)
+                    await client.topics.create(topic, partitions=PARTITIONS)
                 async with client.producer(SOURCE) as producer:
                     for number in range(MESSAGES):
                         await producer.send(b"%d" % number, key=b"%d" % number)

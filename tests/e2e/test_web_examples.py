@@ -73,7 +73,7 @@ def client(broker):
 
 
 def test_the_order_service_accepts_and_bills_orders(client, broker):
-    client.create_topic("/default/orders")
+    client.topics.create("/default/orders")
     with served("order_service", broker.url) as http:
         for number in range(5):
             answer = http.post("/orders", json={"id": number, "amount": 9.5})
@@ -81,7 +81,7 @@ def test_the_order_service_accepts_and_bills_orders(client, broker):
         until(lambda: http.get("/orders/4").json() == {"billed": True})
         assert http.get("/health").json() == {"workers": "running"}
         assert http.post("/orders", json={"id": "no number"}).status_code == 422
-    facts = client.describe_subscription("/default/orders", "billing")
+    facts = client.subscriptions.describe("/default/orders", "billing")
     assert (facts.backlog, facts.consumers, facts.counts.nacked) == (0, (), 0)
 
 

@@ -56,7 +56,7 @@ def numbers(lines, word):
 
 
 def facts_of(client, topic):
-    facts = client.describe_subscription(topic, "billing")
+    facts = client.subscriptions.describe(topic, "billing")
     return facts.backlog, facts.counts.nacked, facts.counts.timed_out
 
 

@@ -54,7 +54,7 @@ async def _publish_and_follow(*, size, key, attributes, name, compression, reaso
             dead_letter_topic=LETTERS,
         )
         for kind in ("shared", "key_shared"):
-            await client.create_subscription(TOPIC, kind, type=kind, start="earliest")
+            await client.subscriptions.create(TOPIC, kind, type=kind, start="earliest")
             await client.subscriptions.configure(TOPIC, kind, failure_policy=policy)
             async with client.consumer(TOPIC, subscription=kind, type=kind) as consumer:
                 given_back = await consumer.receive(timeout_s=60)

@@ -96,12 +96,12 @@ async def break_the_protocol(broker, port):
 
 async def connect_a_client(broker, port):
     async with pydanube.connect(f"danube://127.0.0.1:{port}") as client:
-        await client.describe_broker()
+        await client.cluster.describe_broker()
 
 
 async def send_a_request(broker, port):
     async with pydanube.connect(f"danube://127.0.0.1:{port}") as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         async with (
             client.consumer(TOPIC, subscription="s") as consumer,
             asyncio.TaskGroup() as tasks,
@@ -140,7 +140,7 @@ async def consume_partitions(client):
 
 
 async def stage(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     part = client.staging("q", 1).part("0")
     await part.write(TOPIC, pa.table({"payload": [b"m"]}))
     await part.finish()
@@ -148,12 +148,12 @@ async def stage(client):
 
 async def delete_a_subscription(client):
     await consume(client)
-    await client.delete_subscription(TOPIC, "s")
+    await client.subscriptions.delete(TOPIC, "s")
 
 
 async def delete_a_topic(client):
     await consume(client)
-    await client.delete_topic(TOPIC, force=True)
+    await client.topics.delete(TOPIC, force=True)
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ async def test_misuse_of_a_producer_is_explained(client, call, said):
     ],
 )
 async def test_misuse_of_a_consumer_is_explained(client, call, said):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     async with client.consumer(TOPIC, subscription="s") as consumer:
         with pytest.raises(pydanube.InvalidRequest, match=said):
             await call(consumer)
@@ -131,7 +131,7 @@ async def test_misuse_of_a_consumer_is_explained(client, call, said):
     ],
 )
 async def test_misuse_of_a_transaction_is_explained(client, call, said):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     async with client.transaction("t") as transaction:
         with pytest.raises(pydanube.InvalidRequest, match=said):
             await call(transaction)
@@ -159,6 +159,6 @@ async def test_misuse_of_a_transaction_is_explained(client, call, said):
     ],
 )
 async def test_wrong_part_of_a_policy_is_named(client, call, said):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     with pytest.raises(pydanube.InvalidRequest, match=said):
         await call(client)

@@ -128,8 +128,8 @@ async def test_a_standby_takes_over_from_a_silent_consumer(broker, client):
         TOPIC, subscription="s", type="failover", name="standby"
     ) as standby:
         for _ in range(3 + SWEEPS_MAX):
-            await client.describe_broker()
-            await client.describe_topic(TOPIC)
+            await client.cluster.describe_broker()
+            await client.topics.describe(TOPIC)
             sweep(broker)
         assert (await standby.receive(timeout_s=60)).payload == b"m"
 
@@ -390,7 +390,7 @@ async def test_opening_closed_before_its_turn_is_cancelled(broker):
 async def test_large_requests_that_are_not_answered_pause_the_connection(broker):
     peer, connection = await native_client(broker)
     async with broker.connect() as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
     for _ in range(4):
         fetch = pb.Fetch(topic=TOPIC, bytes_max=1, wait_s=30)
         body = fetch.SerializeToString()
@@ -428,7 +428,7 @@ async def test_frames_sent_before_a_close_are_handled(broker):
 
 async def test_fetches_end_with_their_connection(broker):
     async with broker.connect() as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
     peer, connection = await native_client(broker)
     fetch = pb.Fetch(topic=TOPIC, bytes_max=1, wait_s=30)
     peer.transport.write(peer.machine.request(Kind.FETCH, fetch)[1])

@@ -124,10 +124,10 @@ class Peer(asyncio.BufferedProtocol):
 @given(st.lists(requests(), min_size=20, max_size=20))
 async def test_any_request_gets_its_answer_or_an_error(broker, asked):
     async with broker.connect() as client:
-        await client.create_topic("/default/t")
-        await client.create_topic("/default/p", partitions=2)
-        await client.create_namespace("ns")
-        await client.create_subscription("/default/t", "s")
+        await client.topics.create("/default/t")
+        await client.topics.create("/default/p", partitions=2)
+        await client.namespaces.create("ns")
+        await client.subscriptions.create("/default/t", "s")
     peer = Peer()
     PipeEnd.connect(peer, NativeConnection(broker.server))
     await peer.ask(Kind.HELLO, hello())

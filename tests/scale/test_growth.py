@@ -298,10 +298,10 @@ async def listing_cost(count, patterns, **request):
             binding = Binding("user:alice", ("r",), patterns, "b")
             await access.add_binding(ROOT, binding)
         async with client_of(broker, alice) as client:
-            await client.send_request(pb.ListTopics(**request))
+            await client.requester.send_request(pb.ListTopics(**request))
             with counting_steps() as steps:
                 for _ in range(PROBES):
-                    await client.send_request(pb.ListTopics(**request))
+                    await client.requester.send_request(pb.ListTopics(**request))
         return steps.count
 
 
@@ -326,9 +326,9 @@ async def three_topics(broker):
 
 async def test_topics_are_listed_in_pages(broker, client):
     await three_topics(broker.broker)
-    first = await client.send_request(pb.ListTopics(limit=2))
+    first = await client.requester.send_request(pb.ListTopics(limit=2))
     after = first.topics[-1]
-    last = await client.send_request(pb.ListTopics(limit=2, after=after))
+    last = await client.requester.send_request(pb.ListTopics(limit=2, after=after))
     assert (list(first.topics), first.has_more) == (
         ["/default/a", "/default/b"],
         True,
@@ -338,11 +338,11 @@ async def test_topics_are_listed_in_pages(broker, client):
 
 
 async def test_topic_is_described_in_pages(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     for name in ("a", "b", "c"):
-        await client.create_subscription(TOPIC, name)
+        await client.subscriptions.create(TOPIC, name)
     asked = [pb.DescribeTopic(topic=TOPIC, limit=2, first=first) for first in (0, 2)]
-    told = [await client.send_request(each) for each in asked]
+    told = [await client.requester.send_request(each) for each in asked]
     names = [[s.subscription for s in each.subscriptions] for each in told]
     assert names == [["a", "b"], ["c"]]
     assert [each.has_more for each in told] == [True, False]

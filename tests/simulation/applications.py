@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydanube.client.client import Client
 from pydanube.client.messages import MessageId
+from pydanube.client.requester import Requester
 from pydanube.model.errors import (
     BrokerError,
     ConsumerBusy,
@@ -86,11 +87,12 @@ class Application:
     async def _run_process(self, host: Host) -> None:
         HOST.set(host)
         try:
-            async with Client(
+            requester = Requester(
                 self.world.network.dial_from(host),
                 url="danube://machine",
                 wall_clock_ns=lambda: self.world.client_clock.us() * 1000,
-            )._opened() as client:
+            )
+            async with Client(requester).opened() as client:
                 await self.work(client)
         except BrokerError as error:
             if host.is_alive:
@@ -377,13 +379,13 @@ class Administrator(Application):
                 await asyncio.sleep(rng.expovariate(1))
                 await client.subscriptions.configure(topic, name, is_paused=False)
             case "seek":
-                end = (await client.describe_topic(topic)).end_offset
+                end = (await client.topics.describe(topic)).end_offset
                 where: int | str = rng.choice(("earliest", "latest", "offset"))
                 if where == "offset":
                     where = rng.randint(0, end)
-                await client.seek_subscription(topic, name, where)
+                await client.subscriptions.seek(topic, name, where)
             case "skip":
-                await client.skip(topic, name, rng.randint(1, 5))
+                await client.subscriptions.skip(topic, name, rng.randint(1, 5))
             case "policy":
                 await client.subscriptions.configure(
                     topic,
@@ -393,8 +395,8 @@ class Administrator(Application):
                     ),
                 )
             case "mark done":
-                cursor = (await client.describe_subscription(topic, name)).cursor
-                end = (await client.describe_topic(topic)).end_offset
+                cursor = (await client.subscriptions.describe(topic, name)).cursor
+                end = (await client.topics.describe(topic)).end_offset
                 if cursor < end:
                     message = MessageId(topic, rng.randrange(cursor, end))
-                    await client.mark_done(topic, name, message)
+                    await client.subscriptions.mark_done(topic, name, message)

@@ -56,7 +56,7 @@ class Feature:
     async def prepare(self, admin: Any) -> None:
         """Create what the applications need."""
         for topic in self.topics:
-            await admin.create_topic(topic)
+            await admin.topics.create(topic)
 
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
         """Return the applications; each ends after ``world.is_stopping``."""
@@ -120,7 +120,7 @@ class Feature:
     ) -> None:
         """Create the subscription ``s``, which gives up messages after *policy*."""
         await admin.subscriptions.configure(topic, "s", failure_policy=policy)
-        await admin.create_subscription(topic, "s", type=type_, start="earliest")
+        await admin.subscriptions.create(topic, "s", type=type_, start="earliest")
 
     async def consume(self, topic: str, receive: Any, **options: Any) -> None:
         """Call *receive* with a client and a consumer of ``s``, until all is over."""
@@ -187,7 +187,7 @@ class Transactions(Feature):
         results = {
             each.partition(b"|")[0] for each in await self.contents(admin, self.RESULTS)
         }
-        facts = await admin.describe_subscription(self.SOURCE, "s")
+        facts = await admin.subscriptions.describe(self.SOURCE, "s")
         if inputs - results:
             return f"{len(inputs - results)} inputs have no result"
         if facts.backlog:
@@ -226,7 +226,7 @@ class Deduplication(Feature):
         self.offsets: dict[str, int] = {}
 
     async def prepare(self, admin: Any) -> None:
-        await admin.create_topic(
+        await admin.topics.create(
             self.TOPIC, deduplication=pydanube.Deduplication(age_s=3600.0)
         )
 
@@ -302,7 +302,7 @@ class Delays(Feature):
         self.received.add(payload)
 
     async def missing(self, admin: Any) -> str | None:
-        facts = await admin.describe_subscription(self.TOPIC, "s")
+        facts = await admin.subscriptions.describe(self.TOPIC, "s")
         left = self.sent.keys() - self.received
         if left or facts.backlog:
             return f"{len(left)} delayed messages have not come, {facts.backlog} left"
@@ -361,7 +361,7 @@ class DeadLetters(Feature):
             left = self.sent_to[topic].keys() - self.acked[topic] - copied
             if left:
                 return f"{len(left)} of {topic} are not done, such as {min(left)!r}"
-            facts = await admin.describe_subscription(topic, "s")
+            facts = await admin.subscriptions.describe(topic, "s")
             if facts.backlog:
                 return f"{facts.backlog} of {topic} are not acknowledged"
         self.is_over = True
@@ -374,7 +374,7 @@ class DeadLetters(Feature):
                 if count > 1:
                     self.world.violate(f"{payload!r} of {topic} has {count} copies")
         failed = {each for each in self.sent_to[self.blocking] if not int(each) % 3}
-        facts = await admin.describe_subscription(self.blocking, "s")
+        facts = await admin.subscriptions.describe(self.blocking, "s")
         if failed and not facts.blocked:
             self.world.violate(f"{self.blocking} is not blocked by a failed message")
 
@@ -417,24 +417,24 @@ class Churn(Feature):
 
     async def create(self, client: Any, topic: str) -> None:
         try:
-            await client.create_topic(topic)
+            await client.topics.create(topic)
         except AlreadyExists:
             # It is of a generation whose answers were lost.
             await self.delete(client, topic)
-            await client.create_topic(topic)
+            await client.topics.create(topic)
 
     async def delete(self, client: Any, topic: str) -> None:
         try:
-            await client.delete_topic(topic, force=True)
+            await client.topics.delete(topic, force=True)
         except TopicNotFound:
             return
 
     async def missing(self, admin: Any) -> str | None:
         try:
             for topic in self.topics:
-                await admin.create_topic(topic, exist_ok=True)
+                await admin.topics.create(topic, exist_ok=True)
                 await self.contents(admin, topic)
-                await admin.delete_topic(topic, force=True)
+                await admin.topics.delete(topic, force=True)
         except TopicNotFound as error:
             # The application has deleted its last topic meanwhile.
             return str(error)
@@ -583,7 +583,7 @@ class Seeks(Feature):
             await consumer.ack(batch)
 
     async def missing(self, admin: Any) -> str | None:
-        facts = await admin.describe_subscription(self.TOPIC, "s")
+        facts = await admin.subscriptions.describe(self.TOPIC, "s")
         left = set(self.sent.values()) - self.received
         if left or facts.backlog:
             return f"{sorted(left)[:5]} have not come, {facts.backlog} are left"
@@ -603,7 +603,7 @@ class GrowingPartitions(Feature):
         self.received: set[bytes] = set()
 
     async def prepare(self, admin: Any) -> None:
-        await admin.create_topic(self.TOPIC, partitions=2)
+        await admin.topics.create(self.TOPIC, partitions=2)
 
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
         yield self.publish(self.TOPIC, self.sent)
@@ -614,9 +614,9 @@ class GrowingPartitions(Feature):
         async def work(client: Any) -> None:
             while not self.is_stopping:
                 await self.pause(8.0)
-                count = len(await client.partitions(self.TOPIC))
+                count = len(await client.topics.partitions(self.TOPIC))
                 if count < self.PARTITIONS_MAX:
-                    await client.add_partitions(self.TOPIC, count + 1)
+                    await client.topics.add_partitions(self.TOPIC, count + 1)
 
         # A growth whose answer is lost was made.
         await self.repeat(work, pydanube.InvalidRequest)

@@ -371,7 +371,7 @@ class ServedWorld:
     async def move(self, admin: Any, topic: str, broker_id: str) -> None:
         """Move a topic to a broker, unless something is in the way."""
         with suppress(BrokerError):
-            await admin.move_topic(topic, broker_id)
+            await admin.cluster.move_topic(topic, broker_id)
 
     async def pause(self, process: BrokerProcess, seconds: float) -> None:
         """Stop a process, as SIGSTOP does."""

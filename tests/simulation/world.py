@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from crc32c import crc32c
 
 from pydanube.client.client import Client
+from pydanube.client.requester import Requester
 from pydanube.model.dead_letters import ORIGINAL_OFFSET
 from pydanube.model.errors import (
     BrokerError,
@@ -248,12 +249,12 @@ class World:
         watch = self.watch.subscriptions[each.topic, each.name]
         watch.handled.clear()
         watch.history.waived_end = 0
-        await client.seek_subscription(each.topic, each.name, "earliest")
-        described = await client.describe_topic(each.topic)
+        await client.subscriptions.seek(each.topic, each.name, "earliest")
+        described = await client.topics.describe(each.topic)
         base, end = described.base_offset, described.end_offset
         if described.retention.drops_acknowledged:
             # What is being dropped is before the earliest position already.
-            found = await client.describe_subscription(each.topic, each.name)
+            found = await client.subscriptions.describe(each.topic, each.name)
             base = max(base, found.cursor)
         history = watch.history.topic
         while not await self._is_drained(client, each):  # noqa: ASYNC110
@@ -275,7 +276,7 @@ class World:
     async def _make_topics(self) -> None:
         async def make(client: Client) -> None:
             for topic in self.plan.topics:
-                await client.create_topic(
+                await client.topics.create(
                     topic.name,
                     reliable=topic.is_reliable,
                     durability=topic.durability,
@@ -308,7 +309,7 @@ class World:
 
     async def _is_drained(self, client: Any, each: SubscriptionPlan) -> bool:
         try:
-            found = await client.describe_subscription(each.topic, each.name)
+            found = await client.subscriptions.describe(each.topic, each.name)
         except SubscriptionNotFound:
             # No consumer has opened it yet.
             return False
@@ -319,10 +320,10 @@ class World:
         machine = self.machine
 
         async def look(client: Client) -> None:
-            while (await client.describe_storage()).backlog_segments:  # noqa: ASYNC110
+            while (await client.storage.describe()).backlog_segments:  # noqa: ASYNC110
                 await asyncio.sleep(0.5)
             for topic in self.plan.topics:
-                for segment in (await client.segments(topic.name)).segments:
+                for segment in (await client.storage.segments(topic.name)).segments:
                     name = segment.object_name
                     remote = await machine.remote.read(name)
                     local = await machine.objects.read(name)
@@ -354,7 +355,7 @@ class World:
     async def _read(self, topic: str, client: Client) -> None:
         stored: list[bytes] = []
         offsets: list[int] = []
-        description = await client.describe_topic(topic)
+        description = await client.topics.describe(topic)
         async for batch in client.read(topic, start=description.base_offset):
             stored += batch.payloads
             offsets += batch.offsets
@@ -416,9 +417,10 @@ class World:
         """Call *work* with a client until it succeeds."""
         while True:
             try:
-                async with Client(
+                requester = Requester(
                     self.network.dial_from(Host("checker")), url="danube://machine"
-                )._opened() as client:
+                )
+                async with Client(requester).opened() as client:
                     await work(client)
                     return
             except BrokerError as error:

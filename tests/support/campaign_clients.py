@@ -286,7 +286,7 @@ class Group:
 
     async def _count_backlog(self, client: pydanube.Client) -> int:
         facts = [
-            await client.describe_subscription(each, self.subscription)
+            await client.subscriptions.describe(each, self.subscription)
             for each in self.names
         ]
         return sum(each.backlog for each in facts)
@@ -372,7 +372,7 @@ class Group:
         for name in self.names:
             history = self.book.ledger.subscriptions[name, self.subscription]
             unseen = set(range(self.book.ends[name])) - history.seen
-            facts = await client.describe_subscription(name, self.subscription)
+            facts = await client.subscriptions.describe(name, self.subscription)
             if unseen or facts.backlog or facts.cursor != self.book.ends[name]:
                 self.book.violations.add(
                     "all messages are delivered, and their acknowledgements kept",

@@ -26,7 +26,7 @@ class SparkCopy:
 
     async def run(self, client: pydanube.Client, url: str) -> None:
         """Copy until all messages of the source are copied."""
-        await client.create_topic(TARGET)
+        await client.topics.create(TARGET)
         while True:
             # Spark finds its data sources only in the thread of the session.
             query = self._start(url)
@@ -53,7 +53,7 @@ class SparkCopy:
         end = self.book.ends.get(self.source)
         if end is None:
             return False
-        return (await client.describe_topic(TARGET)).end_offset >= end
+        return (await client.topics.describe(TARGET)).end_offset >= end
 
     async def check(self, client: pydanube.Client) -> None:
         """Check that each message was copied once."""

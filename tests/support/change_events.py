@@ -26,7 +26,7 @@ async def broker_with_topics(*topics):
     """A broker and a client, with the topics that are read."""
     async with memory_broker() as broker, pydanube.connect(broker.url) as client:
         for each in (TOPIC, *topics):
-            await client.create_topic(each)
+            await client.topics.create(each)
         yield broker, client
 
 
@@ -71,7 +71,7 @@ async def check_large_transactions(database, rows):
             async with running(declared(text, broker.url)) as until:
                 # Stop after some batch, in the middle of the transaction.
                 await until(lambda found: found["shop"].messages > 0)
-            offsets = await client.list_offsets([TOPIC])
+            offsets = await client.topics.list_offsets([TOPIC])
             seen = offsets[TOPIC].end_offset
         events = await events_of(client, seen)
     assert [each[2]["id"] for each in shortened(events)] == [
@@ -125,7 +125,7 @@ def check_kills(server, database, directory, *, lost):
 
         async def run():
             async with pydanube.connect(broker.url) as client:
-                await client.create_topic(TOPIC, exist_ok=True)
+                await client.topics.create(TOPIC, exist_ok=True)
                 # The snapshot is complete before the writer begins.
                 database.execute("INSERT INTO orders VALUES (-1, 'first', 0)")
                 await events_of(client, 1)
@@ -133,7 +133,7 @@ def check_kills(server, database, directory, *, lost):
                 await events_of(client, 2)
                 thread.start()
                 events = await _followed(client, 2, kill)
-                return events, (await client.describe_topic(TOPIC)).message_count
+                return events, (await client.topics.describe(TOPIC)).message_count
 
         events, stored = pydanube.run(run())
         thread.join()

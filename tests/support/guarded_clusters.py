@@ -73,7 +73,7 @@ class GuardedCluster:
     async def used_up(self, topic: str) -> AsyncIterator[None]:
         """Let the namespace of *topic* store nothing more during the body."""
         namespace = "/" + TopicName.parse(topic).namespace
-        await self.root.set_quota(namespace, Quota(storage_bytes=1000))
+        await self.root.security.set_quota(namespace, Quota(storage_bytes=1000))
         owner = self.served.cluster.members[self.owner_of(topic)].broker
         await eventually(
             lambda: namespace in {str(each) for each in owner.quotas.quotas}
@@ -81,7 +81,7 @@ class GuardedCluster:
         opened = await owner.topics.get(TopicName.parse(topic))
         opened.pacing.add("storage_bytes", 1000)
         yield
-        await self.root.remove_quota(namespace)
+        await self.root.security.remove_quota(namespace)
 
     async def read(self, topic: str) -> list[bytes]:
         return [m.payload async for found in self.root.read(topic) for m in found]

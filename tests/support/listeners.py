@@ -59,7 +59,7 @@ class Asker:
         """Ask to create a topic."""
         return await self._ask(
             listener,
-            lambda client: client.create_topic(topic),
+            lambda client: client.topics.create(topic),
             grpc=(
                 "danube.ProducerService/CreateProducer",
                 {"topic_name": topic, "producer_name": "p", "dispatch_strategy": 1},
@@ -72,7 +72,7 @@ class Asker:
         """Ask about a topic; *topic* is sent as it is."""
         return await self._ask(
             listener,
-            lambda client: client.describe_topic(topic),
+            lambda client: client.topics.describe(topic),
             grpc=("danube.Discovery/TopicLookup", {"topic": topic}),
             admin=("danube_admin.TopicAdmin/DescribeTopic", {"name": topic}),
             http=("GET", f"/api/v1/topics{topic}", None),

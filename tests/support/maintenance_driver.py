@@ -58,9 +58,16 @@ class SteppingClient:
     def __getattr__(self, name):
         return getattr(self._client, name)
 
+    @property
+    def storage(self):
+        return self
+
+    def segments(self, topic):
+        return self._client.storage.segments(topic)
+
     def replace_segments(self, *arguments):
         self._steps.step()
-        removed = self._client.replace_segments(*arguments)
+        removed = self._client.storage.replace_segments(*arguments)
         self._steps.step()
         return removed
 

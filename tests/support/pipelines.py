@@ -90,7 +90,7 @@ class PipelineDirectory:
 def unique_topic(client: Any, **settings: Any) -> str:
     """A new topic that stores its messages."""
     name = f"/default/p-{uuid.uuid4().hex[:12]}"
-    client.create_topic(name, reliable=True, **settings)
+    client.topics.create(name, reliable=True, **settings)
     return name
 
 

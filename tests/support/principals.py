@@ -8,6 +8,7 @@ from typing import Any
 
 from pydanube.client.client import Client
 from pydanube.client.credentials import Credentials
+from pydanube.client.requester import Requester
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.servers.authentication import Authenticator, Identity
 from pydanube.servers.security_config import SecurityConfig
@@ -55,12 +56,12 @@ async def client_of(
     """Connect as *principal*, to a ``guarded_broker``."""
     token = repr(principal)
     _principals[token] = principal
-    client = Client(
+    requester = Requester(
         broker._dial,
         url=broker.url,
         credentials=Credentials(token, may_be_plain=True),
         wall_clock_ns=broker.clock.wall_ns,
     )
-    async with client._opened():
-        await client.connection()
+    async with Client(requester).opened() as client:
+        await client.requester.connection()
         yield client

@@ -3,6 +3,7 @@
 import asyncio
 
 from pydanube.client.client import Client
+from pydanube.client.requester import Requester
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.native.connection import REVISION, StreamConnection
 from pydanube.wire.native.frames import FRAME_BYTES_MAX
@@ -46,8 +47,8 @@ class ScriptedBroker:
 
     def connect(self, **options):
         """A client of this broker."""
-        client = Client(self._dial, url="danube://scripted", **options)
-        return client._opened()
+        requester = Requester(self._dial, url="danube://scripted", **options)
+        return Client(requester).opened()
 
     def new_connection(self):
         """The broker's end of a new connection."""

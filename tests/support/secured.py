@@ -98,7 +98,7 @@ async def secured(directory, *, tls=None, jwt=None, mqtt=None, **security):
         options["api_key"] = bootstrap_key(directory)
         async with pydanube.connect(broker.stream_url, **options) as admin:
             for name in PERMITTED:
-                await admin.add_binding(f"user:{name}", ["admin"], RESOURCES)
+                await admin.security.add_binding(f"user:{name}", ["admin"], RESOURCES)
         yield broker
 
 

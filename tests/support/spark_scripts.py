@@ -17,7 +17,7 @@ def run_script(place, broker_url, client, directory, *how):
     marker = uuid.uuid4().hex[:8]
     source, table, stream = (f"/default/{n}-{marker}" for n in ("from", "table", "to"))
     for topic in (source, table, stream):
-        client.create_topic(topic)
+        client.topics.create(topic)
     with client.producer(source) as producer:
         producer.send_batch([b"%d" % number for number in range(MESSAGES)])
     words = (place, broker_url, source, table, stream, str(directory / "checkpoint"))

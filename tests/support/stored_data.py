@@ -29,17 +29,17 @@ PRICE = pydanube.Schema.json_schema(
 async def write_sealed(url: str) -> None:
     """Write what the broker seals into segments, and wait until it has."""
     async with pydanube.connect(url) as client:
-        await client.create_namespace("shop")
-        await client.create_topic(
+        await client.namespaces.create("shop")
+        await client.topics.create(
             ORDERS, deduplication=pydanube.Deduplication(age_s=604_800)
         )
-        await client.create_subscription(ORDERS, "billing", start="earliest")
+        await client.subscriptions.create(ORDERS, "billing", start="earliest")
         async with client.producer(ORDERS, name="web") as producer:
             for payload in SEALED:
                 producer.send_nowait(payload, key=payload[-1:], id=payload.decode())
             await producer.flush()
         while (  # noqa: ASYNC110
-            await client.describe_topic(ORDERS)
+            await client.topics.describe(ORDERS)
         ).sealed_offset < len(SEALED):
             await asyncio.sleep(0.05)
 
@@ -59,17 +59,17 @@ async def write_unsealed(url: str) -> None:
                 if number != 5:
                     await consumer.ack(message)
             await consumer.flush()
-        await client.create_topic(
+        await client.topics.create(
             COUNTERS, partitions=3, retention=pydanube.Retention(age_s=1e9)
         )
-        await client.create_subscription(
+        await client.subscriptions.create(
             COUNTERS, "all", type="key_shared", start="earliest"
         )
         async with client.transaction("fill") as transaction:
             for number in range(30):
                 await transaction.send(COUNTERS, str(number), key=str(number))
         await client.schemas.register("price", PRICE)
-        await client.create_topic(PRICES)
+        await client.topics.create(PRICES)
         await client.topics.configure(
             PRICES,
             schema=pydanube.TopicSchema(
@@ -78,7 +78,7 @@ async def write_unsealed(url: str) -> None:
         )
         async with client.producer(PRICES, schema=PRICE, subject="price") as prices:
             await prices.send({"price": 1.5})
-        await client.set_role("readers", ["consume"], ["/shop/*"])
+        await client.security.set_role("readers", ["consume"], ["/shop/*"])
 
 
 async def verify(url: str) -> None:
@@ -88,7 +88,7 @@ async def verify(url: str) -> None:
         assert [message.payload for message in stored] == SEALED + UNSEALED
         assert stored[0].key == "0"
         assert stored[-1].attributes == {"origin": "web"}
-        billing = await client.describe_subscription(ORDERS, "billing")
+        billing = await client.subscriptions.describe(ORDERS, "billing")
         assert (billing.cursor, billing.backlog) == (5, len(stored) - 9)
 
         counters = [m async for batch in client.read(COUNTERS) for m in batch]
@@ -96,7 +96,7 @@ async def verify(url: str) -> None:
             str(number).encode() for number in range(30)
         }
         assert len(counters) == 30
-        assert len(await client.partitions(COUNTERS)) == 3
+        assert len(await client.topics.partitions(COUNTERS)) == 3
 
         (price,) = [
             message.value
@@ -111,7 +111,7 @@ async def verify(url: str) -> None:
                 pass
             else:
                 raise AssertionError("the schema of the topic is not enforced")
-        roles = {role.name: role for role in await client.roles()}
+        roles = {role.name: role for role in await client.security.roles()}
         assert set(roles["readers"].patterns) == {"/shop/*"}
 
         # New messages follow the old ones, and have ids.

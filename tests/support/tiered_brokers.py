@@ -54,9 +54,9 @@ async def uploaded(client, count):
     """Return when *count* messages are sealed and uploaded."""
 
     async def is_done():
-        if (await client.describe_topic(TOPIC)).sealed_offset < count:
+        if (await client.topics.describe(TOPIC)).sealed_offset < count:
             return False
-        return not (await client.describe_storage()).backlog_segments
+        return not (await client.storage.describe()).backlog_segments
 
     await until(is_done, "not everything is uploaded")
 

@@ -16,7 +16,7 @@ class Order:
 def blocking() -> None:
     with sync.connect("danube://127.0.0.1", close_timeout_s=1.0) as client:
         assert_type(client, sync.Client)
-        client.create_topic("/default/a", partitions=2, ttl_s=1.5)
+        client.topics.create("/default/a", partitions=2, ttl_s=1.5)
         assert_type(client.topics.list("default"), list[str])
         with client.producer("/default/a", name="p", access="shared") as producer:
             assert_type(producer, sync.Producer)
@@ -78,11 +78,11 @@ def untyped(message: pydanube.Message) -> int | None:
 
 def mistakes(client: sync.Client, producer: pydanube.Producer) -> None:
     client.producer("/default/a", nmae="p")  # type: ignore[call-overload]
-    client.create_topic("/default/a", partition=2)  # type: ignore[call-arg]
+    client.topics.create("/default/a", partition=2)  # type: ignore[call-arg]
     client.producer("/default/a", access="alone")  # type: ignore[call-overload]
     client.consumer("/default/a")  # type: ignore[call-overload]
     client.consumer("/default/a", subscription="s", type="first")  # type: ignore[call-overload]
-    client.create_topic("/default/a", durability="always")  # type: ignore[arg-type]
+    client.topics.create("/default/a", durability="always")  # type: ignore[arg-type]
     producer.send_nowait(7)  # type: ignore[arg-type]
     producer.send_nowait(b"m", ttl=7)  # type: ignore[call-arg]
     sync.connect(7)  # type: ignore[arg-type]

@@ -22,12 +22,6 @@ MERGE_CONFLICT = re.compile(r"^(<{7}|>{7}) ")
 
 NESTED_TEST = re.compile(r"^ +(async )?def test\(")
 
-PUBLIC_MEMBERS_MAX = 25
-"""The most public methods and properties of a class."""
-
-LINES_MAX = 700
-"""The most lines of a file that is not generated."""
-
 TESTED = [path for path in (ROOT / "tests" / "unit").iterdir() if path.is_dir()]
 
 
@@ -45,28 +39,6 @@ def test_a_module_has_a_docstring() -> None:
         name_of(path) for path in modules() if not ast.get_docstring(tree_of(path))
     ]
     assert silent == []
-
-
-def test_a_file_is_short() -> None:
-    long = [
-        f"{name_of(path)}: {count} lines"
-        for path in texts()
-        if path.suffix == ".py"
-        and not path.stem.endswith("_pb2")
-        and (count := path.read_text().count("\n")) > LINES_MAX
-    ]
-    assert long == []
-
-
-def test_a_class_has_few_public_methods_and_properties() -> None:
-    large = [
-        f"{name_of(path)}: {node.name}"
-        for path in modules()
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ClassDef)
-        and len(_public_members(node)) > PUBLIC_MEMBERS_MAX
-    ]
-    assert large == []
 
 
 def test_nothing_is_left_for_later_in_a_comment() -> None:
@@ -95,15 +67,6 @@ def test_each_unit_test_answers_for_one_source_file(floor: Path) -> None:
         if not any(_answers_for(path, floor, place) for place in tested)
     ]
     assert strangers == []
-
-
-def _public_members(node: ast.ClassDef) -> set[str]:
-    return {
-        each.name
-        for each in node.body
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-        and not each.name.startswith("_")
-    }
 
 
 def _answers_for(path: Path, floor: Path, tested: Path) -> bool:

@@ -154,7 +154,7 @@ async def test_batch_is_one_span_to_which_its_consumer_links(
 
 
 async def test_partition_is_an_attribute_of_its_topic(traced, exporter):
-    await traced.create_topic("/default/orders.eu", partitions=2)
+    await traced.topics.create("/default/orders.eu", partitions=2)
     async with traced.producer("/default/orders.eu") as producer:
         await producer.send(b"m", key="k")
         await producer.send_batch([b"m"])

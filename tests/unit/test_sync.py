@@ -14,6 +14,7 @@ import pytest
 
 import pydanube
 from pydanube import sync
+from pydanube.client import sync_facades
 from pydanube.client.blocking import Facade, loop_thread
 from pydanube.servers.native.connection import listen
 from support.scripted_broker import ScriptedBroker
@@ -60,7 +61,7 @@ def client(url):
     with sync.connect(url) as client:
         yield client
         for name in {topic.partition("-part-")[0] for topic in client.topics.list()}:
-            client.delete_topic(name, force=True)
+            client.topics.delete(name, force=True)
 
 
 def test_all_send_methods_publish(client):
@@ -86,7 +87,7 @@ def test_mistakes_of_send_nowait_are_raised_by_result(client):
 
 
 def test_all_send_methods_take_ids(client):
-    client.create_topic(TOPIC, deduplication=pydanube.Deduplication(age_s=60))
+    client.topics.create(TOPIC, deduplication=pydanube.Deduplication(age_s=60))
     with client.producer(TOPIC) as producer:
         first = producer.send("0", id="a")
         pending = producer.send_nowait("0", id="a", attributes={"n": "1"})
@@ -111,8 +112,8 @@ def test_more_is_sent_than_fits_at_once(client):
         for _ in range(100):
             producer.send_nowait(bytes(1_000_000))
         producer.flush()
-    assert client.describe_topic(TOPIC).end_offset == 100
-    assert client.find_offsets(TOPIC, [0, 1e11]) == [0, None]
+    assert client.topics.describe(TOPIC).end_offset == 100
+    assert client.topics.find_offsets(TOPIC, [0, 1e11]) == [0, None]
 
 
 def test_messages_are_iterated_and_acknowledged(client):
@@ -127,7 +128,7 @@ def test_messages_are_iterated_and_acknowledged(client):
             if len(got) == 2500:
                 break
     assert got == [str(n).encode() for n in range(2500)]
-    assert client.describe_subscription(TOPIC, "s").cursor == 2500
+    assert client.subscriptions.describe(TOPIC, "s").cursor == 2500
 
 
 def test_ack_of_a_foreign_message_is_refused_at_once(client):
@@ -145,8 +146,8 @@ def test_ack_of_a_foreign_message_is_refused_at_once(client):
         mine.ack(iter([mine.receive(timeout_s=60)]))
     with pytest.raises(pydanube.Closed):
         mine.ack(foreign)
-    assert client.describe_subscription(TOPIC, "s").cursor == 1
-    assert client.describe_subscription("/default/other", "t").cursor == 0
+    assert client.subscriptions.describe(TOPIC, "s").cursor == 1
+    assert client.subscriptions.describe("/default/other", "t").cursor == 0
 
 
 def test_receive_batch_continues_after_iteration(client):
@@ -163,7 +164,7 @@ def test_receive_batch_continues_after_iteration(client):
 
 
 def test_receive_times_out(client):
-    client.create_topic(TOPIC)
+    client.topics.create(TOPIC)
     with client.consumer(TOPIC, subscription="s") as consumer:
         assert len(consumer.receive_batch(timeout_s=0.01)) == 0
         with pytest.raises(pydanube.TimedOut):
@@ -197,8 +198,8 @@ def test_interrupted_thread_closes_its_producer_and_client(url):
     ):
         raise KeyboardInterrupt
     with sync.connect(url) as client:
-        assert client.describe_topic(TOPIC).producers == ()
-        client.delete_topic(TOPIC)
+        assert client.topics.describe(TOPIC).producers == ()
+        client.topics.delete(TOPIC)
 
 
 def test_several_threads_share_a_client(client):
@@ -212,7 +213,7 @@ def test_several_threads_share_a_client(client):
         thread.start()
     for thread in threads:
         thread.join()
-    assert client.describe_topic(TOPIC).end_offset == 80
+    assert client.topics.describe(TOPIC).end_offset == 80
 
 
 def test_reader_may_be_abandoned(client):
@@ -231,10 +232,10 @@ def test_partitions_delivery_windows_and_dead_letters_work_without_await(client)
         poison=pydanube.PoisonPolicy.DEAD_LETTER,
         dead_letter_topic="/default/dead",
     )
-    client.create_topic(TOPIC, partitions=2)
-    client.create_topic("/default/dead")
+    client.topics.create(TOPIC, partitions=2)
+    client.topics.create("/default/dead")
     client.subscriptions.configure(TOPIC, "s", failure_policy=policy)
-    assert client.subscription_settings(TOPIC, "s").failure_policy == policy
+    assert client.subscriptions.settings(TOPIC, "s").failure_policy == policy
     with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
         with client.producer(TOPIC) as producer:
             producer.send(b"0", key="k", ttl_s=3600)
@@ -254,7 +255,7 @@ def test_partitions_delivery_windows_and_dead_letters_work_without_await(client)
 
 
 def test_batch_after_iteration_is_of_one_partition(client):
-    client.create_topic(TOPIC, partitions=2)
+    client.topics.create(TOPIC, partitions=2)
     with client.producer(TOPIC) as producer:
         for n in range(20):
             producer.send(str(n))
@@ -269,36 +270,40 @@ def test_batch_after_iteration_is_of_one_partition(client):
 
 
 def test_settings_can_be_changed_without_await(client):
-    client.create_namespace("shop")
+    client.namespaces.create("shop")
     client.namespaces.configure("shop", policy=pydanube.NamespacePolicy())
     client.namespaces.configure("shop", retention=pydanube.Retention(age_s=60.0))
-    assert client.plan_namespace_retention("shop") == []
-    assert client.apply_namespace_retention("shop") == []
-    assert client.describe_namespace("shop").topic_count == 0
+    assert client.namespaces.plan_retention("shop") == []
+    assert client.namespaces.apply_retention("shop") == []
+    assert client.namespaces.describe("shop").topic_count == 0
     assert "shop" in client.namespaces.list()
-    client.delete_namespace("shop")
-    client.create_topic(TOPIC, partitions=1)
-    client.add_partitions(TOPIC, 2)
-    assert len(client.partitions(TOPIC)) == 2
+    client.namespaces.delete("shop")
+    client.topics.create(TOPIC, partitions=1)
+    client.topics.add_partitions(TOPIC, 2)
+    assert len(client.topics.partitions(TOPIC)) == 2
     client.topics.configure(TOPIC, limits=None)
     client.topics.configure(TOPIC, on_corruption="skip")
     client.topics.configure(
         TOPIC, retention=pydanube.Retention(drops_acknowledged=True)
     )
-    assert len(client.plan_retention(TOPIC)) == len(client.apply_retention(TOPIC)) == 2
+    assert (
+        len(client.topics.plan_retention(TOPIC))
+        == len(client.topics.apply_retention(TOPIC))
+        == 2
+    )
     client.topics.configure(TOPIC, seal_age_s=60.0)
-    client.create_subscription(TOPIC, "s")
+    client.subscriptions.create(TOPIC, "s")
     client.subscriptions.configure(TOPIC, "s", limits=pydanube.DispatchLimits())
     client.subscriptions.configure(TOPIC, "s", is_paused=True)
     client.subscriptions.configure(TOPIC, "s", is_paused=False)
-    client.seek_subscription(TOPIC, "s", "earliest")
-    client.mark_done(TOPIC, "s", [])
+    client.subscriptions.seek(TOPIC, "s", "earliest")
+    client.subscriptions.mark_done(TOPIC, "s", [])
     with pytest.raises(pydanube.InvalidRequest):
-        client.skip(TOPIC, "s", 1)
+        client.subscriptions.skip(TOPIC, "s", 1)
 
 
 def test_batches_are_staged_without_await(client):
-    client.create_topic(TOPIC)
+    client.topics.create(TOPIC)
     staging = client.staging("sync", 0)
     assert not staging.is_committed()
     parts = []
@@ -331,7 +336,7 @@ def test_closing_times_out_if_the_broker_does_not_answer():
 
 
 def test_requests_and_replies_work_without_await(client):
-    client.create_topic(TOPIC)
+    client.topics.create(TOPIC)
 
     def reply():
         message = consumer.receive(timeout_s=60)
@@ -352,17 +357,20 @@ FACADES = [
     (sync.Producer, pydanube.Producer),
     (sync.TypedProducer, pydanube.TypedProducer),
     (sync.Consumer, pydanube.Consumer),
-    (sync.Schemas, pydanube.Schemas),
+    *(
+        (getattr(sync_facades, each.__name__), each)
+        for each in (
+            *(pydanube.Topics, pydanube.Subscriptions, pydanube.Namespaces),
+            *(pydanube.Schemas, pydanube.Storage, pydanube.Security, pydanube.Cluster),
+        )
+    ),
     (sync.DeadLetters, pydanube.DeadLetters),
     (sync.Staging, pydanube.Staging),
     (sync.PartWriter, pydanube.PartWriter),
 ]
 # These are for the other modules of the client, which run on its loop.
 INTERNAL = {
-    *("aclose", "closing", "connection", "send_reply", "send_request"),
-    *("backoff", "on_error", "request_at", "request_of", "request_topic", "shown"),
-    *("create_topics", "existing_partitions", "find_partitions", "one_partition"),
-    *("commit_transaction", "wait_for_capacity"),
+    *("aclose", "opened", "commit_transaction", "wait_for_capacity"),
     # Workers have an event loop, which calls their functions in threads.
     *("worker", "run_workers", "running_workers"),
 }
@@ -443,7 +451,7 @@ def test_a_message_acknowledges_itself(client):
         again = consumer.receive(timeout_s=60)
         assert (again.offset, again.attempt) == (1, 2)
         again.ack()
-    assert client.describe_subscription(TOPIC, "s").cursor == 3
+    assert client.subscriptions.describe(TOPIC, "s").cursor == 3
     with pytest.raises(pydanube.Closed):
         third.ack()
 
@@ -451,7 +459,7 @@ def test_a_message_acknowledges_itself(client):
 def test_a_transaction_publishes_and_acknowledges_together(client):
     with client.producer(TOPIC) as producer:
         producer.send_batch(["0", "1", "2"])
-    client.create_topic("/default/results")
+    client.topics.create("/default/results")
     with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
         batch = consumer.receive_batch(max_messages=2, timeout_s=60)
         with client.transaction("copy") as transaction:
@@ -463,6 +471,6 @@ def test_a_transaction_publishes_and_acknowledges_together(client):
             transaction.send("/default/results", third.payload)
             transaction.ack(third)
             1 / 0  # noqa: B018
-    assert client.describe_subscription(TOPIC, "s").cursor == 2
+    assert client.subscriptions.describe(TOPIC, "s").cursor == 2
     results = [m.payload for found in client.read("/default/results") for m in found]
     assert results == [b"0", b"1"]

@@ -8,6 +8,7 @@ import pydanube
 from pydanube import sync
 from pydanube.client.client import Client
 from pydanube.client.redirects import find_redirect
+from pydanube.client.requester import Requester
 from pydanube.model.policy import FailurePolicy, PoisonPolicy
 from pydanube.testing import memory_broker, sync_memory_broker
 from support.running import TOPIC, nothing_comes, published, received
@@ -55,8 +56,8 @@ async def test_message_expires_and_becomes_a_dead_letter(broker, client):
         dead_letter_topic="/default/dead",
         dead_letter_expired=True,
     )
-    await client.create_topic(TOPIC)
-    await client.create_subscription(TOPIC, "s", start="earliest")
+    await client.topics.create(TOPIC)
+    await client.subscriptions.create(TOPIC, "s", start="earliest")
     await client.subscriptions.configure(TOPIC, "s", failure_policy=policy)
     async with client.producer(TOPIC) as producer:
         await producer.send(b"short", ttl_s=DAY_S)
@@ -110,9 +111,9 @@ async def test_malformed_url_is_not_redirected(broker):
 async def test_closed_broker_refuses_connections():
     async with memory_broker() as broker:
         redirect = find_redirect((broker.url.removeprefix("danube://"), 6651))
-    client = Client(redirect.dial, url=broker.url)
+    requester = Requester(redirect.dial, url=broker.url)
     with pytest.raises(pydanube.ConnectionLost, match="no broker answers"):
-        async with client._opened():  # noqa: SLF001
+        async with Client(requester).opened():
             pass
 
 

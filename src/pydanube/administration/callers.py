@@ -37,7 +37,7 @@ class Caller:
 
 
 async def _check_identity(client: Client) -> None:
-    if (await client.who_am_i()).method == "anonymous":
+    if (await client.security.who_am_i()).method == "anonymous":
         raise Unauthenticated(
             "the broker does not check credentials, so they prove nothing; start the "
             "server with --token-file"

@@ -64,7 +64,7 @@ class Changes:
         """Create a reliable topic; without retention it has that of its namespace."""
         client = await self._client(context)
         retention = Retention(age_s=retention_age_s, bytes_max=retention_bytes_max)
-        await client.create_topic(
+        await client.topics.create(
             topic,
             partitions=partitions,
             retention=None if retention == KEEP_ALL else retention,
@@ -84,8 +84,8 @@ class Changes:
         drops messages for good. Ask the user before you shorten it.
         """
         client = await self._client(context)
-        first, *_ = await client.existing_partitions(topic)
-        described = await client.describe_topic(first)
+        first, *_ = await client.topics.existing_partitions(topic)
+        described = await client.topics.describe(first)
         new = with_document(described, settings)
         await client.topics.configure(topic, **changes_of(described.settings, new))
         return document_of(new, is_reliable=described.policy.is_reliable)
@@ -105,7 +105,7 @@ class Changes:
         dead_letter_topic, dead_letter_expired).
         """
         client = await self._client(context)
-        old = await client.subscription_settings(topic, subscription)
+        old = await client.subscriptions.settings(topic, subscription)
         new = with_subscription_document(old, settings)
         changes = changes_of(old, new)
         await client.subscriptions.configure(topic, subscription, **changes)
@@ -124,7 +124,7 @@ class Changes:
         """Create a subscription without a consumer."""
         client = await self._client(context)
         position = parse_start(start)
-        await client.create_subscription(
+        await client.subscriptions.create(
             topic,
             subscription,
             type=type,  # type: ignore[arg-type]  # The client checks it.
@@ -142,7 +142,7 @@ class Changes:
         user first. An offset needs a topic without partitions, or one partition.
         """
         client = await self._client(context)
-        await client.seek_subscription(topic, subscription, parse_start(to))
+        await client.subscriptions.seek(topic, subscription, parse_start(to))
         return {"sought": subscription}
 
     async def skip_messages(
@@ -158,7 +158,7 @@ class Changes:
         Consumers never get them. Ask the user first.
         """
         client = await self._client(context)
-        await client.skip(topic, subscription, count)
+        await client.subscriptions.skip(topic, subscription, count)
         return {"skipped": count}
 
     async def drain_broker(
@@ -171,7 +171,7 @@ class Changes:
         """
         _check_reason(reason)
         client = await self._client(context)
-        await client.drain_broker(broker_id, reason=reason)
+        await client.cluster.drain_broker(broker_id, reason=reason)
         return {"draining": broker_id}
 
     async def activate_broker(
@@ -180,7 +180,7 @@ class Changes:
         """Let a drained broker serve topics again."""
         _check_reason(reason)
         client = await self._client(context)
-        await client.activate_broker(broker_id, reason=reason)
+        await client.cluster.activate_broker(broker_id, reason=reason)
         return {"active": broker_id}
 
     def tools(self) -> list[Any]:

@@ -59,10 +59,10 @@ class Inspection:
         """
         client = await self._client(context)
         found = {
-            "broker": await client.describe_broker(),
-            "who_am_i": await client.who_am_i(),
-            "cluster": await client.describe_cluster(),
-            "storage": await client.describe_storages(),
+            "broker": await client.cluster.describe_broker(),
+            "who_am_i": await client.security.who_am_i(),
+            "cluster": await client.cluster.describe(),
+            "storage": await client.storage.describe_all(),
         }
         return shortened(to_json_value(found))  # type: ignore[no-any-return]
 
@@ -75,7 +75,7 @@ class Inspection:
             names = await find_matching(client, pattern)
         else:
             names = sorted(await client.topics.list())
-        offsets = await client.list_offsets(names[:limit])
+        offsets = await client.topics.list_offsets(names[:limit])
         rows = [
             {
                 "topic": topic,
@@ -94,8 +94,8 @@ class Inspection:
         For a partitioned topic, it describes at most 16 partitions.
         """
         client = await self._client(context)
-        names = await client.existing_partitions(topic)
-        described = [await client.describe_topic(each) for each in names[:16]]
+        names = await client.topics.existing_partitions(topic)
+        described = [await client.topics.describe(each) for each in names[:16]]
         return limited(described, len(described), len(names))  # type: ignore[no-any-return]
 
     async def lag(

@@ -68,7 +68,7 @@ async def sample(
     """
     position = parse_start(start)
     if position == "latest":
-        facts = await client.describe_topic(topic)
+        facts = await client.topics.describe(topic)
         position = max(facts.base_offset, facts.end_offset - count)
     found: list[dict[str, Any]] = []
     room = SAMPLE_BYTES_MAX

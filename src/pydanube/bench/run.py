@@ -166,7 +166,7 @@ def _grpc(url: str, scale: Scale, *, grpc_url: str) -> Iterator[Row]:
             )
     with _Bench(url, scale, batch=ONE_MESSAGE) as bench:
         with pydanube.sync.connect(url) as client:
-            client.create_subscription(
+            client.subscriptions.create(
                 bench.topic, SUBSCRIPTION, type="shared", start="earliest"
             )
         bench.start(
@@ -261,17 +261,17 @@ class _Bench:
         with pydanube.sync.connect(self._url) as client:
             match self._durability:
                 case Durability.MEMORY:
-                    client.create_topic(self.topic, reliable=False)
+                    client.topics.create(self.topic, reliable=False)
                 case Durability.PAGE_CACHE:
-                    client.create_topic(self.topic, durability="written")
+                    client.topics.create(self.topic, durability="written")
                 case Durability.SYNCED:
-                    client.create_topic(self.topic, durability="durable")
+                    client.topics.create(self.topic, durability="durable")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._processes.shutdown(cancel_futures=True)
         with pydanube.sync.connect(self._url) as client:
-            client.delete_topic(self.topic, force=True)
+            client.topics.delete(self.topic, force=True)
 
     def start(self, work: Callable[..., Any], **options: Any) -> Future[Any]:
         """Start *work* in a process."""

@@ -86,11 +86,11 @@ def write_table(
         for mode in MODES:
             options = {"url": url, "topic": topic, "delivery": mode}
             _write(spark, WARM_UP_ROWS, message_bytes, options)
-            end = client.describe_topic(topic).end_offset + messages
+            end = client.topics.describe(topic).end_offset + messages
             began = time.perf_counter()
             _write(spark, messages, message_bytes, options)
             measured[mode] = time.perf_counter() - began
-            if client.describe_topic(topic).end_offset != end:
+            if client.topics.describe(topic).end_offset != end:
                 raise LostMessages(f"the topic does not have {messages} messages")
     return measured
 
@@ -104,7 +104,7 @@ def stream_latency(url: str, topic: str, *, messages: int) -> Figures:
     """
     copy = f"{topic}-copy"
     with pydanube.sync.connect(url) as client:
-        client.create_topic(copy)
+        client.topics.create(copy)
         try:
             with _spark() as (spark, directory):
                 query = _copy(spark, url, topic, copy, directory / "checkpoint")
@@ -112,7 +112,7 @@ def stream_latency(url: str, topic: str, *, messages: int) -> Figures:
                     times = runner.run(_measure(url, topic, copy, messages))
                 query.stop()
         finally:
-            client.delete_topic(copy, force=True)
+            client.topics.delete(copy, force=True)
     return latency_figures(sorted(times))
 
 
@@ -133,7 +133,7 @@ def _wait_for_segments(
     give_up_at = time.monotonic() + SEAL_TIMEOUT_S
     with pydanube.sync.connect(url) as client:
         while True:
-            found = client.segments(topic)
+            found = client.storage.segments(topic)
             tail = found.end_offset - found.sealed_offset
             if tail * message_bytes <= TAIL_BYTES_MAX or time.monotonic() > give_up_at:
                 files = [each.url for each in found.segments]

@@ -96,7 +96,7 @@ def _binding_value(binding: Binding) -> dict[str, object]:
 def list_roles(connect: Connect) -> Result:
     """List the roles that you may know: your own, or all if you may grant."""
     with connect() as client:
-        found = client.roles()
+        found = client.security.roles()
     return Result([_role_value(each) for each in found], Table.of(found, ROLE))
 
 
@@ -104,7 +104,7 @@ def list_roles(connect: Connect) -> Result:
 def show_role(connect: Connect, role: RoleName) -> Result:
     """Show what a role permits."""
     with connect() as client:
-        found = [each for each in client.roles() if each.name == role]
+        found = [each for each in client.security.roles() if each.name == role]
     if not found:
         raise RoleNotFound(f"there is no role {role!r} that you may know")
     return Result(_role_value(found[0]), Fields.of(found[0], ROLE))
@@ -135,7 +135,7 @@ def set_role(
     """
     patterns = on or ["*"]
     with connect() as client:
-        client.set_role(role, allow, patterns)
+        client.security.set_role(role, allow, patterns)
     value = {"name": role, "permissions": sorted(allow), "patterns": patterns}
     return Result(value, f"the role {role} permits {', '.join(sorted(allow))}")
 
@@ -144,7 +144,7 @@ def set_role(
 def delete_role(connect: Connect, role: RoleName) -> Result:
     """Delete a role that no binding has."""
     with connect() as client:
-        client.delete_role(role)
+        client.security.delete_role(role)
     return Result({"name": role}, f"deleted the role {role}")
 
 
@@ -152,7 +152,7 @@ def delete_role(connect: Connect, role: RoleName) -> Result:
 def list_bindings(connect: Connect) -> Result:
     """List your own bindings, and those that you could remove."""
     with connect() as client:
-        found = client.bindings()
+        found = client.security.bindings()
     return Result([_binding_value(each) for each in found], Table.of(found, BINDING))
 
 
@@ -184,7 +184,7 @@ def add_binding(
         binding_id (--id ID): A name for the binding; a binding that has it is replaced.
     """
     with connect() as client:
-        given = client.add_binding(principal, role, on, binding_id=binding_id)
+        given = client.security.add_binding(principal, role, on, binding_id=binding_id)
     value = {"id": given, "member": principal, "roles": role, "patterns": on}
     text = f"{principal} has {', '.join(role)} on {', '.join(on)} (binding {given})"
     return Result(value, text)
@@ -199,7 +199,7 @@ def remove_binding(
 ) -> Result:
     """Take the roles of a binding away."""
     with connect() as client:
-        client.remove_binding(binding)
+        client.security.remove_binding(binding)
     return Result({"id": binding}, f"removed the binding {binding}")
 
 
@@ -210,7 +210,7 @@ def add_commands(app: typer.Typer) -> None:
     def who_am_i(connect: Connect) -> Result:
         """Show the identity that the broker has verified."""
         with connect() as client:
-            found = client.who_am_i()
+            found = client.security.who_am_i()
         facts = Fields(
             [
                 ("Name", found.name),
@@ -245,7 +245,7 @@ def add_commands(app: typer.Typer) -> None:
         it is the owner; the number of the last committed version stays.
         """
         with connect() as client:
-            client.release_query(query)
+            client.security.release_query(query)
         return Result({"query": query}, f"the query {query} has no owner now")
 
     @command(
@@ -279,8 +279,8 @@ def add_commands(app: typer.Typer) -> None:
         credentials, which the broker does not have, so check the groups as well.
         """
         with connect() as client:
-            found = client.check_access(permission, resource, member=principal)
-            is_enforced = client.who_am_i().is_enforced
+            found = client.security.check_access(permission, resource, member=principal)
+            is_enforced = client.security.who_am_i().is_enforced
         value = {
             "allowed": found.allowed,
             "rule": found.rule,

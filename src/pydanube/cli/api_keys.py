@@ -96,7 +96,7 @@ def create(
     expires_at = _time_after(expires)
 
     def new_key(client: Client) -> NewApiKey:
-        return client.create_api_key(
+        return client.security.create_api_key(
             name, principal=principal, groups=group or [], expires_at=expires_at
         )
 
@@ -107,7 +107,7 @@ def create(
 def list_(connect: Connect) -> Result:
     """List the valid API keys; the keys themselves are not stored."""
     with connect() as client:
-        found = client.api_keys()
+        found = client.security.api_keys()
     return Result(found, Table.of(found, COLUMNS))
 
 
@@ -138,7 +138,7 @@ def rotate(
     grace_s, expires_at = parse_duration(grace), _time_after(expires)
 
     def new_key(client: Client) -> NewApiKey:
-        return client.rotate_api_key(
+        return client.security.rotate_api_key(
             name, grace=timedelta(seconds=grace_s), expires_at=expires_at
         )
 
@@ -150,7 +150,7 @@ def revoke(connect: Connect, name: Name, *, yes: parameters.Yes = False) -> Resu
     """Revoke all keys of a name; the connections that use them are closed."""
     confirm(f"Revoke the API key {name}?", is_sure=yes)
     with connect() as client:
-        client.revoke_api_key(name)
+        client.security.revoke_api_key(name)
     return Result({"name": name, "revoked": True}, f"The API key {name} is revoked.")
 
 

@@ -24,16 +24,18 @@ async def check_broker(url: str) -> AsyncIterator[Finding]:
     try:
         async with connect(url) as client:
             begun_at = time.perf_counter()
-            described = await client.describe_cluster()
+            described = await client.cluster.describe()
             round_trip_s = time.perf_counter() - begun_at
-            name = (await client.connection()).welcome.broker
+            name = (await client.requester.connection()).welcome.broker
             yield findings.broker_version(name, round_trip_s)
             if described.shard_count:
                 yield findings.cluster(described)
-            for broker_id, storage in (await client.describe_storages()).items():
+            for broker_id, storage in (await client.storage.describe_all()).items():
                 yield findings.storage(broker_id, storage)
             topic_count = len(await client.topics.list())
-            yield findings.subscriptions(await client.list_findings(), topic_count)
+            yield findings.subscriptions(
+                await client.cluster.list_findings(), topic_count
+            )
     except BrokerError as error:
         yield findings.unreachable(
             "broker",

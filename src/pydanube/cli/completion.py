@@ -40,8 +40,8 @@ def complete_subscriptions(ctx: Any, incomplete: str) -> list[str]:
             return []
         names: list[str] = []
         # All partitions of a topic usually have the same subscriptions.
-        for each in (await client.partitions(topic))[:1]:
-            described = await client.describe_topic(each)
+        for each in (await client.topics.partitions(topic))[:1]:
+            described = await client.topics.describe(each)
             names += [found.subscription for found in described.subscriptions]
         return sorted(names)
 

@@ -125,8 +125,8 @@ class DebugBundle:
         names = ("cluster.json", "storages.json", "topics.json")
         try:
             async with connect(self._sources.url) as client:
-                parts["cluster.json"] = await client.describe_cluster()
-                parts["storages.json"] = await client.describe_storages()
+                parts["cluster.json"] = await client.cluster.describe()
+                parts["storages.json"] = await client.storage.describe_all()
                 described, count = await describe_topics(
                     client, None, self._sources.topics_max
                 )

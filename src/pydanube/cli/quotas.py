@@ -143,10 +143,10 @@ def set_quota(
             "--bytes-in, --bytes-out, --storage or --sessions"
         )
     with connect() as client:
-        known = client.describe_quota(target)
+        known = client.security.describe_quota(target)
         before = Quota() if known is None or known.is_default else known.quota
-        client.set_quota(target, replace(before, **changes))
-        found = client.describe_quota(target)
+        client.security.set_quota(target, replace(before, **changes))
+        found = client.security.describe_quota(target)
     return _shown(target, found)
 
 
@@ -159,7 +159,7 @@ def set_quota(
 def list_(connect: Connect) -> Result:
     """List the quotas that you may see, with what is in use."""
     with connect() as client:
-        found = client.quotas()
+        found = client.security.quotas()
     return Result(found, Table.of(found, QUOTA))
 
 
@@ -176,7 +176,7 @@ def describe(connect: Connect, target: Target) -> Result:
     amounts in use are those of the broker to which the command connects.
     """
     with connect() as client:
-        found = client.describe_quota(target)
+        found = client.security.describe_quota(target)
     return _shown(target, found)
 
 
@@ -185,7 +185,7 @@ def remove(connect: Connect, target: Target, *, yes: parameters.Yes = False) -> 
     """Remove all limits; a principal then has those of the broker's settings."""
     confirm(f"Remove the quota of {target}?", is_sure=yes)
     with connect() as client:
-        client.remove_quota(target)
+        client.security.remove_quota(target)
     return Result({"target": target}, f"removed the quota of {target}")
 
 

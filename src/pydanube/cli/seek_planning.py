@@ -73,7 +73,7 @@ def plan_seeks(
         InvalidRequest: The seek would be refused.
     """
     # Of a topic that does not exist, this raises the error.
-    names = client.partitions(topic) or [topic]
+    names = client.topics.partitions(topic) or [topic]
     if isinstance(to, int) and len(names) > 1:
         raise InvalidRequest(
             f"{topic} has {len(names)} partitions, and an offset needs one: name it, "
@@ -81,8 +81,8 @@ def plan_seeks(
         )
     plans = []
     for name in names:
-        described = client.describe_topic(name)
-        found = client.describe_subscription(name, subscription)
+        described = client.topics.describe(name)
+        found = client.subscriptions.describe(name, subscription)
         plans.append(plan_seek(described, found, _offset(client, described, to)))
     return plans
 
@@ -96,7 +96,7 @@ def _offset(client: Client, topic: TopicDescription, to: PositionLike) -> int:
         case int():
             return to
         case datetime():
-            [offset] = client.find_offsets(topic.topic, [to])
+            [offset] = client.topics.find_offsets(topic.topic, [to])
             return topic.end_offset if offset is None else offset
     raise InvalidRequest(f"{to!r} is not a position")
 

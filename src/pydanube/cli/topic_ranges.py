@@ -72,7 +72,7 @@ async def _describe(client: Client, names: Sequence[str]) -> list[TopicDescripti
                 f"{', '.join(names)} stand for more than {TOPICS_MAX} topics and "
                 "partitions, which is the most that one command reads; name fewer"
             )
-        for facts in await gather(map(client.describe_topic, new)):
+        for facts in await gather(map(client.topics.describe, new)):
             if facts.policy.dispatch is DispatchMode.RELIABLE:
                 found[facts.topic] = facts
             elif not is_pattern:
@@ -86,7 +86,7 @@ async def _describe(client: Client, names: Sequence[str]) -> list[TopicDescripti
 
 
 async def _partitions(client: Client, name: str) -> list[str]:
-    topics = await client.partitions(name)
+    topics = await client.topics.partitions(name)
     if topics:
         return topics
     known: list[str] = []
@@ -126,7 +126,7 @@ async def _offset_at(client: Client, facts: TopicDescription, at: PositionLike) 
     if isinstance(at, int):
         return at
     if isinstance(at, datetime):
-        [found] = await client.find_offsets(facts.topic, [at])
+        [found] = await client.topics.find_offsets(facts.topic, [at])
         # Messages that came after the topic was described are beyond its end.
         return facts.end_offset if found is None else min(found, facts.end_offset)
     return facts.base_offset if at == "earliest" else facts.end_offset

@@ -132,7 +132,7 @@ async def _read_range(client: Client, wanted: TopicRange, count: int) -> Batches
         except OffsetDropped:
             if wanted.is_base_exact and offset == wanted.base:
                 raise
-            first = (await client.describe_topic(topic)).base_offset
+            first = (await client.topics.describe(topic)).base_offset
             if first <= offset:
                 raise
             print_note(

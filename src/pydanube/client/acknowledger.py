@@ -11,6 +11,7 @@ from typing import Protocol, Self
 from pydanube.client.channel import Openable
 from pydanube.client.messages import Message, MessageId, ReceivedBatch
 from pydanube.client.offsets import AckTarget, parts_of
+from pydanube.client.options import ConsumerOptions
 from pydanube.model.arguments import check
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.ranges import Range
@@ -40,6 +41,8 @@ class RangeAcknowledger(Protocol):
 
 class Acknowledger(Openable):
     """A consumer of a topic or of its partitions, which acknowledges messages."""
+
+    _options: ConsumerOptions
 
     def __aiter__(self) -> Self:
         return self
@@ -181,7 +184,7 @@ class Acknowledger(Openable):
             InvalidRequest: The message is not a request.
             MessageTooLarge: The reply exceeds the size limit.
         """
-        await self._client.send_reply(
+        await self._options.send_reply(
             request, payload, attributes=attributes, error=error
         )
 

@@ -13,8 +13,8 @@ from google.protobuf.message import Message as ControlMessage
 from pydanube.aio.async_scopes import async_scope
 from pydanube.aio.tasks import gather
 from pydanube.client.connection import BrokerConnection
+from pydanube.client.partitions import find_partitions
 from pydanube.client.requester import Backoff, Requester, retry
-from pydanube.client.topics import TopicRequests
 from pydanube.model import arrow
 from pydanube.model.errors import BrokerError, Closed, Unavailable
 from pydanube.wire.native.connection import ReceivedFrame
@@ -234,10 +234,10 @@ class KeptChannel(Channel, Openable):
 class PartitionChannels(Openable, Generic[C]):
     """A producer or consumer with a channel for each partition of a topic."""
 
-    _client: TopicRequests
+    _client: Requester
 
     def __init__(
-        self, client: TopicRequests, topic: str, name: str, partitions: Sequence[str]
+        self, client: Requester, topic: str, name: str, partitions: Sequence[str]
     ) -> None:
         self.topic = topic
         self.name = name
@@ -289,7 +289,7 @@ class PartitionChannels(Openable, Generic[C]):
 
     async def _find_topics(self) -> Iterable[str]:
         """Return the topics and partitions that should have a channel."""
-        found = await self._client.find_partitions(self.topic)
+        found = await find_partitions(self._client, self.topic)
         return found.topics  # type: ignore[no-any-return]
 
     def _missing(self, found: Iterable[str]) -> list[str]:

@@ -8,18 +8,18 @@ from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from pathlib import Path
 from time import time_ns
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from pydanube.aio.async_scopes import async_scope
-from pydanube.client.api_keys import ApiKeyRequests
-from pydanube.client.backups import BackupRequests
-from pydanube.client.clusters import ClusterRequests
+from pydanube.client.cluster import Cluster
 from pydanube.client.consumer import Consumer
+from pydanube.client.counters import ClientCounters
 from pydanube.client.credentials import TokenSource, credentials_of
 from pydanube.client.dead_letters import DeadLetters
+from pydanube.client.handlers import ForWorkers
 from pydanube.client.messages import Message, MessageBatch
 from pydanube.client.multi_topic_consumer import open_multi_topic_consumer
-from pydanube.client.namespaces import NamespaceRequests
+from pydanube.client.namespaces import Namespaces
 from pydanube.client.options import (
     LATEST,
     ConsumerKeywords,
@@ -34,6 +34,7 @@ from pydanube.client.options import (
 )
 from pydanube.client.partitioned_consumer import open_consumer
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
+from pydanube.client.partitions import check_partitions
 from pydanube.client.producer import Producer
 from pydanube.client.reader import PREFETCH_BYTES, read
 from pydanube.client.redirects import find_redirect
@@ -42,19 +43,20 @@ from pydanube.client.requester import (
     CLOSE_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
     REQUEST_RETRY_S,
+    Requester,
     check_seconds,
 )
-from pydanube.client.retention import RetentionRequests
 from pydanube.client.schema import Schema, schema_of
 from pydanube.client.schemas import Schemas
 from pydanube.client.scopes import AsyncScope, call_of
+from pydanube.client.security import Security
 from pydanube.client.staging import Staging
-from pydanube.client.storage import StorageRequests
-from pydanube.client.subscriptions import SubscriptionRequests
+from pydanube.client.storage import Storage
+from pydanube.client.subscriptions import Subscriptions
 from pydanube.client.telemetry import Telemetry
 from pydanube.client.topic_selection import TopicSelection
-from pydanube.client.topics import check_partitions
-from pydanube.client.transactions import TransactionRequests
+from pydanube.client.topics import Topics
+from pydanube.client.transactions import Transaction, open_transaction
 from pydanube.client.typed_producer import TypedProducer, open_typed_producer
 from pydanube.client.urls import dial_of, options_of, parse_url, split_url, tls_of
 from pydanube.client.workers import (
@@ -70,7 +72,12 @@ from pydanube.client.writer_schemas import ValueDecoding, WriterSchemas
 from pydanube.model.arguments import checked, checks_arguments
 from pydanube.model.choices import AccessName, CompressionName, SubscriptionTypeName
 from pydanube.model.errors import BrokerError, InvalidRequest
-from pydanube.model.names import TopicName, parse_subject, parse_subscription
+from pydanube.model.names import (
+    TopicName,
+    parse_client_name,
+    parse_subject,
+    parse_subscription,
+)
 from pydanube.model.policy import (
     DispatchMode,
     ProducerAccess,
@@ -173,7 +180,7 @@ def connect(
 
     @async_scope
     async def connected() -> AsyncIterator[Client]:
-        client = Client(
+        requester = Requester(
             dial,
             url=first,
             others=dict(zip(others, other_dials, strict=True)),
@@ -187,41 +194,70 @@ def connect(
             on_disconnected=on_disconnected,
             telemetry=telemetry,
         )
-        async with client._opened(wait_s):
+        async with Client(requester).opened(wait_s) as client:
             yield client
 
     return AsyncScope(connected(), call, "client")
 
 
 @checks_arguments
-class Client(
-    NamespaceRequests,
-    RetentionRequests,
-    StorageRequests,
-    SubscriptionRequests,
-    BackupRequests,
-    TransactionRequests,
-    ClusterRequests,
-    ApiKeyRequests,
-):
+class Client(ForWorkers):
     """
     A client of a broker or a cluster; made by ``connect``.
 
-    It belongs to one event loop; ``pydanube.sync`` is for threads.
+    It belongs to one event loop; ``pydanube.sync`` is for threads.  Operations of
+    administrators are methods of its attributes, such as ``client.topics.create``.
     """
 
-    @cached_property
-    def _writer_schemas(self) -> WriterSchemas:
-        return WriterSchemas(self._fetch_schema, self.tasks)
+    def __init__(self, requester: Requester) -> None:
+        self.requester = requester
+        """The connections, and the requests on them; for other modules of pydanube."""
+        self.telemetry = requester.telemetry
+        self.workers = Workers()
+        """The workers that ``worker`` has added."""
 
-    @cached_property
-    def _request_reply(self) -> RequestReply:
-        return RequestReply(self, self._value_decoding(None))
+    @property
+    def topics(self) -> Topics:
+        """The topics of the broker or of its cluster, and their partitions."""
+        return Topics(self.requester)
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The subscriptions of all topics."""
+        return Subscriptions(self.requester)
+
+    @property
+    def namespaces(self) -> Namespaces:
+        """The namespaces of the broker or of its cluster."""
+        return Namespaces(self.requester)
 
     @property
     def schemas(self) -> Schemas:
         """The schema registry."""
-        return Schemas(self)
+        return Schemas(self.requester)
+
+    @property
+    def storage(self) -> Storage:
+        """The segments of topics, and backups."""
+        return Storage(self.requester)
+
+    @property
+    def security(self) -> Security:
+        """Identities, roles, bindings, API keys and quotas."""
+        return Security(self.requester)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The brokers that this client can reach."""
+        return Cluster(self.requester)
+
+    @cached_property
+    def _writer_schemas(self) -> WriterSchemas:
+        return WriterSchemas(self._fetch_schema, self.requester.tasks)
+
+    @cached_property
+    def _request_reply(self) -> RequestReply:
+        return RequestReply(self.requester, self._value_decoding(None))
 
     # Producing and consuming.
 
@@ -314,10 +350,10 @@ class Client(
                     "schema_version and schema_version_min need a schema or a subject"
                 )
             opening: AbstractAsyncContextManager[Any]
-            opening = open_producer(self, topic_name, options, partitions)
+            opening = open_producer(self.requester, topic_name, options, partitions)
         else:
             opening = open_typed_producer(
-                self,
+                self.requester,
                 topic_name,
                 options,
                 partitions,
@@ -341,12 +377,57 @@ class Client(
                 subscription's failure policy names.
         """
         return DeadLetters(
-            self,
+            self.requester,
             topic,
             subscription,
             dead_letter_topic,
             decoding=self._value_decoding(None),
         )
+
+    def transaction(self, name: str) -> AbstractAsyncContextManager[Transaction]:
+        """
+        Open a transaction: it publishes and acknowledges at its end, all or nothing.
+
+        Leaving the body commits.  If the body raises an exception, nothing is
+        published, and the acknowledged messages are rejected: the broker delivers them
+        again, as the failure policy of their subscription says.
+
+        Durability: After the body, everything is on disk.  Once the broker has
+            decided a commit, it finishes it, even after a crash.
+
+        Ordering: As for ``Staging.commit``.  Transactions of one name are committed
+            one after the other, and only the newest one that has begun can be.
+
+        Cancellation: While the body runs, nothing is published, and the acknowledged
+            messages are given back.  During the commit, the outcome is unknown; a
+            message that is delivered again was not acknowledged.
+
+        Args:
+            name: Identifies the program across restarts; programs that run at the
+                same time need different names.
+
+        Raises, when it is entered:
+            InvalidRequest: The broker is too old.
+
+        Raises, when it is left; nothing is published unless the error says so:
+            MessageNotHeld: An acknowledged message was acknowledged before, for
+                example by another transaction to which the broker has delivered it
+                after its ack timeout; or the consumer has reconnected, and the broker
+                delivers it again.
+            InvalidRequest: In a cluster: different brokers serve the topics of
+                acknowledged messages.  Commit a transaction for each batch.
+            SubscriptionNotFound: A subscription of an acknowledged message is deleted.
+            TransactionFenced: A newer transaction of this name has begun, or a
+                standalone broker has restarted.
+            TopicNotFound, StagedPartNotFound, CorruptStage, ProducerBusy,
+            QuotaExceeded: As for ``Staging.commit``.
+            Unavailable: The outcome is unknown, because no broker has answered for
+                two minutes.  If the messages are delivered again, nothing was
+                published.
+        """
+        name = parse_client_name("transaction", name)
+        opening = open_transaction(self.requester, name)
+        return AsyncScope(opening, call_of("transaction", name), "transaction")
 
     def staging(self, query: str, version: int) -> Staging:
         """
@@ -361,7 +442,7 @@ class Client(
         Raises:
             InvalidName: *query* is not printable text without a slash.
         """
-        return Staging(self, query, version)
+        return Staging(self.requester, query, version)
 
     @overload
     def consumer(
@@ -448,13 +529,14 @@ class Client(
             key_filters=tuple(key_filters),
             priority=priority,
             decoding=self._value_decoding(schema),
+            send_reply=self._send_reply,
         )
         selection = TopicSelection(topic)
         opening: AbstractAsyncContextManager[Consumer]
         if selection.is_single:
-            opening = open_consumer(self, selection.names[0], options)
+            opening = open_consumer(self.requester, selection.names[0], options)
         else:
-            opening = open_multi_topic_consumer(self, selection, options)
+            opening = open_multi_topic_consumer(self.requester, selection, options)
         return AsyncScope(opening, call_of("consumer", topic), "consumer")
 
     @overload
@@ -509,7 +591,7 @@ class Client(
                 or it has more than 128, which are too many to follow together.
         """
         return read(
-            self,
+            self.requester,
             str(TopicName.parse(topic)),
             start=start,
             end=end,
@@ -519,11 +601,6 @@ class Client(
         )
 
     # Workers.
-
-    @cached_property
-    def workers(self) -> Workers:
-        """The workers that ``worker`` has added."""
-        return Workers()
 
     def worker(
         self,
@@ -664,7 +741,33 @@ class Client(
             attributes=attributes,
         )
 
-    async def send_reply(
+    def counters(self) -> ClientCounters:
+        """Return what the client has done since it was opened."""
+        return self.requester.counters()
+
+    @async_scope
+    async def opened(self, wait_s: float = 0.0) -> AsyncIterator[Self]:
+        """
+        Connect, and stay connected while the body runs; ``connect`` does this.
+
+        While no broker answers, the client tries again, for *wait_s*.
+        """
+        async with self.requester.opened(wait_s):
+            try:
+                yield self
+            finally:
+                await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the client before the end of its scope; ``connect`` does it there."""
+        if "_request_reply" in vars(self):
+            await self._request_reply.aclose()
+            # It refers to this client: break the cycle.
+            del self._request_reply
+        self._writer_schemas.close()
+        await self.requester.aclose()
+
+    async def _send_reply(
         self,
         request: Message,
         payload: bytes | str,
@@ -675,14 +778,6 @@ class Client(
         await self._request_reply.reply(
             request, payload, attributes=attributes, error=error
         )
-
-    async def aclose(self) -> None:
-        if "_request_reply" in vars(self):
-            await self._request_reply.aclose()
-            # It refers to this client: break the cycle.
-            del self._request_reply
-        self._writer_schemas.close()
-        await super().aclose()
 
     def _value_decoding(self, schema: Schema[Any] | type | None) -> ValueDecoding:
         return ValueDecoding(

@@ -17,7 +17,9 @@ from pydanube.client.messages import Message, MessageId
 from pydanube.client.options import ProducerOptions, parse_or_choose_name
 from pydanube.client.producer import Producer, wait_for_offsets
 from pydanube.client.reader import read
-from pydanube.client.subscriptions import SubscriptionRequests
+from pydanube.client.requester import Requester
+from pydanube.client.subscriptions import Subscriptions
+from pydanube.client.topics import Topics
 from pydanube.client.writer_schemas import ValueDecoding
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.batch import batch_of
@@ -81,7 +83,7 @@ class DeadLetters:
 
     def __init__(
         self,
-        client: SubscriptionRequests,
+        client: Requester,
         topic: str,
         subscription: str,
         dead_letter_topic: str | None,
@@ -91,6 +93,7 @@ class DeadLetters:
         self.topic = str(TopicName.parse(topic))
         self.subscription: str = parse_subscription(subscription)
         self._client = client
+        self._subscriptions = Subscriptions(client)
         self._decoding = decoding
         # A topic that the caller names exists; that of the policy is created with
         # the first dead letter.
@@ -108,9 +111,7 @@ class DeadLetters:
             TopicNotFound: There is no such topic.
         """
         if self._dead_letter_topic is None:
-            settings = await self._client.subscription_settings(
-                self.topic, self.subscription
-            )
+            settings = await self._subscriptions.settings(self.topic, self.subscription)
             policy = settings.failure_policy
             if policy is None or policy.dead_letter_topic is None:
                 raise InvalidRequest(
@@ -134,7 +135,7 @@ class DeadLetters:
         """
         topic = await self.dead_letter_topic()
         try:
-            facts = await self._client.describe_topic(topic)
+            facts = await Topics(self._client).describe(topic)
         except TopicNotFound:
             if self._must_exist:
                 raise
@@ -180,7 +181,7 @@ class DeadLetters:
         for chunk in _chunks(dead_letters):
             for topic, group in groupby(chunk, lambda letter: letter.topic):
                 # A replay must not create a topic that was deleted.
-                await self._client.describe_topic(topic)
+                await Topics(self._client).describe(topic)
                 await self._publish(topic, list(group))
             await self._mark_done(chunk)
             count += len(chunk)
@@ -238,14 +239,14 @@ class DeadLetters:
         topic = await self.dead_letter_topic()
         ids = [letter.id for letter in dead_letters]
         try:
-            await self._client.mark_done(topic, HANDLED_SUBSCRIPTION, ids)
+            await self._subscriptions.mark_done(topic, HANDLED_SUBSCRIPTION, ids)
         except SubscriptionNotFound:
             # Another client may create it at the same time.
             with suppress(AlreadyExists):
-                await self._client.create_subscription(
+                await self._subscriptions.create(
                     topic, HANDLED_SUBSCRIPTION, type="shared", start="earliest"
                 )
-            await self._client.mark_done(topic, HANDLED_SUBSCRIPTION, ids)
+            await self._subscriptions.mark_done(topic, HANDLED_SUBSCRIPTION, ids)
 
 
 def _without_id(attributes: Mapping[str, str]) -> dict[str, str]:

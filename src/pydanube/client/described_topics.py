@@ -39,7 +39,7 @@ async def describe_all(client: Client, names: Iterable[str]) -> list[TopicDescri
     async def describe(name: str) -> TopicDescription | None:
         async with slots:
             try:
-                return await client.describe_topic(name)
+                return await client.topics.describe(name)
             except TopicNotFound:
                 return None
 

@@ -19,12 +19,15 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from pydanube.aio.contexts import in_own_context
 from pydanube.client.messages import Message, MessageBatch
-from pydanube.client.requester import Requester
 from pydanube.client.schema import Schema
 from pydanube.model.errors import InvalidRequest
 
 _PLAIN = (Any, object, dict)
 """Annotations of values that are decoded as their writer schemas say."""
+
+
+class ForWorkers:
+    """An object that the functions of workers may have as a parameter: the client."""
 
 
 class Handler:
@@ -99,7 +102,7 @@ class Handler:
             self._read_values_as(value_hint)
         if hint is self._message_type:
             return "message"
-        if isinstance(hint, type) and issubclass(hint, Requester):
+        if isinstance(hint, type) and issubclass(hint, ForWorkers):
             return "client"
         if hint is inspect.Parameter.empty and self.schema is None:
             return "message"

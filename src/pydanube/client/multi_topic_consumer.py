@@ -15,8 +15,10 @@ from pydanube.client.consumer import TopicConsumer
 from pydanube.client.messages import T_co
 from pydanube.client.options import ConsumerOptions
 from pydanube.client.partitioned_consumer import PartitionedConsumer
+from pydanube.client.partitions import existing_partitions, find_partitions
+from pydanube.client.requester import Requester
 from pydanube.client.topic_selection import TopicSelection
-from pydanube.client.topics import TopicRequests
+from pydanube.client.topics import Topics
 from pydanube.model.errors import BrokerError, InvalidRequest, TopicNotFound
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -41,7 +43,7 @@ class MultiTopicConsumer(PartitionedConsumer[T_co]):
 
     def __init__(
         self,
-        client: TopicRequests,
+        client: Requester,
         selection: TopicSelection,
         names: Sequence[str],
         options: ConsumerOptions,
@@ -101,19 +103,19 @@ class MultiTopicConsumer(PartitionedConsumer[T_co]):
         return super()._consumer_of(topic)
 
 
-async def _find(client: TopicRequests, selection: TopicSelection) -> list[str]:
+async def _find(client: Requester, selection: TopicSelection) -> list[str]:
     """Return the selected topics that exist, and their partitions."""
     found: list[str] = []
     for name in selection.names:
-        found += await client.partitions(name)
+        found += (await find_partitions(client, name)).topics
     for namespace in selection.namespaces():
-        found += selection.matching(await client.topics.list(namespace))
+        found += selection.matching(await Topics(client).list(namespace))
     return list(dict.fromkeys(found))
 
 
 @async_scope
 async def open_multi_topic_consumer(
-    client: TopicRequests, selection: TopicSelection, options: ConsumerOptions
+    client: Requester, selection: TopicSelection, options: ConsumerOptions
 ) -> AsyncIterator[MultiTopicConsumer]:
     """
     Open a consumer of the topics of *selection* while the body runs.
@@ -128,7 +130,7 @@ async def open_multi_topic_consumer(
             "one topic"
         )
     for name in selection.names:
-        await client.existing_partitions(name)
+        await existing_partitions(client, name)
     for namespace in selection.namespaces():
         if namespace is not None:
             await client.send_request(pb.DescribeNamespace(namespace=namespace))

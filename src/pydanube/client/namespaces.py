@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias, Unpack
+from contextlib import suppress
+from typing import Unpack
 
 from pydanube.client.changes import NamespaceChanges, settings_of
 from pydanube.client.requester import Requester
+from pydanube.client.topics import Drops, Names, Topics, drops_of
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.descriptions import NamespaceDescription
+from pydanube.model.errors import TopicNotFound
 from pydanube.model.names import parse_namespace
-from pydanube.model.policy import NamespacePolicy, NamespaceSettings
+from pydanube.model.policy import NamespacePolicy, NamespaceSettings, Retention
 from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 NO_LIMITS = NamespacePolicy()
 
 
-Names: TypeAlias = "list[str]"
-
-
 @checks_arguments
 class Namespaces:
     """The namespaces of a broker or of its cluster; ``Client.namespaces``."""
 
-    def __init__(self, client: Requester) -> None:
-        self._client = client
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
+        self._topics = Topics(requester)
 
     async def list(self) -> Names:
         """Return the names of all namespaces."""
-        answer = await self._client.send_request(pb.ListNamespaces())
+        answer = await self._requester.send_request(pb.ListNamespaces())
         return [*answer.namespaces]
 
     async def configure(
@@ -56,7 +57,7 @@ class Namespaces:
         """
         settings = settings_of(NamespaceSettings, changes)
         settings.retention.check()
-        await self._client.send_request(
+        await self._requester.send_request(
             pb.ConfigureNamespace(
                 namespace=parse_namespace(namespace),
                 settings=to_wire(pb.NamespaceSettings, settings),
@@ -64,17 +65,7 @@ class Namespaces:
             )
         )
 
-
-@checks_arguments
-class NamespaceRequests(Requester):
-    """The operations of ``Client`` on namespaces."""
-
-    @property
-    def namespaces(self) -> Namespaces:
-        """The namespaces of the broker or of its cluster."""
-        return Namespaces(self)
-
-    async def create_namespace(
+    async def create(
         self,
         namespace: str,
         *,
@@ -87,7 +78,7 @@ class NamespaceRequests(Requester):
         Raises:
             AlreadyExists: The namespace exists, and *exist_ok* is false.
         """
-        await self.send_request(
+        await self._requester.send_request(
             pb.CreateNamespace(
                 namespace=parse_namespace(namespace),
                 policy=to_wire(pb.NamespacePolicy, policy),
@@ -95,7 +86,7 @@ class NamespaceRequests(Requester):
             )
         )
 
-    async def delete_namespace(self, namespace: str) -> None:
+    async def delete(self, namespace: str) -> None:
         """
         Delete *namespace*, which must have no topics.
 
@@ -104,11 +95,11 @@ class NamespaceRequests(Requester):
             NamespaceInUse: The namespace has topics.
             InvalidRequest: It is a namespace that every broker has.
         """
-        await self.send_request(
+        await self._requester.send_request(
             pb.DeleteNamespace(namespace=parse_namespace(namespace)),
         )
 
-    async def describe_namespace(self, namespace: str) -> NamespaceDescription:
+    async def describe(self, namespace: str) -> NamespaceDescription:
         """
         Return the limits of *namespace*, and its number of topics.
 
@@ -116,4 +107,47 @@ class NamespaceRequests(Requester):
             NamespaceNotFound: There is no such namespace.
         """
         message = pb.DescribeNamespace(namespace=parse_namespace(namespace))
-        return from_wire(NamespaceDescription, await self.send_request(message))
+        return from_wire(
+            NamespaceDescription, await self._requester.send_request(message)
+        )
+
+    # Retention.
+
+    async def apply_retention(self, namespace: str) -> Drops:
+        """
+        Apply retention to each reliable topic and partition of *namespace*.
+
+        Raises:
+            NamespaceNotFound: There is no such namespace.
+        """
+        return await self._drops_of_all(namespace, pb.ApplyRetention())
+
+    async def plan_retention(
+        self, namespace: str, retention: Retention | None = None
+    ) -> Drops:
+        """
+        Return what ``apply_retention`` would drop now; drop nothing.
+
+        *retention* is assumed for the topics that have none of their own.
+
+        Raises:
+            NamespaceNotFound: There is no such namespace.
+        """
+        if retention is not None:
+            retention.check()
+        message = pb.ApplyRetention(
+            is_dry_run=True, namespace_retention=to_wire(pb.Retention, retention)
+        )
+        return await self._drops_of_all(namespace, message)
+
+    async def _drops_of_all(self, namespace: str, message: pb.ApplyRetention) -> Drops:
+        await self._requester.send_request(
+            pb.DescribeNamespace(namespace=parse_namespace(namespace))
+        )
+        drops: Drops = []
+        for name in await self._topics.list(namespace):
+            # A topic may be deleted after it was listed.
+            with suppress(TopicNotFound):
+                if (await self._topics.describe(name)).policy.is_reliable:
+                    drops.append(await drops_of(self._requester, name, message))
+        return drops

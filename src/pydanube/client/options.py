@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Required, TypedDict
+from typing import Protocol, Required, TypedDict
 
+from pydanube.client.messages import Message
 from pydanube.client.writer_schemas import ValueDecoding
 from pydanube.model.choices import AccessName, CompressionName, SubscriptionTypeName
 from pydanube.model.errors import InvalidRequest
@@ -84,6 +85,19 @@ class ProducerOptions:
     """The version of a subject that payloads are written with; None: no schema."""
 
 
+class SendReply(Protocol):
+    """Publishes the reply to a message, as ``Consumer.reply`` does."""
+
+    async def __call__(
+        self,
+        request: Message,
+        payload: bytes | str,
+        *,
+        attributes: Mapping[str, str] | None,
+        error: str | None,
+    ) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
     """The options of a consumer."""
@@ -99,6 +113,8 @@ class ConsumerOptions:
     priority: int
     decoding: ValueDecoding
     """Decodes payloads to values."""
+    send_reply: SendReply
+    """Publishes the reply to a message."""
 
     def __post_init__(self) -> None:
         if self.prefetch_messages < 1 or self.prefetch_bytes < 1:

@@ -23,7 +23,8 @@ from pydanube.client.consumer import (
 from pydanube.client.credit import SharedCredit
 from pydanube.client.messages import Message, MessageBatch, T_co
 from pydanube.client.options import ConsumerOptions
-from pydanube.client.topics import TopicRequests
+from pydanube.client.partitions import find_partitions
+from pydanube.client.requester import Requester
 from pydanube.model.errors import Closed, InvalidRequest, TimedOut
 from pydanube.model.policy import Start
 from pydanube.model.positions import PositionLike, to_position
@@ -51,7 +52,7 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
 
     def __init__(
         self,
-        client: TopicRequests,
+        client: Requester,
         topic: str,
         names: Sequence[str],
         options: ConsumerOptions,
@@ -135,7 +136,7 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
         if isinstance(to_position(to), int):
             raise InvalidRequest(
                 f"an offset is in one {self._PART} of {self.topic}: use "
-                f"Client.seek_subscription, or a consumer of the {self._PART}"
+                f"client.subscriptions.seek, or a consumer of the {self._PART}"
             )
         await gather(each.seek(to) for each in self._channels.values())
 
@@ -246,10 +247,10 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
 
 @async_scope
 async def open_consumer(
-    client: TopicRequests, topic: str, options: ConsumerOptions
+    client: Requester, topic: str, options: ConsumerOptions
 ) -> AsyncIterator[Consumer]:
     """Open a consumer of a topic, partitioned or not, while the body runs."""
-    found = await client.find_partitions(topic)
+    found = await find_partitions(client, topic)
     consumer: Consumer
     if not found.is_partitioned:
         consumer = TopicConsumer(client, topic, options)

@@ -28,6 +28,7 @@ from pydanube.client.messages import (
 )
 from pydanube.client.options import ProducerOptions
 from pydanube.client.partitioned_ids import PartitionedIds, PartitionSlice
+from pydanube.client.partitions import create_topic, find_partitions
 from pydanube.client.producer import (
     BatchData,
     Pending,
@@ -36,8 +37,8 @@ from pydanube.client.producer import (
     close_timeout_error,
     wait_for_offsets,
 )
+from pydanube.client.requester import Requester
 from pydanube.client.routing import Router
-from pydanube.client.topics import TopicRequests
 from pydanube.client.traced_producer import new_producer
 from pydanube.model.arrow import pa, pc
 from pydanube.model.errors import TimedOut
@@ -60,7 +61,7 @@ class PartitionedProducer(PartitionChannels[Producer]):
 
     def __init__(
         self,
-        client: TopicRequests,
+        client: Requester,
         topic: str,
         names: Sequence[str],
         options: ProducerOptions,
@@ -201,7 +202,7 @@ class PartitionedProducer(PartitionChannels[Producer]):
 
 @async_scope
 async def open_producer(
-    client: TopicRequests,
+    client: Requester,
     topic: str,
     options: ProducerOptions,
     partitions: int | None,
@@ -211,11 +212,11 @@ async def open_producer(
 
     If the topic does not exist, it is created with this number of *partitions*.
     """
-    found = await client.find_partitions(topic)
+    found = await find_partitions(client, topic)
     if partitions is not None and not found.topics:
         policy = options.policy or TopicPolicy()
-        await client.create_topics(topic, policy, partitions, exist_ok=True)
-        found = await client.find_partitions(topic)
+        await create_topic(client, topic, policy, partitions, exist_ok=True)
+        found = await find_partitions(client, topic)
     producer: Producer | PartitionedProducer
     if found.is_partitioned:
         producer = PartitionedProducer(client, topic, found.topics, options)

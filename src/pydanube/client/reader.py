@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from pydanube.client.channel import PARTITIONS_LOOKUP_INTERVAL_S
 from pydanube.client.messages import MessageBatch, ReceivedBatch
-from pydanube.client.topics import TopicRequests
+from pydanube.client.partitions import existing_partitions, find_partitions
+from pydanube.client.requester import Requester
+from pydanube.client.topics import Topics
 from pydanube.client.writer_schemas import ValueDecoding
 from pydanube.model.errors import BrokerError, InvalidRequest, TopicNotFound
 from pydanube.model.policy import AtTime, Position, Start
@@ -40,7 +42,7 @@ class _Fetched(NamedTuple):
 
 
 async def read(
-    client: TopicRequests,
+    client: Requester,
     topic: str,
     *,
     start: PositionLike,
@@ -59,7 +61,7 @@ async def read(
     position = to_position(start)
     if prefetch_bytes < 1:
         raise InvalidRequest(f"prefetch_bytes is {prefetch_bytes}: it is at least 1")
-    names = await client.existing_partitions(topic)
+    names = await existing_partitions(client, topic)
     is_partitioned = names != [topic]
     if is_partitioned and (end is not None or isinstance(position, int)):
         raise InvalidRequest(
@@ -81,7 +83,7 @@ async def read(
 
 
 async def _read_all(
-    client: TopicRequests,
+    client: Requester,
     names: Iterable[str],
     start: Position,
     end: int | None,
@@ -100,7 +102,7 @@ async def _read_all(
 class _Followed:
     """The partitions of a topic that are followed together, each by a task."""
 
-    def __init__(self, client: TopicRequests, topic: str, bytes_max: int) -> None:
+    def __init__(self, client: Requester, topic: str, bytes_max: int) -> None:
         self._client = client
         self._topic = topic
         self._bytes_max = bytes_max
@@ -153,7 +155,7 @@ class _Followed:
         while True:
             await asyncio.sleep(PARTITIONS_LOOKUP_INTERVAL_S)
             try:
-                found = await self._client.find_partitions(self._topic)
+                found = await find_partitions(self._client, self._topic)
             except BrokerError:
                 # Those who read the partitions report it, if it stays.
                 continue
@@ -165,7 +167,7 @@ class _Followed:
 
 
 async def _read_one(
-    client: TopicRequests,
+    client: Requester,
     topic: str,
     start: Position,
     end: int | None,
@@ -179,7 +181,7 @@ async def _read_one(
     elif isinstance(start, AtTime):
         time = start.publish_time
     if isinstance(start, Start) or not follow:
-        facts = await client.describe_topic(topic)
+        facts = await Topics(client).describe(topic)
         known_end = facts.end_offset
         if isinstance(start, Start):
             is_earliest = start is Start.EARLIEST
@@ -222,7 +224,7 @@ async def _read_one(
             fetching.cancel()
 
 
-async def _fetch(client: TopicRequests, request: pb.Fetch) -> _Fetched:
+async def _fetch(client: Requester, request: pb.Fetch) -> _Fetched:
     frames: list[BatchFrame] = []
 
     def on_batch(frame: BatchFrame) -> None:

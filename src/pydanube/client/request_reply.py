@@ -26,8 +26,10 @@ from pydanube.client.options import (
     parse_or_choose_name,
 )
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
+from pydanube.client.partitions import create_topic
 from pydanube.client.producer import Producer
-from pydanube.client.topics import TopicRequests
+from pydanube.client.requester import Requester
+from pydanube.client.topics import Topics
 from pydanube.client.writer_schemas import ValueDecoding
 from pydanube.model.errors import (
     BrokerError,
@@ -68,7 +70,7 @@ EXPIRY_SLACK_S = 30.0
 class RequestReply:
     """The requests of one client that wait for replies, and the replies it sends."""
 
-    def __init__(self, client: TopicRequests, decoding: ValueDecoding) -> None:
+    def __init__(self, client: Requester, decoding: ValueDecoding) -> None:
         self._client = client
         self._decoding = decoding
         self._producers = ProducerCache(client)
@@ -151,7 +153,7 @@ class RequestReply:
         opening.cancel()
         with suppress(BrokerError, TimeoutError):
             async with self._client.closing():
-                await self._client.delete_topic(self._topic, force=True)
+                await Topics(self._client).delete(self._topic, force=True)
 
     # The reply topic.
 
@@ -169,7 +171,7 @@ class RequestReply:
 
     async def _open(self) -> TopicConsumer:
         policy = TopicPolicy(dispatch=DispatchMode.NON_RELIABLE)
-        await self._client.create_topics(self._topic, policy, None, exist_ok=True)
+        await create_topic(self._client, self._topic, policy, None, exist_ok=True)
         consumer = TopicConsumer(
             self._client,
             self._topic,
@@ -184,6 +186,7 @@ class RequestReply:
                 key_filters=(),
                 priority=0,
                 decoding=self._decoding,
+                send_reply=self.reply,
             ),
         )
         await consumer._open()
@@ -214,7 +217,7 @@ class RequestReply:
 class ProducerCache:
     """Producers that are opened on demand; unused ones are kept, up to a number."""
 
-    def __init__(self, client: TopicRequests) -> None:
+    def __init__(self, client: Requester) -> None:
         self._client = client
         # The least recently used one is the first.
         self._kept: OrderedDict[str, _KeptProducer] = OrderedDict()
@@ -279,7 +282,7 @@ class ProducerCache:
 class _KeptProducer:
     """A producer that is open or being opened, and the number of its users."""
 
-    def __init__(self, client: TopicRequests, topic: str) -> None:
+    def __init__(self, client: Requester, topic: str) -> None:
         self.user_count = 0
         self._stack = AsyncExitStack()
         options = ProducerOptions(

@@ -81,7 +81,8 @@ class Requester:
     """
     A connection to a broker, or to several of a cluster; opened again when they break.
 
-    The classes that derive from it add the operations; ``Client`` has all of them.
+    ``Client.requester``: the operations of a client and its channels send requests
+    with it.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class Requester:
         self._has_close_timed_out = False
 
     @async_scope
-    async def _opened(self, wait_s: float = 0.0) -> AsyncIterator[Self]:
+    async def opened(self, wait_s: float = 0.0) -> AsyncIterator[Self]:
         """
         Connect, and stay connected while the body runs.
 
@@ -262,16 +263,9 @@ class Requester:
             return await retry(attempt, self.retry_s)
         return await attempt()
 
-    async def send_reply(
-        self,
-        request: Any,
-        payload: bytes | str,
-        *,
-        attributes: Mapping[str, str] | None,
-        error: str | None,
-    ) -> None:
-        """Publish the reply to a message, for other modules; ``Client`` can do it."""
-        raise NotImplementedError
+    def same_url(self, url: str) -> str:
+        """Return the URL by which the client knows the broker at *url*."""
+        return self._pool.same_url(url)
 
     async def request_topic(self, topic: str, message: Any) -> Any:
         """Send the request *message* about *topic*, as ``send_request`` does."""

@@ -30,8 +30,8 @@ class Schemas:
     A *schema* is a ``Schema``, or a class to derive it from.
     """
 
-    def __init__(self, client: Requester) -> None:
-        self._client = client
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
 
     # Subjects and versions.
 
@@ -81,7 +81,7 @@ class Schemas:
         new.description, new.created_by = description, created_by
         new.tags.extend(tags)
         message = pb.RegisterSchema(subject=parse_subject(subject), schema=new)
-        answer = await self._client.send_request(message)
+        answer = await self._requester.send_request(message)
         return from_wire(SchemaVersion, answer.version), answer.is_new
 
     async def get(self, subject: str, version: int) -> SchemaVersion:
@@ -126,7 +126,7 @@ class Schemas:
         versions: list[SchemaVersion] = []
         has_more = True
         while has_more:
-            answer = await self._client.send_request(
+            answer = await self._requester.send_request(
                 pb.ListSchemaVersions(
                     subject=parse_subject(subject),
                     after=versions[-1].version if versions else 0,
@@ -138,7 +138,7 @@ class Schemas:
 
     async def subjects(self) -> list[str]:
         """Return the names of all subjects."""
-        answer = await self._client.send_request(pb.ListSubjects())
+        answer = await self._requester.send_request(pb.ListSubjects())
         return list(answer.subjects)
 
     async def describe(self, subject: str) -> SubjectDescription:
@@ -149,7 +149,9 @@ class Schemas:
             SchemaNotFound: There is no such subject.
         """
         message = pb.DescribeSubject(subject=parse_subject(subject))
-        return from_wire(SubjectDescription, await self._client.send_request(message))
+        return from_wire(
+            SubjectDescription, await self._requester.send_request(message)
+        )
 
     async def delete(
         self, subject: str, version: int | None = None, *, force: bool = False
@@ -166,7 +168,7 @@ class Schemas:
         """
         if version is not None:
             _check_version(version)
-        await self._client.send_request(
+        await self._requester.send_request(
             pb.DeleteSchema(
                 subject=parse_subject(subject), version=version or 0, force=force
             ),
@@ -194,7 +196,7 @@ class Schemas:
             SchemaNotFound: There is no such subject.
             InvalidSchema: The definition is not well-formed.
         """
-        answer = await self._client.send_request(
+        answer = await self._requester.send_request(
             pb.CheckSchema(
                 subject=parse_subject(subject),
                 schema=_new_schema(Schema.of(schema)),
@@ -235,7 +237,7 @@ class Schemas:
         Raises:
             SchemaNotFound: There is no such subject.
         """
-        await self._client.send_request(
+        await self._requester.send_request(
             pb.SetCompatibility(
                 subject=parse_subject(subject), compatibility=_mode(mode).value
             )
@@ -250,13 +252,13 @@ class Schemas:
         Raises:
             TopicNotFound: There is no such topic.
         """
-        answer = await self._client.request_topic(topic, pb.GetTopicSchema())
+        answer = await self._requester.request_topic(topic, pb.GetTopicSchema())
         if not answer.HasField("schema"):
             return None
         return from_wire(TopicSchema, answer.schema)
 
     async def _get(self, message: pb.GetSchema) -> SchemaVersion:
-        return from_wire(SchemaVersion, await self._client.send_request(message))
+        return from_wire(SchemaVersion, await self._requester.send_request(message))
 
 
 def subject_of(topic: str) -> str:

@@ -30,9 +30,9 @@ from pydanube.client.batching import cut, times_of
 from pydanube.client.channel import Channel
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.options import parse_codec
-from pydanube.client.requester import retry
+from pydanube.client.partitions import existing_partitions
+from pydanube.client.requester import Requester, retry
 from pydanube.client.routing import Router, fnv1a_64
-from pydanube.client.topics import TopicRequests
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.arrow import pa
 from pydanube.model.batch import conform
@@ -75,7 +75,7 @@ COMMIT_RETRY_S = 120.0
 class Staging:
     """One version of a query's output; made by ``Client.staging``."""
 
-    def __init__(self, client: TopicRequests, query: str, version: int) -> None:
+    def __init__(self, client: Requester, query: str, version: int) -> None:
         if not 0 <= version <= INT64_MAX:
             raise InvalidRequest(f"version is {version}: it must be at least 0")
         self.query = parse_client_name("query", query)
@@ -203,7 +203,7 @@ class PartWriter:
         32 MiB and a batch.
     """
 
-    def __init__(self, client: TopicRequests, key: PartKey, codec: Codec) -> None:
+    def __init__(self, client: Requester, key: PartKey, codec: Codec) -> None:
         self.key = key
         self._client = client
         self._codec = codec
@@ -375,7 +375,7 @@ class PartWriter:
         stage.close()
 
     async def _find_route(self, topic: str) -> tuple[Sequence[str], Router]:
-        partitions = await self._client.existing_partitions(topic)
+        partitions = await existing_partitions(self._client, topic)
         router = Router(len(partitions))
         # Writers start with different partitions.
         router.current = fnv1a_64(self.key.name.encode()) % len(partitions)
@@ -417,7 +417,7 @@ class _Stage(Channel):
     def __init__(
         self,
         part: PartWriter,
-        client: TopicRequests,
+        client: Requester,
         topic: str,
         schema: SchemaReference | None,
         key: PartKey,

@@ -1,35 +1,51 @@
-"""The operations of the client on a broker's storage."""
+"""The operations of a client on the storage of brokers: segments and backups."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import Message
 
 from pydanube.aio.tasks import gather
-from pydanube.client.clusters import ClusterRequests
-from pydanube.client.topics import TopicRequests
+from pydanube.client.cluster import Cluster
+from pydanube.client.owner_requests import ask_owners
+from pydanube.client.partitions import existing_partitions
+from pydanube.client.requester import Requester, retry
 from pydanube.model.arguments import checks_arguments
-from pydanube.model.descriptions import SegmentsVerified, StorageDescription
+from pydanube.model.descriptions import (
+    BackupProgress,
+    Segments,
+    SegmentsVerified,
+    StorageDescription,
+)
+from pydanube.model.errors import TopicNotFound
+from pydanube.model.names import TopicName
 from pydanube.wire.native.messages import from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 
 @checks_arguments
-class StorageRequests(TopicRequests, ClusterRequests):
-    """The operations of ``Client`` on the segments of brokers."""
+class Storage:
+    """The segments of topics, and backups of brokers; ``Client.storage``."""
 
-    async def describe_storage(self) -> StorageDescription:
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
+        self._cluster = Cluster(requester)
+
+    async def describe(self) -> StorageDescription:
         """
         Describe a broker's segments, and their uploads since it started.
 
-        In a cluster, any broker answers; ``describe_storages`` asks all of them.
+        In a cluster, any broker answers; ``describe_all`` asks all of them.
         """
-        answer = await self.send_request(pb.DescribeStorage())
+        answer = await self._requester.send_request(pb.DescribeStorage())
         return from_wire(StorageDescription, answer)
 
-    async def describe_storages(self) -> dict[str, StorageDescription]:
+    async def describe_all(self) -> dict[str, StorageDescription]:
         """
         Describe the segments of all brokers of the cluster, by the name of the broker.
 
@@ -38,19 +54,19 @@ class StorageRequests(TopicRequests, ClusterRequests):
         Raises:
             ConnectionLost: A broker does not answer.
         """
-        brokers = await self.running_brokers()
+        brokers = await self._cluster.running_brokers()
         if not brokers:
-            return {"": await self.describe_storage()}
+            return {"": await self.describe()}
         request = pb.DescribeStorage()
-        answers = await gather(self.request_of(each.url, request) for each in brokers)
+        answers = await gather(
+            self._requester.request_of(each.url, request) for each in brokers
+        )
         return {
             each.broker_id: from_wire(StorageDescription, answer)
             for each, answer in zip(brokers, answers, strict=True)
         }
 
-    async def upload_segments(
-        self, topic: str | None = None, *, seal: bool = True
-    ) -> None:
+    async def upload(self, topic: str | None = None, *, seal: bool = True) -> None:
         """
         Upload everything that *topic*, its partitions, or all topics have now.
 
@@ -66,10 +82,12 @@ class StorageRequests(TopicRequests, ClusterRequests):
         if topic is None:
             await self._send_to_all(pb.UploadSegments(is_sealing=seal))
             return
-        for each in await self.existing_partitions(topic):
-            await self.send_request(pb.UploadSegments(topic=each, is_sealing=seal))
+        for each in await existing_partitions(self._requester, topic):
+            await self._requester.send_request(
+                pb.UploadSegments(topic=each, is_sealing=seal)
+            )
 
-    async def evict_segments(self, topic: str | None = None) -> tuple[int, int]:
+    async def evict(self, topic: str | None = None) -> tuple[int, int]:
         """
         Remove the local copies of the uploaded segments of *topic*, or of all topics.
 
@@ -87,15 +105,15 @@ class StorageRequests(TopicRequests, ClusterRequests):
             answers = await self._send_to_all(pb.EvictSegments())
         else:
             answers = [
-                await self.send_request(pb.EvictSegments(topic=each))
-                for each in await self.existing_partitions(topic)
+                await self._requester.send_request(pb.EvictSegments(topic=each))
+                for each in await existing_partitions(self._requester, topic)
             ]
         return (
             sum(each.count for each in answers),
             sum(each.byte_count for each in answers),
         )
 
-    async def verify_segments(
+    async def verify(
         self,
         topic: str | None = None,
         *,
@@ -138,9 +156,9 @@ class StorageRequests(TopicRequests, ClusterRequests):
             source=source,
             is_counting=count,
         )
-        brokers = await self.running_brokers()
+        brokers = await self._cluster.running_brokers()
         if not brokers:
-            answer = await self.send_request(request)
+            answer = await self._requester.send_request(request)
             return from_wire(SegmentsVerified, answer)
         name, separator, request.after = after.rpartition("@")
         left = [each for each in brokers if not separator or each.broker_id >= name]
@@ -149,14 +167,16 @@ class StorageRequests(TopicRequests, ClusterRequests):
         if left[0].broker_id != name:
             # This is the first page, or the broker of the last page has stopped.
             request.after = ""
-        page = from_wire(SegmentsVerified, await self.request_of(left[0].url, request))
+        page = from_wire(
+            SegmentsVerified, await self._requester.request_of(left[0].url, request)
+        )
         if page.after:
             return replace(page, after=f"{left[0].broker_id}@{page.after}")
         if len(left) > 1:
             return replace(page, after=f"{left[1].broker_id}@")
         return page
 
-    async def copy_segments(
+    async def copy(
         self,
         store: str,
         *,
@@ -169,7 +189,7 @@ class StorageRequests(TopicRequests, ClusterRequests):
         Copy one page of the segments in the remote store to the named *store*.
 
         The broker opens that store, copies what it does not have, and verifies all of
-        it.  Go on with the answer's ``after`` as for ``verify_segments``.
+        it.  Go on with the answer's ``after`` as for ``verify``.
 
         Args:
             store: The name of the store in the setting ``stores`` of the broker.
@@ -186,7 +206,7 @@ class StorageRequests(TopicRequests, ClusterRequests):
             InvalidConfig: The broker cannot open the store.
             ObjectsUnavailable: A store does not answer.
         """
-        answer = await self.send_request(
+        answer = await self._requester.send_request(
             pb.CopySegments(
                 store=store,
                 after=after,
@@ -199,7 +219,126 @@ class StorageRequests(TopicRequests, ClusterRequests):
 
     async def _send_to_all(self, message: Message) -> list[Any]:
         """Send a request to all brokers of the cluster; return their answers."""
-        brokers = await self.running_brokers()
+        brokers = await self._cluster.running_brokers()
         if not brokers:
-            return [await self.send_request(message)]
-        return await gather(self.request_of(each.url, message) for each in brokers)
+            return [await self._requester.send_request(message)]
+        return await gather(
+            self._requester.request_of(each.url, message) for each in brokers
+        )
+
+    # Segments of topics.
+
+    async def segments(self, topic: str, base: int = 0, end: int = 0) -> Segments:
+        """
+        Return the segments with the messages ``base … end`` (0: all) of *topic*.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        message = pb.ListSegments(base_offset=base, end_offset=end)
+        answer = await self._requester.request_topic(topic, message)
+        return _segments_of(answer, dict(answer.store_options))
+
+    async def list_segments(
+        self, ranges: Mapping[str, tuple[int, int]]
+    ) -> dict[str, Segments]:
+        """
+        Return the segments with messages of a range of offsets, for several topics.
+
+        They lack what maintenance needs: ``epoch`` and ``objects_url``.  Topics that do
+        not exist are left out.
+        """
+        names = {str(TopicName.parse(topic)): topic for topic in ranges}
+        return await retry(
+            partial(self._list_segments, names, ranges), self._requester.retry_s
+        )
+
+    async def _list_segments(
+        self, names: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]
+    ) -> dict[str, Segments]:
+        def request_of(some: list[str]) -> pb.FindSegments:
+            message = pb.FindSegments()
+            for name in some:
+                base, end = ranges[names[name]]
+                message.ranges.add(topic=name, base_offset=base, end_offset=end)
+            return message
+
+        found = {
+            each.topic: _segments_of(each, dict(answer.store_options))
+            for answer in await ask_owners(self._requester, list(names), request_of)
+            for each in answer.topics
+        }
+        for name, topic in names.items():
+            if name not in found:
+                # It does not exist, is not permitted, or has no owner at the moment.
+                with suppress(TopicNotFound):
+                    found[name] = await self.segments(name, *ranges[topic])
+        return {topic: found[name] for name, topic in names.items() if name in found}
+
+    async def replace_segments(
+        self,
+        topic: str,
+        topic_id: int,
+        old: Sequence[str],
+        new: Sequence[tuple[str, int, int]],
+    ) -> int:
+        """
+        Replace segments of *topic* with new objects, for maintenance.
+
+        Args:
+            topic: A topic, or one partition.
+            topic_id: The id of the topic when the objects were made.
+            old: The object names of adjacent segments.
+            new: The name, length and CRC-32C of each new object.
+
+        Returns: The number of messages that this removed.
+
+        Durability: On return the broker has compared the objects with the segments,
+            and the replacement is on disk.  On an error nothing has changed.
+
+        Raises:
+            TopicNotFound: There is no such topic any more.
+            TopicHeld: The topic has a retention hold.
+            SegmentsChanged: The topic no longer has the old segments.
+            InvalidRequest: The objects cannot replace them.
+        """
+        message = pb.ReplaceSegments(topic_id=topic_id, old=old)
+        for name, byte_count, checksum in new:
+            message.new.add(object_name=name, byte_count=byte_count, checksum=checksum)
+        return int((await self._requester.request_topic(topic, message)).removed)
+
+    # Backups.
+
+    async def create_backup(self, store: str) -> BackupProgress:
+        """
+        Begin a backup of the broker to an object store that its settings name.
+
+        The broker makes it while it goes on serving; ``describe_backup`` tells how far
+        it is.  The backup has the state of a moment after this call: everything that
+        was acknowledged before the call is in it.  Until it is finished, the broker
+        removes no segments and deletes no topics.
+
+        Args:
+            store: The name of the store in the setting ``stores`` of the broker.
+
+        Raises:
+            BackupRunning: A backup is being made.
+            InvalidRequest: The settings have no such store.
+            InvalidConfig: The broker cannot open the store.
+        """
+        request = pb.CreateBackup(store=store)
+        return from_wire(BackupProgress, await self._requester.send_request(request))
+
+    async def describe_backup(self) -> BackupProgress:
+        """Return the progress of the last backup since the broker's start."""
+        return from_wire(
+            BackupProgress, await self._requester.send_request(pb.DescribeBackup())
+        )
+
+
+def _segments_of(answer: pb.Segments, options: Mapping[str, str]) -> Segments:
+    found = from_wire(Segments, answer)
+    if not options:
+        return found
+    segments = [replace(each, store_options=options) for each in found.segments]
+    return replace(found, segments=tuple(segments))

@@ -8,7 +8,8 @@ from typing import Any, Unpack
 from pydanube.aio.tasks import gather
 from pydanube.client.changes import SubscriptionChanges, settings_of
 from pydanube.client.offsets import AckTarget, parts_of
-from pydanube.client.topics import TopicRequests
+from pydanube.client.partitions import existing_partitions, one_partition
+from pydanube.client.requester import Requester
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.descriptions import SubscriptionDescription
@@ -30,8 +31,8 @@ from pydanube.wire.pb import stream_pb2 as pb
 class Subscriptions:
     """The subscriptions of all topics; ``Client.subscriptions``."""
 
-    def __init__(self, client: TopicRequests) -> None:
-        self._client = client
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
 
     async def configure(
         self, topic: str, subscription: str, **changes: Unpack[SubscriptionChanges]
@@ -60,24 +61,9 @@ class Subscriptions:
         message = pb.ConfigureSubscription(
             settings=to_wire(pb.Settings, settings), changes=list(changes)
         )
-        await _request_all(self._client, topic, subscription, message)
+        await _request_all(self._requester, topic, subscription, message)
 
-
-@checks_arguments
-class SubscriptionRequests(TopicRequests):
-    """
-    The operations of ``Client`` on subscriptions.
-
-    Unless stated otherwise, the name of a partitioned topic stands for all of its
-    partitions, one after the other.
-    """
-
-    @property
-    def subscriptions(self) -> Subscriptions:
-        """The subscriptions of all topics."""
-        return Subscriptions(self)
-
-    async def create_subscription(
+    async def create(
         self,
         topic: str,
         subscription: str,
@@ -97,9 +83,9 @@ class SubscriptionRequests(TopicRequests):
             type=enum_to_wire(type_),
             position=position_to_wire(to_position(start), pb.Position),
         )
-        await _request_all(self, topic, subscription, message)
+        await _request_all(self._requester, topic, subscription, message)
 
-    async def delete_subscription(
+    async def delete(
         self, topic: str, subscription: str, *, force: bool = False
     ) -> None:
         """
@@ -110,11 +96,9 @@ class SubscriptionRequests(TopicRequests):
             SubscriptionInUse: It has consumers, and *force* is false.
         """
         message = pb.DeleteSubscription(force=force)
-        await _request_all(self, topic, subscription, message)
+        await _request_all(self._requester, topic, subscription, message)
 
-    async def describe_subscription(
-        self, topic: str, subscription: str
-    ) -> SubscriptionDescription:
+    async def describe(self, topic: str, subscription: str) -> SubscriptionDescription:
         """
         Describe a subscription of one topic or partition.
 
@@ -122,7 +106,7 @@ class SubscriptionRequests(TopicRequests):
             SubscriptionNotFound: There is no such subscription.
         """
         message = pb.DescribeSubscription()
-        answer = await _request_one(self, topic, subscription, message)
+        answer = await _request_one(self._requester, topic, subscription, message)
         return from_wire(SubscriptionDescription, answer)
 
     async def report_progress(self, topic: str, subscription: str, offset: int) -> None:
@@ -132,7 +116,9 @@ class SubscriptionRequests(TopicRequests):
         The subscription, which is created if necessary, then shows the reader's lag.
         Its position only rises.
         """
-        await _request_one(self, topic, subscription, pb.ReportProgress(offset=offset))
+        await _request_one(
+            self._requester, topic, subscription, pb.ReportProgress(offset=offset)
+        )
 
     async def report_positions(
         self, subscription: str, offsets: Mapping[str, int]
@@ -159,9 +145,7 @@ class SubscriptionRequests(TopicRequests):
 
     # Settings.
 
-    async def subscription_settings(
-        self, topic: str, subscription: str
-    ) -> SubscriptionSettings:
+    async def settings(self, topic: str, subscription: str) -> SubscriptionSettings:
         """
         Return the settings of a subscription, even if it does not exist yet.
 
@@ -170,15 +154,15 @@ class SubscriptionRequests(TopicRequests):
         Raises:
             TopicNotFound: There is no such topic.
         """
-        first, *_ = await self.existing_partitions(topic)
-        answer = await _request_one(self, first, subscription, pb.DescribeSettings())
+        first, *_ = await existing_partitions(self._requester, topic)
+        answer = await _request_one(
+            self._requester, first, subscription, pb.DescribeSettings()
+        )
         return from_wire(SubscriptionSettings, answer)
 
     # The cursor.
 
-    async def seek_subscription(
-        self, topic: str, subscription: str, to: PositionLike
-    ) -> None:
+    async def seek(self, topic: str, subscription: str, to: PositionLike) -> None:
         """
         Continue at an offset, at ``"earliest"``, at ``"latest"``, or at a time.
 
@@ -192,10 +176,10 @@ class SubscriptionRequests(TopicRequests):
         position = to_position(to)
         message = pb.SeekSubscription(to=position_to_wire(position, pb.Position))
         if isinstance(position, int):
-            topic = await self.one_partition(topic, "an offset")
-            await _request_one(self, topic, subscription, message)
+            topic = await one_partition(self._requester, topic, "an offset")
+            await _request_one(self._requester, topic, subscription, message)
         else:
-            await _request_all(self, topic, subscription, message)
+            await _request_all(self._requester, topic, subscription, message)
 
     async def skip(self, topic: str, subscription: str, count: int) -> None:
         """
@@ -209,8 +193,8 @@ class SubscriptionRequests(TopicRequests):
         """
         if count < 1:
             raise InvalidRequest(f"count is {count}: skip at least one message")
-        topic = await self.one_partition(topic, "skipping")
-        await _request_one(self, topic, subscription, pb.Skip(count=count))
+        topic = await one_partition(self._requester, topic, "skipping")
+        await _request_one(self._requester, topic, subscription, pb.Skip(count=count))
 
     async def mark_done(
         self, topic: str, subscription: str, messages: AckTarget
@@ -234,20 +218,22 @@ class SubscriptionRequests(TopicRequests):
                     f"cannot acknowledge a message of {each} on topic {topic}"
                 )
             for some in divided_to_wire(ranges):
-                await _request_one(self, each, subscription, pb.MarkDone(ranges=some))
+                await _request_one(
+                    self._requester, each, subscription, pb.MarkDone(ranges=some)
+                )
 
 
 async def _request_one(
-    client: TopicRequests, topic: str, subscription: str, message: Any
+    requester: Requester, topic: str, subscription: str, message: Any
 ) -> Any:
     """Send *message* about one topic or partition, and return the answer."""
     message.subscription = parse_subscription(subscription)
-    return await client.request_topic(topic, message)
+    return await requester.request_topic(topic, message)
 
 
 async def _request_all(
-    client: TopicRequests, topic: str, subscription: str, message: Any
+    requester: Requester, topic: str, subscription: str, message: Any
 ) -> None:
     """Send *message* about each partition of *topic*."""
-    for each in await client.existing_partitions(topic):
-        await _request_one(client, each, subscription, message)
+    for each in await existing_partitions(requester, topic):
+        await _request_one(requester, each, subscription, message)

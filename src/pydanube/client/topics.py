@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeAlias, Unpack
+from typing import TypeAlias, Unpack
 
-from pydanube.aio.tasks import gather
 from pydanube.client.changes import TopicChanges, settings_of
-from pydanube.client.connection import BrokerConnection
+from pydanube.client.owner_requests import PAGE, ask_owners
+from pydanube.client.partitions import (
+    check_partitions,
+    create_topic,
+    existing_partitions,
+    find_partitions,
+)
 from pydanube.client.requester import Requester, retry
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.choices import CorruptionPolicyName, DurabilityName
 from pydanube.model.descriptions import (
-    Segments,
+    RetentionDrops,
     TopicDescription,
     TopicOffsets,
     TopicPlace,
@@ -43,22 +48,18 @@ from pydanube.model.positions import parse_choice, to_microseconds
 from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
-PAGE = 1000
-"""The most names or descriptions that a client requests at a time."""
-ROUNDS_MAX = 3
-"""How often the brokers of topics that move are asked for them, before each topic."""
-
-
-Names: TypeAlias = "list[str]"
-Pages: TypeAlias = "list[pb.Topics]"
+Names: TypeAlias = list[str]
+Pages: TypeAlias = list[pb.Topics]
+Drops: TypeAlias = list[RetentionDrops]
+Offsets: TypeAlias = list[int | None]
 
 
 @checks_arguments
 class Topics:
     """The topics of a broker or of its cluster; ``Client.topics``."""
 
-    def __init__(self, client: Requester) -> None:
-        self._client = client
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
 
     async def list(self, namespace: str | None = None) -> Names:
         """Return the names of all topics and partitions, or those of *namespace*."""
@@ -86,7 +87,7 @@ class Topics:
                 limit=PAGE,
                 has_places=has_places,
             )
-            pages.append(await self._client.send_request(message))
+            pages.append(await self._requester.send_request(message))
         return pages
 
     async def configure(self, topic: str, **changes: Unpack[TopicChanges]) -> None:
@@ -119,19 +120,9 @@ class Topics:
         message = pb.ConfigureTopic(
             settings=to_wire(pb.TopicSettings, settings), changes=list(changes)
         )
-        await self._client.request_topic(topic, message)
+        await self._requester.request_topic(topic, message)
 
-
-@checks_arguments
-class TopicRequests(Requester):
-    """The operations of ``Client`` on topics and partitions."""
-
-    @property
-    def topics(self) -> Topics:
-        """The topics of the broker or of its cluster."""
-        return Topics(self)
-
-    async def create_topic(
+    async def create(
         self,
         topic: str,
         *,
@@ -190,21 +181,11 @@ class TopicRequests(Requester):
             deduplication=deduplication,
         )
         policy.check()
-        await self.create_topics(topic, policy, partitions, exist_ok=exist_ok)
-
-    async def create_topics(
-        self, topic: str, policy: TopicPolicy, partitions: int | None, *, exist_ok: bool
-    ) -> None:
-        """Create *topic* with *policy*; for other modules of the client."""
-        check_partitions(partitions)
-        message = pb.CreateTopic(
-            policy=to_wire(pb.TopicPolicy, policy),
-            partitions=partitions or 0,
-            exist_ok=exist_ok,
+        await create_topic(
+            self._requester, topic, policy, partitions, exist_ok=exist_ok
         )
-        await self.request_topic(topic, message)
 
-    async def delete_topic(self, topic: str, *, force: bool = False) -> None:
+    async def delete(self, topic: str, *, force: bool = False) -> None:
         """
         Delete *topic*, with all its partitions, messages and subscriptions.
 
@@ -218,13 +199,13 @@ class TopicRequests(Requester):
             SubscriptionInUse: It has producers or consumers, and *force* is false.
             TopicHeld: It has a retention hold, and *force* is false.
         """
-        if not force and (await self.connection()).welcome.is_clustered:
-            found = await self.find_partitions(topic)
+        if not force and (await self._requester.connection()).welcome.is_clustered:
+            found = await find_partitions(self._requester, topic)
             if found.is_partitioned:
                 for partition in found.topics:
                     await self._check_deletable(partition)
                 force = True
-        await self.request_topic(topic, pb.DeleteTopic(force=force))
+        await self._requester.request_topic(topic, pb.DeleteTopic(force=force))
 
     async def _check_deletable(self, topic: str) -> None:
         """
@@ -234,7 +215,7 @@ class TopicRequests(Requester):
             SubscriptionInUse: It has producers or consumers.
             TopicHeld: It has a retention hold.
         """
-        described = await self.describe_topic(topic)
+        described = await self.describe(topic)
         if described.producers or any(
             each.consumers for each in described.subscriptions
         ):
@@ -248,7 +229,7 @@ class TopicRequests(Requester):
                 f"{topic} is held by {holds}; release it first, or force the deletion"
             )
 
-    async def describe_topic(self, topic: str) -> TopicDescription:
+    async def describe(self, topic: str) -> TopicDescription:
         """
         Describe a topic, or one partition.
 
@@ -260,7 +241,7 @@ class TopicRequests(Requester):
         described: TopicDescription | None = None
         while True:
             message = pb.DescribeTopic(limit=PAGE, first=first)
-            answer = await self.request_topic(topic, message)
+            answer = await self._requester.request_topic(topic, message)
             page = from_wire(TopicDescription, answer)
             if described is not None:
                 page = replace(
@@ -282,11 +263,11 @@ class TopicRequests(Requester):
             InvalidRequest: The broker is older than this operation.
         """
         names = [str(TopicName.parse(topic)) for topic in topics]
-        return await retry(partial(self._list_offsets, names), self.retry_s)
+        return await retry(partial(self._list_offsets, names), self._requester.retry_s)
 
-    async def _list_offsets(self, names: list[str]) -> dict[str, TopicOffsets]:
-        answers = await self._ask_owners(
-            names, lambda some: pb.ListOffsets(topics=some)
+    async def _list_offsets(self, names: Names) -> dict[str, TopicOffsets]:
+        answers = await ask_owners(
+            self._requester, names, lambda some: pb.ListOffsets(topics=some)
         )
         found = {
             topic: from_wire(TopicOffsets, each)
@@ -296,145 +277,16 @@ class TopicRequests(Requester):
         for name in names:
             if name not in found:
                 # It does not exist, or no broker serves it at the moment.
-                self.owners.forget(name)
+                self._requester.owners.forget(name)
                 with suppress(TopicNotFound):
-                    found[name] = _offsets_of(await self.describe_topic(name))
+                    found[name] = _offsets_of(await self.describe(name))
         return {name: found[name] for name in names if name in found}
 
-    async def _ask_owners(
-        self, names: Sequence[str], request_of: Callable[[list[str]], Any]
-    ) -> list[Any]:
-        """
-        Return the answers of the brokers that serve the topics *names*, in pages.
-
-        A broker that is asked for topics of others names their brokers, which are asked
-        next.  Topics that do not exist are in no answer.
-        """
-        answers: list[Any] = []
-        left, owners = list(names), dict[str, str]()
-        for _ in range(ROUNDS_MAX):
-            by_broker: dict[BrokerConnection, list[str]] = {}
-            for name in left:
-                if name in owners:
-                    self.owners.on_location(name, owners[name])
-                is_known = self.owners.find(name) is not None
-                connection = await self.connection(name if is_known else "")
-                by_broker.setdefault(connection, []).append(name)
-            pages = [
-                (connection, some[first : first + PAGE])
-                for connection, some in by_broker.items()
-                for first in range(0, len(some), PAGE)
-            ]
-            found = await gather(self._ask_page(*page, request_of) for page in pages)
-            left = []
-            for answer in (answer for page in found for answer in page):
-                answers.append(answer)
-                for other in answer.elsewhere:
-                    left += other.topics
-                    url = self._pool.same_url(other.url)
-                    owners |= dict.fromkeys(other.topics, url)
-            if not left:
-                break
-        return answers
-
-    async def _ask_page(
-        self,
-        connection: BrokerConnection,
-        names: list[str],
-        request_of: Callable[[list[str]], Any],
-    ) -> list[Any]:
-        """Return the answers of one broker; there are several if one is too large."""
-        answers, has_more = [], True
-        while has_more and names:
-            answer = await self.request_at(connection, request_of(names))
-            answers.append(answer)
-            has_more = getattr(answer, "has_more", False)
-            done = {each.topic for each in answer.topics}
-            names = [name for name in names if name not in done]
-        return answers
-
-    async def segments(self, topic: str, base: int = 0, end: int = 0) -> Segments:
-        """
-        Return the segments with the messages ``base … end`` (0: all) of *topic*.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-        """
-        message = pb.ListSegments(base_offset=base, end_offset=end)
-        answer = await self.request_topic(topic, message)
-        return _segments_of(answer, dict(answer.store_options))
-
-    async def list_segments(
-        self, ranges: Mapping[str, tuple[int, int]]
-    ) -> dict[str, Segments]:
-        """
-        Return the segments with messages of a range of offsets, for several topics.
-
-        They lack what maintenance needs: ``epoch`` and ``objects_url``.  Topics that do
-        not exist are left out.
-        """
-        names = {str(TopicName.parse(topic)): topic for topic in ranges}
-        return await retry(partial(self._list_segments, names, ranges), self.retry_s)
-
-    async def _list_segments(
-        self, names: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]
-    ) -> dict[str, Segments]:
-        def request_of(some: list[str]) -> pb.FindSegments:
-            message = pb.FindSegments()
-            for name in some:
-                base, end = ranges[names[name]]
-                message.ranges.add(topic=name, base_offset=base, end_offset=end)
-            return message
-
-        found = {
-            each.topic: _segments_of(each, dict(answer.store_options))
-            for answer in await self._ask_owners(list(names), request_of)
-            for each in answer.topics
-        }
-        for name, topic in names.items():
-            if name not in found:
-                # It does not exist, is not permitted, or has no owner at the moment.
-                with suppress(TopicNotFound):
-                    found[name] = await self.segments(name, *ranges[topic])
-        return {topic: found[name] for name, topic in names.items() if name in found}
-
-    async def replace_segments(
-        self,
-        topic: str,
-        topic_id: int,
-        old: Sequence[str],
-        new: Sequence[tuple[str, int, int]],
-    ) -> int:
-        """
-        Replace segments of *topic* with new objects, for maintenance.
-
-        Args:
-            topic: A topic, or one partition.
-            topic_id: The id of the topic when the objects were made.
-            old: The object names of adjacent segments.
-            new: The name, length and CRC-32C of each new object.
-
-        Returns: The number of messages that this removed.
-
-        Durability: On return the broker has compared the objects with the segments,
-            and the replacement is on disk.  On an error nothing has changed.
-
-        Raises:
-            TopicNotFound: There is no such topic any more.
-            TopicHeld: The topic has a retention hold.
-            SegmentsChanged: The topic no longer has the old segments.
-            InvalidRequest: The objects cannot replace them.
-        """
-        message = pb.ReplaceSegments(topic_id=topic_id, old=old)
-        for name, byte_count, checksum in new:
-            message.new.add(object_name=name, byte_count=byte_count, checksum=checksum)
-        return int((await self.request_topic(topic, message)).removed)
-
-    async def hold_topic(self, topic: str, name: str, reason: str = "") -> None:
+    async def hold(self, topic: str, name: str, reason: str = "") -> None:
         """
         Put a retention hold on *topic*, or on each of its partitions.
 
-        Until ``release_topic``, retention and maintenance do not change the segments,
+        Until ``release``, retention and maintenance do not change the segments,
         and the topic cannot be deleted without force.  List the segments after this,
         not before.  A hold with the same *name* changes its reason.
 
@@ -444,10 +296,12 @@ class TopicRequests(Requester):
             TopicNotFound: There is no such topic.
             InvalidRequest: The topic is not reliable, or it has too many holds.
         """
-        for each in await self.existing_partitions(topic):
-            await self.request_topic(each, pb.HoldTopic(name=name, reason=reason))
+        for each in await existing_partitions(self._requester, topic):
+            await self._requester.request_topic(
+                each, pb.HoldTopic(name=name, reason=reason)
+            )
 
-    async def release_topic(self, topic: str, name: str) -> None:
+    async def release(self, topic: str, name: str) -> None:
         """
         End the hold *name* on *topic*, or on each of its partitions.
 
@@ -456,10 +310,10 @@ class TopicRequests(Requester):
             NotFound: There is no such hold, on none of the partitions.
         """
         missing: list[NotFound] = []
-        topics = await self.existing_partitions(topic)
+        topics = await existing_partitions(self._requester, topic)
         for each in topics:
             try:
-                await self.request_topic(each, pb.ReleaseTopic(name=name))
+                await self._requester.request_topic(each, pb.ReleaseTopic(name=name))
             except TopicNotFound:
                 raise
             except NotFound as error:
@@ -469,7 +323,7 @@ class TopicRequests(Requester):
 
     async def find_offsets(
         self, topic: str, times: Sequence[datetime | float]
-    ) -> list[int | None]:
+    ) -> Offsets:
         """
         Find the offset of *topic* at each of *times*, datetimes or seconds since 1970.
 
@@ -486,7 +340,7 @@ class TopicRequests(Requester):
         message = pb.FindOffsets(
             publish_time=[to_microseconds(time) for time in times],
         )
-        answer = await self.request_topic(topic, message)
+        answer = await self._requester.request_topic(topic, message)
         if len(answer.offset) != len(times):
             raise ProtocolViolation(
                 f"the broker answered {len(times)} times with {len(answer.offset)} "
@@ -494,6 +348,62 @@ class TopicRequests(Requester):
             )
         return [
             offset if offset < answer.end_offset else None for offset in answer.offset
+        ]
+
+    # Retention.
+
+    async def apply_retention(self, topic: str) -> Drops:
+        """
+        Drop what the retention of *topic* does not keep, now; return what was dropped.
+
+        For a partitioned topic there is one result for each partition, by number.
+
+        Durability: On return the segments are dropped for good; their objects are
+            deleted soon.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: The topic is not reliable.
+            BackupRunning: A backup is being made, which needs all segments.
+        """
+        return [
+            await drops_of(self._requester, name, pb.ApplyRetention())
+            for name in await existing_partitions(self._requester, topic)
+        ]
+
+    async def plan_retention(
+        self,
+        topic: str,
+        retention: Retention | None = None,
+        *,
+        inherits: bool = False,
+        of_namespace: Retention | None = None,
+    ) -> Drops:
+        """
+        Return what ``apply_retention`` would drop from *topic* now; drop nothing.
+
+        Args:
+            topic: A topic, or a partitioned topic, as for ``apply_retention``.
+            retention: The retention to assume for the topic; None: its own.
+            inherits: Assume that the topic has no retention of its own.
+            of_namespace: The retention to assume for its namespace; None: its own.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: The topic is not reliable, or a limit is out of range.
+        """
+        for each in (retention, of_namespace):
+            if each is not None:
+                each.check()
+        message = pb.ApplyRetention(
+            is_dry_run=True,
+            retention=to_wire(pb.Retention, retention),
+            namespace_retention=to_wire(pb.Retention, of_namespace),
+            inherits=inherits,
+        )
+        return [
+            await drops_of(self._requester, name, message)
+            for name in await existing_partitions(self._requester, topic)
         ]
 
     # Partitions.
@@ -510,59 +420,33 @@ class TopicRequests(Requester):
             TopicNotFound: There is no partitioned topic of this name.
         """
         check_partitions(partitions)
-        await self.request_topic(topic, pb.AddPartitions(partitions=partitions))
+        await self._requester.request_topic(
+            topic, pb.AddPartitions(partitions=partitions)
+        )
 
-    async def partitions(self, topic: str) -> list[str]:
+    async def existing_partitions(self, topic: str) -> Names:
+        """
+        Return the partitions of *topic*, at least one, as ``partitions`` does.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        return await existing_partitions(self._requester, topic)
+
+    async def partitions(self, topic: str) -> Names:
         """
         Return the partitions of *topic*, by number.
 
         For a topic without partitions this is the topic; empty if there is no topic.
         """
-        return list((await self.find_partitions(topic)).topics)
-
-    async def find_partitions(self, topic: str) -> Any:
-        """Look up the partitions, for other modules of the client."""
-        answer = await self.request_topic(topic, pb.ListPartitions())
-        if answer.is_partitioned and not answer.topics:
-            raise ProtocolViolation(
-                f"the broker answered that {topic} has no partitions"
-            )
-        return answer
-
-    async def existing_partitions(self, topic: str) -> list[str]:
-        """
-        Return the partitions of *topic*, at least one, for other modules of the client.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-        """
-        names = await self.partitions(topic)
-        if not names:
-            raise TopicNotFound(f"Unable to find the topic: {topic}")
-        return names
-
-    async def one_partition(self, topic: str, what: str) -> str:
-        """
-        Return *topic* or its only partition, for other modules of the client.
-
-        Raises:
-            InvalidRequest: It has several partitions, and *what* needs one.
-        """
-        names = await self.existing_partitions(topic)
-        if len(names) > 1:
-            raise InvalidRequest(
-                f"{topic} has {len(names)} partitions, and {what} needs one: name it, "
-                f"for example {names[0]}"
-            )
-        return names[0]
+        return list((await find_partitions(self._requester, topic)).topics)
 
 
-def _segments_of(answer: pb.Segments, options: Mapping[str, str]) -> Segments:
-    found = from_wire(Segments, answer)
-    if not options:
-        return found
-    segments = [replace(each, store_options=options) for each in found.segments]
-    return replace(found, segments=tuple(segments))
+async def drops_of(
+    requester: Requester, topic: str, message: pb.ApplyRetention
+) -> RetentionDrops:
+    """Return what retention drops, or would drop, from one topic or partition."""
+    return from_wire(RetentionDrops, await requester.request_topic(topic, message))
 
 
 def _offsets_of(facts: TopicDescription) -> TopicOffsets:
@@ -574,10 +458,3 @@ def _offsets_of(facts: TopicDescription) -> TopicOffsets:
         tail_bytes=facts.tail_bytes,
         is_reliable=facts.policy.is_reliable,
     )
-
-
-def check_partitions(partitions: int | None) -> None:
-    if partitions is not None and partitions < 1:
-        raise InvalidRequest(
-            f"partitions is {partitions}: a topic has at least one partition"
-        )

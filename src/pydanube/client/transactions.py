@@ -10,7 +10,7 @@ commit whose answer was lost can be repeated.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from typing import Unpack
 
 from pydanube.aio.async_scopes import async_scope
@@ -25,10 +25,9 @@ from pydanube.client.batching import (
 from pydanube.client.messages import Receiver
 from pydanube.client.offsets import AckTarget, parts_of
 from pydanube.client.producer import BatchData
-from pydanube.client.scopes import AsyncScope, call_of
+from pydanube.client.requester import Requester
 from pydanube.client.staging import Staging
-from pydanube.client.topics import TopicRequests
-from pydanube.model.arguments import check, checks_arguments
+from pydanube.model.arguments import check
 from pydanube.model.arrow import pa
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import (
@@ -38,7 +37,7 @@ from pydanube.model.errors import (
     MessageNotHeld,
     Unavailable,
 )
-from pydanube.model.names import TopicName, parse_client_name
+from pydanube.model.names import TopicName
 from pydanube.model.ranges import RangeSet
 from pydanube.model.staging import TransactionAcks
 from pydanube.wire.pb import stream_pb2 as pb
@@ -52,76 +51,31 @@ GATHERED_BYTES_MAX = 512 * 1024
 MESSAGE_OVERHEAD_BYTES = 64
 
 
-@checks_arguments
-class TransactionRequests(TopicRequests):
-    """The part of ``Client`` that opens transactions."""
-
-    def transaction(self, name: str) -> AbstractAsyncContextManager[Transaction]:
-        """
-        Open a transaction: it publishes and acknowledges at its end, all or nothing.
-
-        Leaving the body commits.  If the body raises an exception, nothing is
-        published, and the acknowledged messages are rejected: the broker delivers them
-        again, as the failure policy of their subscription says.
-
-        Durability: After the body, everything is on disk.  Once the broker has
-            decided a commit, it finishes it, even after a crash.
-
-        Ordering: As for ``Staging.commit``.  Transactions of one name are committed
-            one after the other, and only the newest one that has begun can be.
-
-        Cancellation: While the body runs, nothing is published, and the acknowledged
-            messages are given back.  During the commit, the outcome is unknown; a
-            message that is delivered again was not acknowledged.
-
-        Args:
-            name: Identifies the program across restarts; programs that run at the
-                same time need different names.
-
-        Raises, when it is entered:
-            InvalidRequest: The broker is too old.
-
-        Raises, when it is left; nothing is published unless the error says so:
-            MessageNotHeld: An acknowledged message was acknowledged before, for
-                example by another transaction to which the broker has delivered it
-                after its ack timeout; or the consumer has reconnected, and the broker
-                delivers it again.
-            InvalidRequest: In a cluster: different brokers serve the topics of
-                acknowledged messages.  Commit a transaction for each batch.
-            SubscriptionNotFound: A subscription of an acknowledged message is deleted.
-            TransactionFenced: A newer transaction of this name has begun, or a
-                standalone broker has restarted.
-            TopicNotFound, StagedPartNotFound, CorruptStage, ProducerBusy,
-            QuotaExceeded: As for ``Staging.commit``.
-            Unavailable: The outcome is unknown, because no broker has answered for
-                two minutes.  If the messages are delivered again, nothing was
-                published.
-        """
-        query = QUERY_PREFIX + parse_client_name("transaction", name)
-        opening = self._open_transaction(query)
-        return AsyncScope(opening, call_of("transaction", name), "transaction")
-
-    @async_scope
-    async def _open_transaction(self, query: str) -> AsyncIterator[Transaction]:
-        begun = await self.send_request(pb.BeginTransaction(query=query))
-        transaction = Transaction(self, Staging(self, query, begun.version))
-        try:
-            yield transaction
-        except Exception as error:
-            await transaction._abort(f"the transaction was aborted: {error}")
-            raise
-        except BaseException:
-            await transaction._abort(None)
-            raise
-        try:
-            await transaction._commit()
-        except BaseException as error:
-            await transaction._abort(None)
-            if isinstance(error, BrokerError) and not isinstance(error, Unavailable):
-                # The part is finished: drop it together with its version.
-                with suppress(BrokerError):
-                    await transaction._staging.abort()
-            raise
+@async_scope
+async def open_transaction(
+    requester: Requester, name: str
+) -> AsyncIterator[Transaction]:
+    """Open the transaction *name*; see ``Client.transaction``."""
+    query = QUERY_PREFIX + name
+    begun = await requester.send_request(pb.BeginTransaction(query=query))
+    transaction = Transaction(requester, Staging(requester, query, begun.version))
+    try:
+        yield transaction
+    except Exception as error:
+        await transaction._abort(f"the transaction was aborted: {error}")
+        raise
+    except BaseException:
+        await transaction._abort(None)
+        raise
+    try:
+        await transaction._commit()
+    except BaseException as error:
+        await transaction._abort(None)
+        if isinstance(error, BrokerError) and not isinstance(error, Unavailable):
+            # The part is finished: drop it together with its version.
+            with suppress(BrokerError):
+                await transaction._staging.abort()
+        raise
 
 
 class Transaction:
@@ -135,7 +89,7 @@ class Transaction:
         transaction acknowledges at most 10,000 ranges of offsets.
     """
 
-    def __init__(self, client: TransactionRequests, staging: Staging) -> None:
+    def __init__(self, client: Requester, staging: Staging) -> None:
         self._client = client
         self._staging = staging
         self._part = staging.part("transaction")

@@ -25,9 +25,9 @@ from pydanube.client.messages import MessageId, MessageIds
 from pydanube.client.options import ProducerOptions
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
 from pydanube.client.producer import BatchData, Pending, Producer
+from pydanube.client.requester import Requester
 from pydanube.client.schema import Schema, schema_of
 from pydanube.client.schemas import Schemas, subject_of
-from pydanube.client.topics import TopicRequests
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import (
     InvalidPayload,
@@ -179,7 +179,7 @@ class TypedProducer(Generic[T]):
 
 @async_scope
 async def open_typed_producer(
-    client: TopicRequests,
+    client: Requester,
     topic: str,
     options: ProducerOptions,
     partitions: int | None,

@@ -32,6 +32,7 @@ from pydanube.client.messages import Message, MessageBatch, MessageId
 from pydanube.client.offsets import AckTarget
 from pydanube.client.requester import check_seconds
 from pydanube.client.schema import Schema
+from pydanube.client.subscriptions import Subscriptions
 from pydanube.client.telemetry import Telemetry
 from pydanube.client.work_queue import (
     Recovery,
@@ -42,7 +43,7 @@ from pydanube.client.work_queue import (
 )
 from pydanube.model.arguments import check
 from pydanube.model.errors import BrokerError, Closed, InvalidRequest
-from pydanube.model.policy import FailurePolicy, SubscriptionSettings
+from pydanube.model.policy import FailurePolicy
 from pydanube.model.positions import PositionLike
 
 log = logging.getLogger(__name__)
@@ -91,9 +92,8 @@ class WorkerClient(Protocol):
     @property
     def telemetry(self) -> Telemetry | None: ...
 
-    async def subscription_settings(
-        self, topic: str, subscription: str
-    ) -> SubscriptionSettings: ...
+    @property
+    def subscriptions(self) -> Subscriptions: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -490,7 +490,7 @@ class RunningWorker:
         if consumer is not None:
             # It asks again in a moment.
             with suppress(BrokerError):
-                settings = await self._client.subscription_settings(
+                settings = await self._client.subscriptions.settings(
                     consumer.topic, self._worker.subscription
                 )
                 policy = settings.failure_policy

@@ -123,7 +123,7 @@ class StagedPublisher:
         self.position = position
 
     async def _last(self) -> StoredPosition | None:
-        offsets = (await self._client.list_offsets([self._topic]))[self._topic]
+        offsets = (await self._client.topics.list_offsets([self._topic]))[self._topic]
         end = offsets.end_offset
         if end == offsets.base_offset:
             return None
@@ -270,15 +270,15 @@ async def ensure_topic(
     window = None
     if deduplication_age_s is not None:
         window = Deduplication(age_s=deduplication_age_s)
-    names = await client.partitions(topic)
+    names = await client.topics.partitions(topic)
     if not names:
         # Somebody else may be faster.
         with suppress(AlreadyExists):
-            await client.create_topic(
+            await client.topics.create(
                 topic, partitions=partitions, retention=retention, deduplication=window
             )
             return
     if window is not None:
-        facts = await client.describe_topic((names or [topic])[0])
+        facts = await client.topics.describe((names or [topic])[0])
         if facts.policy.deduplication is None:
             await client.topics.configure(topic, deduplication=window)

@@ -123,10 +123,10 @@ class SinkRun:
         """Keep the lag of the status up to date, if the broker tells it."""
         while True:
             with suppress(BrokerError):
-                topics = await self._client.partitions(self._spec.topic)
+                topics = await self._client.topics.partitions(self._spec.topic)
                 lag = 0
                 for topic in topics or [self._spec.topic]:
-                    facts = await self._client.describe_subscription(
+                    facts = await self._client.subscriptions.describe(
                         topic, self._subscription
                     )
                     lag += facts.backlog

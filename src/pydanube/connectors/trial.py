@@ -134,7 +134,7 @@ class _Attempt:
         """Note which topics will be created; the broker answers in any case."""
         spec = self._declared.spec
         for topic in filter(None, (spec.topic, spec.dead_letters)):
-            if not await self._client.partitions(topic):
+            if not await self._client.topics.partitions(topic):
                 self._note(f"{topic} will be created")
 
     async def _note_backlog(self) -> None:
@@ -142,8 +142,8 @@ class _Attempt:
         name = spec.subscription or self._declared.name
         waiting = 0
         with suppress(TopicNotFound, SubscriptionNotFound):
-            for topic in await self._client.partitions(spec.topic):
-                facts = await self._client.describe_subscription(topic, name)
+            for topic in await self._client.topics.partitions(spec.topic):
+                facts = await self._client.subscriptions.describe(topic, name)
                 waiting += facts.backlog
             self._note(f"{waiting:,} messages wait")
 

@@ -35,7 +35,7 @@ class Access:
     async def may(self, permission: Permission, resource: str) -> bool:
         """Return whether the user has *permission*; this may be ``CACHE_S`` old."""
         if self._clock() >= self._known_until:
-            self._is_enforced = (await self._client.who_am_i()).is_enforced
+            self._is_enforced = (await self._client.security.who_am_i()).is_enforced
             self._known = {}
             self._known_until = self._clock() + CACHE_S
         if not self._is_enforced:
@@ -59,7 +59,7 @@ class Access:
             PermissionDenied: It is so.
         """
         # Without security, the broker decides as if its policy were enforced.
-        is_enforced = (await self._client.who_am_i()).is_enforced
+        is_enforced = (await self._client.security.who_am_i()).is_enforced
         if is_enforced and not await self._decide(permission, resource):
             raise PermissionDenied(
                 f"this needs the permission {permission.value} on {resource}"
@@ -67,7 +67,7 @@ class Access:
 
     async def _decide(self, permission: Permission, resource: str) -> bool:
         try:
-            found = await self._client.check_access(permission.value, resource)
+            found = await self._client.security.check_access(permission.value, resource)
         except InvalidRequest:
             # There is no such resource.
             return False

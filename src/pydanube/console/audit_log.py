@@ -32,7 +32,7 @@ class AuditLog:
         """Read the records that were added since the last call."""
         self.problem = ""
         try:
-            topic = await self._client.describe_topic(TOPIC)
+            topic = await self._client.topics.describe(TOPIC)
         except TopicNotFound:
             self.problem = (
                 "The broker has no audit log: enable security in its settings."

@@ -51,11 +51,11 @@ class Monitor(Poller):
         client = self._client
         names = sorted(await client.topics.list())
         found = await describe_all(client, names[:TOPICS_MAX])
-        findings = await client.list_findings()
-        storages = await _if_permitted(client.describe_storages()) or {}
-        cluster = await _if_permitted(client.describe_cluster())
+        findings = await client.cluster.list_findings()
+        storages = await _if_permitted(client.storage.describe_all()) or {}
+        cluster = await _if_permitted(client.cluster.describe())
         if cluster is not None and not cluster.brokers:
-            broker = await client.describe_broker()
+            broker = await client.cluster.describe_broker()
             alone = ClusterBroker(broker_id=broker.broker_id, url=broker.url)
             cluster = ClusterDescription(brokers=(alone,))
             storages = dict(zip([broker.broker_id], storages.values(), strict=False))

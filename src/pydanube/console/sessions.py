@@ -17,9 +17,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from pydanube.aio.tasks import TaskScope, task_scope
-from pydanube.client.access import Identity
 from pydanube.client.client import Client
 from pydanube.client.held_client import HeldClient
+from pydanube.client.security import ClientIdentity
 from pydanube.console.access import Access
 from pydanube.console.connector_monitor import ConnectorMonitor, FindConnectors
 from pydanube.console.monitor import Monitor
@@ -43,7 +43,7 @@ class Session:
 
     key: str = field(repr=False)
     client: Client
-    identity: Identity
+    identity: ClientIdentity
     monitor: Monitor
     access: Access
     connectors: ConnectorMonitor
@@ -121,7 +121,7 @@ class Sessions:
         self._tasks.run(held.run(), "client of a session")
         try:
             client = await held.get()
-            identity = await client.who_am_i()
+            identity = await client.security.who_am_i()
         except BaseException:
             held.release()
             raise

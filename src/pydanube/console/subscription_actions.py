@@ -82,7 +82,7 @@ class SubscriptionActions:
         )
         if await self._page.confirm(question, "Delete", typed=name):
             await self._page.attempt(
-                lambda: self._page.client.delete_subscription(self._topic, name),
+                lambda: self._page.client.subscriptions.delete(self._topic, name),
                 f"{name} is deleted",
             )
 
@@ -101,7 +101,7 @@ class SubscriptionActions:
 
             async def seek() -> None:
                 position = self._position(where.value)
-                await self._page.client.seek_subscription(self._topic, name, position)
+                await self._page.client.subscriptions.seek(self._topic, name, position)
                 dialog.close()
 
             with ui.row():
@@ -117,7 +117,9 @@ class SubscriptionActions:
         name, partitions = self._name.value, [self._topic]
 
         async def find() -> None:
-            partitions[:] = await self._page.client.existing_partitions(self._topic)
+            partitions[:] = await self._page.client.topics.existing_partitions(
+                self._topic
+            )
 
         if not await self._page.attempt(find):
             return
@@ -149,9 +151,9 @@ class SubscriptionActions:
             async def skip() -> None:
                 client = self._page.client
                 if what.value == ALL:
-                    await client.seek_subscription(self._topic, name, "latest")
+                    await client.subscriptions.seek(self._topic, name, "latest")
                 else:
-                    await client.skip(of.value, name, given())
+                    await client.subscriptions.skip(of.value, name, given())
                 dialog.close()
 
             with ui.row():
@@ -165,7 +167,7 @@ class SubscriptionActions:
         dialog.open()
 
     async def _skip_preview(self, topic: str, name: str, count: int) -> str:
-        described = await self._page.client.describe_topic(topic)
+        described = await self._page.client.topics.describe(topic)
         for each in described.subscriptions:
             if each.subscription == name:
                 return skip_text(each.cursor, each.backlog, count)
@@ -176,10 +178,10 @@ class SubscriptionActions:
 
     async def _preview(self, name: str, position: PositionLike) -> str:
         client = self._page.client
-        names = await client.existing_partitions(self._topic) or [self._topic]
+        names = await client.topics.existing_partitions(self._topic) or [self._topic]
         before = after = 0
         for each in names:
-            topic = await client.describe_topic(each)
+            topic = await client.topics.describe(each)
             offset = await self._offset_of(topic, position)
             found = [sub for sub in topic.subscriptions if sub.subscription == name]
             before += sum(sub.backlog for sub in found)
@@ -194,7 +196,7 @@ class SubscriptionActions:
         if isinstance(position, int):
             return min(max(position, topic.base_offset), topic.end_offset)
         assert not isinstance(position, str)
-        [offset] = await self._page.client.find_offsets(topic.topic, [position])
+        [offset] = await self._page.client.topics.find_offsets(topic.topic, [position])
         return topic.end_offset if offset is None else offset
 
 

@@ -19,12 +19,12 @@ async def owners_of(client: Client, names: Sequence[str]) -> dict[str, str]:
     Without a cluster, it is empty.  A topic that no broker serves at the moment is left
     out.
     """
-    if not (await client.connection()).welcome.is_clustered:
+    if not (await client.requester.connection()).welcome.is_clustered:
         return {}
     found: dict[str, str] = {}
     for each in names:
         try:
-            found[each] = (await client.connection(each)).welcome.broker_id
+            found[each] = (await client.requester.connection(each)).welcome.broker_id
         except Unavailable:
             continue
     return found
@@ -83,6 +83,6 @@ class MoveDialog:
         topic, broker = self._topic.value, self._broker.value
         if not topic or not broker:
             raise InvalidRequest("choose what to move, and the broker")
-        made = await self._page.client.move_topic(topic, broker)
+        made = await self._page.client.cluster.move_topic(topic, broker)
         self._dialog.close()
         ui.notify(move_text(topic, made), type="positive")

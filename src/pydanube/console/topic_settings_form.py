@@ -167,7 +167,7 @@ class SettingsForm:
 
     async def _apply(self) -> None:
         client = self._page.client
-        found = await client.describe_topic(self._topic.topic)
+        found = await client.topics.describe(self._topic.topic)
         if found.settings != self._topic.settings:
             raise Conflict(
                 f"the settings of {self._name} changed in the meantime: open the form "

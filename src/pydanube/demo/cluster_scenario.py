@@ -137,7 +137,7 @@ class _Run:
             self._step = f"waiting until {len(self._brokers)} brokers serve all shards"
             await self._until_settled()
             for topic in self._topics:
-                await client.create_topic(topic.name)
+                await client.topics.create(topic.name)
             for topic in self._topics:
                 tasks.run(self._consume(topic, client))
             publishing = [
@@ -167,7 +167,7 @@ class _Run:
         async with client.producer(topic.name) as producer:
             while not self._is_over:
                 await producer.send(b"%d" % len(topic.acknowledged))
-                owner = client.owners.find(topic.name) or ""
+                owner = client.requester.owners.find(topic.name) or ""
                 topic.on_acknowledged(self._now(), self._names.get(owner, UNKNOWN))
                 await asyncio.sleep(PAUSE_S)
 
@@ -187,7 +187,7 @@ class _Run:
             owned = [
                 topic
                 for topic in self._topics
-                if client.owners.find(topic.name) == broker.url
+                if client.requester.owners.find(topic.name) == broker.url
             ]
             killed_at = self._now()
             broker.kill()
@@ -212,14 +212,16 @@ class _Run:
     async def _look(self, client: pydanube.Client) -> None:
         """Look at the cluster, regularly."""
         while True:
-            self._cluster = await client.describe_cluster()
+            self._cluster = await client.cluster.describe()
             await asyncio.sleep(INTERVAL_S)
 
     async def _show(self, client: pydanube.Client, live: Live) -> None:
         """Show the cluster and its topics, regularly."""
         while True:
             owners = {
-                topic.name: self._names.get(client.owners.find(topic.name) or "", "")
+                topic.name: self._names.get(
+                    client.requester.owners.find(topic.name) or "", ""
+                )
                 for topic in self._topics
             }
             live.update(

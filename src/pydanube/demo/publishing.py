@@ -132,7 +132,7 @@ class TelemetryProducer:
         found = {
             each.subscription: each.backlog
             for topic in NAMES
-            for each in self._client.describe_topic(topic).subscriptions
+            for each in self._client.topics.describe(topic).subscriptions
         }
         self.lag.append((time.monotonic() - self._started_at, found))
         return found

@@ -102,7 +102,7 @@ def run_demo(directory: Path, output: Path, *, seconds: float, small: bool) -> R
             url = stack.enter_context(broker).url()
         client = stack.enter_context(sync.connect(url))
         for topic in NAMES:
-            client.create_topic(topic, reliable=True)
+            client.topics.create(topic, reliable=True)
         # A client is used by one thread, and the producer has its own.
         telemetry = TelemetryProducer(stack.enter_context(sync.connect(url)))
         thread = stack.enter_context(ThreadPoolExecutor(1))
@@ -229,7 +229,7 @@ def _prove_topic(
 def _facts(
     lines: Ledger, client: Any, lines_query: StreamingQuery, live_query: StreamingQuery
 ) -> dict[str, str]:
-    where = client.describe_topic(LINES)
+    where = client.topics.describe(LINES)
     rate = lines.acknowledged / lines.duration_s
     rate_mb = lines.byte_count / 1e6 / lines.duration_s
     done, seen = queries.batch_log(lines_query), queries.batch_log(live_query)

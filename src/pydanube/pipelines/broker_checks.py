@@ -109,7 +109,9 @@ class BrokerChecks:
         """
         try:
             with self._connect(url) as client:
-                missing = [each for each in topics if not client.partitions(each)]
+                missing = [
+                    each for each in topics if not client.topics.partitions(each)
+                ]
                 return missing, client.topics.list() if missing else []
         except ConnectionLost as error:
             self.unanswered += 1

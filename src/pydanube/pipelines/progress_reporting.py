@@ -134,7 +134,9 @@ class ProgressReporter:
                 if source.url not in clients:
                     opened = stack.enter_context(self._connect(source.url))
                     clients[source.url] = opened
-                errors = clients[source.url].report_positions(self._subscription, own)
+                errors = clients[source.url].subscriptions.report_positions(
+                    self._subscription, own
+                )
             except BrokerError as error:
                 errors = dict.fromkeys(own, error)
             for topic, reason in errors.items():

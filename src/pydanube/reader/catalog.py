@@ -112,7 +112,7 @@ class Catalog:
 
         The list is empty if the topic does not exist.
         """
-        return self._request(lambda client: client.partitions(topic))
+        return self._request(lambda client: client.topics.partitions(topic))
 
     def heads(
         self, topics: Iterable[str], *, skips_non_reliable: bool = False
@@ -124,7 +124,7 @@ class Catalog:
             InvalidRequest: A topic is non-reliable, and is not to be skipped.
         """
         names = dict.fromkeys(topics)
-        found = self._request(lambda client: client.list_offsets(names))
+        found = self._request(lambda client: client.topics.list_offsets(names))
         non_reliable = [name for name, each in found.items() if not each.is_reliable]
         if non_reliable and not skips_non_reliable:
             raise InvalidRequest(
@@ -143,7 +143,9 @@ class Catalog:
             TopicNotFound: The topic does not exist.
         """
         time = to_datetime(max(TIME_MIN, min(time_us, TIME_MAX)))
-        [found] = self._request(lambda client: client.find_offsets(topic, [time]))
+        [found] = self._request(
+            lambda client: client.topics.find_offsets(topic, [time])
+        )
         return found
 
     def layouts(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, Layout]:
@@ -152,7 +154,7 @@ class Catalog:
 
         Topics that do not exist are left out.
         """
-        found = self._request(lambda client: client.list_segments(ranges))
+        found = self._request(lambda client: client.storage.list_segments(ranges))
         return {
             topic: Layout(
                 Head(
@@ -193,7 +195,7 @@ class Catalog:
         Returns: The errors of those topics whose progress was not reported.
         """
         return self._request(
-            lambda client: client.report_positions(subscription, offsets)
+            lambda client: client.subscriptions.report_positions(subscription, offsets)
         )
 
     def subject_of(self, topic: str) -> str | None:

@@ -61,7 +61,7 @@ async def read_subscriptions(
 
     async def states(topic: str) -> list[SubscriptionState]:
         try:
-            described = await source.describe_topic(topic)
+            described = await source.topics.describe(topic)
         except TopicNotFound:
             return []
         return [
@@ -105,7 +105,9 @@ class Checkpoints:
 
     async def load(self) -> list[SubscriptionState]:
         """Return what was stored last; nothing if there is no such topic."""
-        offsets = (await self._target.list_offsets([self._topic])).get(self._topic)
+        offsets = (await self._target.topics.list_offsets([self._topic])).get(
+            self._topic
+        )
         if offsets is None or offsets.end_offset == offsets.base_offset:
             return []
         payload, end = b"[]", offsets.end_offset
@@ -121,18 +123,18 @@ async def move_subscription(
     position = topics[state.topic]
     topic, name = position.target, state.subscription
     cursor = position.translate(state.cursor)
-    start = max(cursor, (await target.list_offsets([topic]))[topic].base_offset)
+    start = max(cursor, (await target.topics.list_offsets([topic]))[topic].base_offset)
     try:
-        await target.create_subscription(
+        await target.subscriptions.create(
             topic, name, type=state.type.value, start=start
         )
     except AlreadyExists:
-        await target.seek_subscription(topic, name, start)
+        await target.subscriptions.seek(topic, name, start)
     for first, end in state.done:
         ids = range(max(start, position.translate(first)), position.translate(end))
         # Inexact offsets are earlier ones: messages that are not done.
         if ids and position.is_exact_at(first):
-            await target.mark_done(topic, name, MessageIds(topic, ids))
+            await target.subscriptions.mark_done(topic, name, MessageIds(topic, ids))
     await target.subscriptions.configure(
         topic,
         name,
@@ -158,4 +160,4 @@ def _renamed(
 async def forget(target: Client, topic: str) -> None:
     """Delete *topic*, which may not exist."""
     with suppress(TopicNotFound):
-        await target.delete_topic(topic, force=True)
+        await target.topics.delete(topic, force=True)

@@ -232,7 +232,7 @@ class Replicator:
 
     async def _begin(self, topic: str) -> None:
         try:
-            described = await self._source.describe_topic(topic)
+            described = await self._source.topics.describe(topic)
         except TopicNotFound:
             # It was deleted after it was listed.
             return
@@ -241,7 +241,7 @@ class Replicator:
         name = self._replication.naming.target_of(topic)
         await self._topics.ensure(described, name)
         await self._hold(topic)
-        end = (await self._target.list_offsets([name]))[name].end_offset
+        end = (await self._target.topics.list_offsets([name]))[name].end_offset
         is_latest = self._is_new and self._replication.from_latest
         self.position.topics[topic] = TopicPosition(
             target=name,
@@ -252,13 +252,13 @@ class Replicator:
 
     async def _hold(self, topic: str) -> None:
         reason = f"danube replicate {self._replication.name}"
-        await self._source.hold_topic(topic, self._replication.hold, reason)
+        await self._source.topics.hold(topic, self._replication.hold, reason)
 
     # Messages.
 
     async def _round(self, stop: asyncio.Event) -> bool:
         """Replicate some messages, and return whether there may be more."""
-        self._ends = await self._source.list_offsets(self.position.topics)
+        self._ends = await self._source.topics.list_offsets(self.position.topics)
         behind = self._find_backlogs()
         if not behind:
             return False
@@ -360,7 +360,7 @@ class Replicator:
             InvalidRequest: Somebody has, so that offsets cannot be translated.
         """
         expected = {each.target: each for each in self.position.topics.values()}
-        found = await self._target.list_offsets(set(topics))
+        found = await self._target.topics.list_offsets(set(topics))
         for topic in topics:
             end = found[topic].end_offset if topic in found else None
             if end != expected[topic].target_end:
@@ -396,7 +396,9 @@ class Replicator:
     async def report_progress(self) -> None:
         """Show the lag at the source, as that of a subscription."""
         offsets = {topic: self.position.topics[topic].next for topic in self._ends}
-        await self._source.report_positions(self._replication.hold, offsets)
+        await self._source.subscriptions.report_positions(
+            self._replication.hold, offsets
+        )
 
     async def checkpoint(self) -> None:
         """Store the subscriptions of the source at the target."""
@@ -413,10 +415,10 @@ class Replicator:
             if not is_replicated or offsets.base_offset == offsets.sealed_offset:
                 continue
             with suppress(NotFound):
-                await self._source.release_topic(topic, self._replication.hold)
+                await self._source.topics.release(topic, self._replication.hold)
             try:
                 with suppress(BackupRunning):
-                    await self._source.apply_retention(topic)
+                    await self._source.topics.apply_retention(topic)
             finally:
                 await self._hold(topic)
 
@@ -427,9 +429,9 @@ async def release_source(
     """Remove the holds and subscriptions of *replication* from *topics*."""
     for topic in topics:
         with suppress(NotFound):
-            await source.release_topic(topic, replication.hold)
+            await source.topics.release(topic, replication.hold)
         with suppress(NotFound):
-            await source.delete_subscription(topic, replication.hold, force=True)
+            await source.subscriptions.delete(topic, replication.hold, force=True)
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:

@@ -188,7 +188,7 @@ async def find_lag(
     """Return how far *replication* is behind in each topic."""
     async with connected(source_url, target_url) as [source, target]:
         topics = (await _opened(replication, target)).position.topics
-        ends = await source.list_offsets(topics)
+        ends = await source.topics.list_offsets(topics)
     return [
         TopicLag(
             topic=topic,

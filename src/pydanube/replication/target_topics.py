@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from pydanube.client.client import Client
+from pydanube.client.partitions import create_topic
 from pydanube.client.schema import schema_of
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import InvalidRequest, SchemaNotFound
@@ -35,20 +36,24 @@ class TargetTopics:
         topic, base = TopicName.parse(described.topic), TopicName.parse(name)
         count = None
         if (partition := topic.split_partition()) is not None:
-            names = await self._source.partitions(str(partition[0]))
+            names = await self._source.topics.partitions(str(partition[0]))
             count = len(names)
             split = base.split_partition()
             assert split is not None
             base = split[0]
-        await self._target.create_namespace(base.namespace, exist_ok=True)
-        existing = await self._target.partitions(str(base))
+        await self._target.namespaces.create(base.namespace, exist_ok=True)
+        existing = await self._target.topics.partitions(str(base))
         if not existing:
-            await self._target.create_topics(
-                str(base), described.policy, count, exist_ok=True
+            await create_topic(
+                self._target.requester,
+                str(base),
+                described.policy,
+                count,
+                exist_ok=True,
             )
             await self._bind(str(base), described.schema)
         elif count is not None and len(existing) < count:
-            await self._target.add_partitions(str(base), count)
+            await self._target.topics.add_partitions(str(base), count)
         elif len(existing) > (count or 1) or (
             count is None and existing != [str(base)]
         ):

@@ -117,13 +117,13 @@ def require_topic(client: Client, topic: str) -> None:
         TopicNotFound: The topic does not exist.
         InvalidRequest: The topic is non-reliable.
     """
-    partitions = client.partitions(topic)
+    partitions = client.topics.partitions(topic)
     if not partitions:
         raise TopicNotFound(
             f"no such topic: {topic}; create it first, for example with "
             f"'danube topics create {topic}'"
         )
-    if not client.describe_topic(partitions[0]).policy.is_reliable:
+    if not client.topics.describe(partitions[0]).policy.is_reliable:
         raise InvalidRequest(
             f"{topic} is non-reliable: it does not store its messages, so the sink "
             "cannot promise delivery; write to a reliable topic"

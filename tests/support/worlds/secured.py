@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.client import Client
 from pydanube.client.credentials import Credentials
+from pydanube.client.requester import Requester
 from pydanube.model.errors import (
     BrokerError,
     InvalidName,
@@ -184,7 +185,7 @@ class SecuredBroker(WorldBroker):
         """Let the neighbour send a request of the client."""
         self._chance.note(f"the neighbour sends {kind.name.lower()}")
         try:
-            answer = await self._neighbour.send_request(message)
+            answer = await self._neighbour.requester.send_request(message)
         except (Refused, NotFound):
             return
         except BrokerError as error:
@@ -231,16 +232,16 @@ async def secured_world(
         own = (f"/{NAMESPACE}", f"/{NAMESPACE}/*")
         binding = Binding(f"user:{NEIGHBOUR.name}", everything, own)
         await access.add_binding(ROOT, binding)
-        neighbour = Client(
+        requester = Requester(
             dial_in_process(server),
             url=running.url,
             credentials=Credentials(NEIGHBOUR.name, may_be_plain=True),
             wall_clock_ns=running.clock.wall_ns,
         )
-        async with neighbour._opened():
-            await neighbour.create_namespace(NAMESPACE)
-            await neighbour.create_topic(PRIVATE)
-            await neighbour.create_subscription(PRIVATE, "own", start="earliest")
+        async with Client(requester).opened() as neighbour:
+            await neighbour.namespaces.create(NAMESPACE)
+            await neighbour.topics.create(PRIVATE)
+            await neighbour.subscriptions.create(PRIVATE, "own", start="earliest")
             async with neighbour.producer(PRIVATE) as producer:
                 await producer.send(MARK)
             world = SecuredBroker(running, server, neighbour, tasks, chance)

@@ -55,7 +55,7 @@ def test_tools_describe_what_is_there():
                 danube.consumer(ORDERS, subscription="billing", start="earliest"),
             ):
                 await producer.send_batch([Order(1), Order(2)])
-            await danube.create_topic("/default/parts", partitions=2)
+            await danube.topics.create("/default/parts", partitions=2)
 
             found = await call("describe_cluster")
             assert found["who_am_i"]["method"] == "anonymous"
@@ -116,7 +116,7 @@ def test_samples_of_messages_are_bounded():
 def test_dead_letters_are_shown_with_their_reasons():
     async def run():
         async with assistant() as (danube, _, call):
-            await danube.create_topic(ORDERS)
+            await danube.topics.create(ORDERS)
             policy = FailurePolicy(
                 redeliveries_max=0,
                 poison=PoisonPolicy.DEAD_LETTER,
@@ -173,17 +173,17 @@ def test_changes_change_topics_and_subscriptions():
             await call("create_subscription", **on_orders, start="earliest")
             await call("skip_messages", **on_orders, count=1)
             await call("configure_subscription", **on_orders, settings={"paused": True})
-            facts = await danube.describe_subscription(ORDERS, "billing")
+            facts = await danube.subscriptions.describe(ORDERS, "billing")
             assert (facts.cursor, facts.is_paused) == (1, True)
             await call(
                 "configure_subscription", **on_orders, settings={"paused": False}
             )
             await call("seek_subscription", **on_orders, to="2")
-            facts = await danube.describe_subscription(ORDERS, "billing")
+            facts = await danube.subscriptions.describe(ORDERS, "billing")
             assert (facts.cursor, facts.is_paused) == (2, False)
             settings = {"retention": {"age": "1m"}}
             await call("configure_topic", topic=ORDERS, settings=settings)
-            assert (await danube.describe_topic(ORDERS)).retention.age_s == 60
+            assert (await danube.topics.describe(ORDERS)).retention.age_s == 60
 
     asyncio.run(run())
 

@@ -191,14 +191,14 @@ async def guarded(tmp_path):
 
 async def test_requests_of_clients_are_recorded(guarded, tmp_path):
     async with client_of(guarded, ROOT) as root:
-        await root.create_topic("/default/orders")
-        await root.describe_topic("/default/orders")
+        await root.topics.create("/default/orders")
+        await root.topics.describe("/default/orders")
         async with client_of(guarded, ALICE) as client:
             with pytest.raises(PermissionDenied):
-                await client.delete_topic("/default/orders")
+                await client.topics.delete("/default/orders")
             with pytest.raises(PermissionDenied):
-                await client.add_binding("user:alice", ["admin"], ["*"])
-        await root.set_quota("user:alice", Quota(connections=9))
+                await client.security.add_binding("user:alice", ["admin"], ["*"])
+        await root.security.set_quota("user:alice", Quota(connections=9))
     await guarded.broker.audit.flush()
     found = {
         (each["principal"], each["operation"], each["resource"], each["outcome"])
@@ -214,7 +214,7 @@ async def test_requests_of_clients_are_recorded(guarded, tmp_path):
 
 async def test_records_have_the_values_that_were_set(guarded, tmp_path):
     async with client_of(guarded, ROOT) as root:
-        await root.create_topic("/default/orders")
+        await root.topics.create("/default/orders")
         await root.topics.configure("/default/orders", seal_age_s=5.0)
     await guarded.broker.audit.flush()
     *_, changed = lines_of(tmp_path / "audit.jsonl")
@@ -238,9 +238,9 @@ async def test_failed_requests_are_recorded_with_the_reason(tmp_path):
     # Without security, clients may do everything, but a file is given.
     async with memory_broker(audit_file=path) as broker, broker.connect() as client:
         with pytest.raises(InvalidRequest):
-            await client.delete_namespace("default")
+            await client.namespaces.delete("default")
         with pytest.raises(InvalidName):
-            await client.send_request(pb.DeleteTopic(topic="/a/../b"))
+            await client.requester.send_request(pb.DeleteTopic(topic="/a/../b"))
         await broker.broker.audit.flush()
     first, second = lines_of(path)
     assert (first["operation"], first["outcome"]) == ("delete_namespace", "failed")
@@ -251,7 +251,7 @@ async def test_failed_requests_are_recorded_with_the_reason(tmp_path):
 async def test_topic_has_the_records_and_needs_a_binding(guarded):
     access = guarded.broker.access
     async with client_of(guarded, ROOT) as root:
-        await root.create_topic("/default/orders")
+        await root.topics.create("/default/orders")
         await guarded.broker.audit.flush()
         topic = await guarded.broker.topics.get(AUDIT_TOPIC)
         assert topic.policy.is_reliable

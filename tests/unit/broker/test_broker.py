@@ -44,7 +44,7 @@ async def test_sessions_of_idle_producers_are_bounded(
     memory, client, monkeypatch, reliable
 ):
     monkeypatch.setattr(producers, "IDLE_PRODUCERS_MAX", 3)
-    await client.create_topic(TOPIC, reliable=reliable)
+    await client.topics.create(TOPIC, reliable=reliable)
     for number in range(10):
         async with client.producer(TOPIC, name=f"p-{number}") as producer:
             await producer.send(b"x")
@@ -70,10 +70,10 @@ async def test_fully_sealed_topic_continues_at_its_end_offset(memory, client):
     await published(client, b"a", b"b")
     topic = await memory.broker.topics.get(TopicName.parse(TOPIC))
     await seal(memory.broker.storage, topic.topic_id)
-    facts = await client.describe_topic(TOPIC)
+    facts = await client.topics.describe(TOPIC)
     assert (facts.sealed_offset, facts.segment_count) == (2, 1)
     assert facts.tail_bytes == 0
-    segments = await client.segments(TOPIC)
+    segments = await client.storage.segments(TOPIC)
     assert [(s.base, s.end, s.count) for s in segments.segments] == [(0, 2, 2)]
     read = [p async for b in client.read(TOPIC) for p in b.payloads]
     assert read == [b"a", b"b"]
@@ -86,15 +86,15 @@ async def test_fully_sealed_topic_continues_at_its_end_offset(memory, client):
 async def test_subscription_overtaken_by_retention_fails_once_and_continues(
     memory, client
 ):
-    await client.create_topic(TOPIC, retention=Retention(bytes_max=1))
-    await client.create_subscription(TOPIC, "s", start="earliest")
+    await client.topics.create(TOPIC, retention=Retention(bytes_max=1))
+    await client.subscriptions.create(TOPIC, "s", start="earliest")
     topic = await memory.broker.topics.get(TopicName.parse(TOPIC))
     storage = memory.broker.storage
     for payload in (b"a", b"b", b"c"):
         await published(client, payload)
         await seal(storage, topic.topic_id)
     await storage.sealer.apply_retention(storage.logs[topic.topic_id])
-    assert (await client.describe_topic(TOPIC)).base_offset == 2
+    assert (await client.topics.describe(TOPIC)).base_offset == 2
     with pytest.raises(pydanube.OffsetDropped, match="next offset that exists is 2"):
         async with client.consumer(TOPIC, subscription="s") as consumer:
             await consumer.receive(timeout_s=60)
@@ -107,8 +107,8 @@ async def test_subscription_overtaken_by_retention_fails_once_and_continues(
 async def test_overtaken_subscription_gets_no_acknowledged_messages_again(
     memory, client
 ):
-    await client.create_topic(TOPIC)
-    await client.create_subscription(TOPIC, "s", start="earliest")
+    await client.topics.create(TOPIC)
+    await client.subscriptions.create(TOPIC, "s", start="earliest")
     topic = await memory.broker.topics.get(TopicName.parse(TOPIC))
     storage = memory.broker.storage
     for number in range(5):
@@ -118,7 +118,7 @@ async def test_overtaken_subscription_gets_no_acknowledged_messages_again(
     await memory.broker.subscriptions.mark_done(topic.name, name, [(2, 3)])
     kept_bytes = sum(segment.byte_count for segment in topic.segments[1:])
     await client.topics.configure(TOPIC, retention=Retention(bytes_max=kept_bytes))
-    await client.apply_retention(TOPIC)
+    await client.topics.apply_retention(TOPIC)
     assert topic.log.base_offset == 1
     with pytest.raises(pydanube.OffsetDropped):
         async with client.consumer(TOPIC, subscription="s") as consumer:

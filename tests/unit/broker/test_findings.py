@@ -31,7 +31,7 @@ def named(name):
 
 async def block(client, topic):
     """Block the subscription ``s`` of *topic* with its only message."""
-    await client.create_subscription(topic, "s", start="earliest")
+    await client.subscriptions.create(topic, "s", start="earliest")
     await client.subscriptions.configure(
         topic, "s", failure_policy=FailurePolicy(redeliveries_max=0)
     )
@@ -42,7 +42,7 @@ async def block(client, topic):
         await producer.send(b"bad")
         message = await consumer.receive(timeout_s=30)
         await consumer.nack(message, reason="boom")
-        while not (await client.describe_subscription(topic, "s")).blocked:
+        while not (await client.subscriptions.describe(topic, "s")).blocked:
             pass
 
 
@@ -50,10 +50,10 @@ async def test_blocked_subscription_is_found_behind_a_thousand_topics():
     count = TOPICS_MAX + 20
     async with memory_broker() as broker, broker.connect() as client:
         for number in range(count):
-            await client.create_topic(f"/default/t{number:05}")
-        await client.create_topic(LAST)
+            await client.topics.create(f"/default/t{number:05}")
+        await client.topics.create(LAST)
         await block(client, LAST)
-        found = await client.list_findings()
+        found = await client.cluster.list_findings()
         assert [(e.topic, e.subscription) for e in found.subscriptions] == [(LAST, "s")]
         assert (found.finding_count, found.problem_count) == (1, 1)
         assert (found.topic_count, found.subscription_count) == (count + 1, 1)
@@ -74,7 +74,7 @@ async def test_blocked_subscription_is_found_behind_a_thousand_topics():
 
 async def test_topics_that_are_not_open_are_not_called_good(tmp_path):
     async with memory_broker() as broker, broker.connect() as client:
-        await client.create_topic(LAST)
+        await client.topics.create(LAST)
         monitor = Monitor(client)
         await monitor.take()
         assert "Nothing needs attention" in str(render(monitor, []))
@@ -88,7 +88,7 @@ async def test_topics_that_are_not_open_are_not_called_good(tmp_path):
 async def test_only_topics_that_the_caller_may_see_are_examined():
     async with memory_broker() as broker, broker.connect() as client:
         for name in ("/default/a", "/default/b"):
-            await client.create_topic(name)
+            await client.topics.create(name)
             await block(client, name)
         topics = list(broker.broker.topics.opened.values())
         found = await findings.find(topics, lambda name: name.topic == "a", 0, 10)
@@ -99,13 +99,13 @@ async def test_only_topics_that_the_caller_may_see_are_examined():
 async def test_findings_are_limited_and_counted():
     async with memory_broker() as broker, broker.connect() as client:
         for name in "abc":
-            await client.create_topic(f"/default/{name}")
+            await client.topics.create(f"/default/{name}")
             await block(client, f"/default/{name}")
-        found = await client.list_findings(2)
+        found = await client.cluster.list_findings(2)
         assert len(found.subscriptions) == 2
         assert (found.finding_count, found.problem_count) == (3, 3)
         with pytest.raises(InvalidRequest, match="limit is 0"):
-            await client.list_findings(0)
+            await client.cluster.list_findings(0)
 
 
 async def test_idle_topics_are_measured_by_what_the_journal_knows_of_them():

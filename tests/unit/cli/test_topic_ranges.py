@@ -48,8 +48,8 @@ async def test_start_beyond_the_end_is_refused(client):
 
 
 async def test_topics_that_are_named_twice_are_read_once(client):
-    await client.create_topic("/default/parts", partitions=2)
-    await client.create_topic(TOPIC)
+    await client.topics.create("/default/parts", partitions=2)
+    await client.topics.create(TOPIC)
     names = ["/default/parts-part-1", "/default/*", TOPIC]
     ranges = await find_ranges(client, names, "earliest", "latest")
     assert [each.topic for each in ranges] == [
@@ -60,7 +60,7 @@ async def test_topics_that_are_named_twice_are_read_once(client):
 
 
 async def test_unknown_topic_suggests_a_name(client):
-    await client.create_topic("/default/orders", partitions=2)
+    await client.topics.create("/default/orders", partitions=2)
     with pytest.raises(TopicNotFound, match="did you mean '/default/orders'"):
         await find_ranges(client, ["/default/order"], "earliest", "latest")
     for name in ("/nowhere/order", "/default/nothing-*", "/nowhere/*"):
@@ -69,18 +69,18 @@ async def test_unknown_topic_suggests_a_name(client):
 
 
 async def test_non_reliable_topic_is_refused_by_name_and_skipped_by_a_pattern(client):
-    await client.create_topic("/default/ticks", reliable=False)
+    await client.topics.create("/default/ticks", reliable=False)
     with pytest.raises(InvalidRequest, match="'danube consume'"):
         await find_ranges(client, ["/default/ticks"], "earliest", "latest")
     with pytest.raises(TopicNotFound, match="no reliable topic"):
         await find_ranges(client, ["/default/*"], "earliest", "latest")
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     found = await find_ranges(client, ["/default/*"], "earliest", "latest")
     assert [each.topic for each in found] == [TOPIC]
 
 
 async def test_number_of_topics_is_limited(client, monkeypatch):
     monkeypatch.setattr(topic_ranges, "TOPICS_MAX", 2)
-    await client.create_topic(TOPIC, partitions=3)
+    await client.topics.create(TOPIC, partitions=3)
     with pytest.raises(InvalidRequest, match="more than 2 topics"):
         await find_ranges(client, [TOPIC], "earliest", "latest")

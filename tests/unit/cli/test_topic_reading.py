@@ -136,7 +136,7 @@ async def test_following_ends_when_the_reader_closes_the_pipe_of_a_quiet_topic(
     client, pipe
 ):
     read, write = pipe
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     ranges = await find_ranges(client, [TOPIC], "latest", None)
     os.close(read)
     with pytest.raises(BrokenPipeError):
@@ -162,8 +162,12 @@ class DroppingClient:
                 yield batch
         raise OffsetDropped("offset 2 does not exist any more")
 
-    async def describe_topic(self, topic):
-        return replace(await self._client.describe_topic(topic), base_offset=5)
+    @property
+    def topics(self):
+        return self
+
+    async def describe(self, topic):
+        return replace(await self._client.topics.describe(topic), base_offset=5)
 
 
 async def test_messages_dropped_while_they_are_read_are_skipped_with_a_note(

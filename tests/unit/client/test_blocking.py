@@ -56,7 +56,7 @@ def test_calls_after_closing_raise_closed(url, call):
 
 def test_iteration_ends_when_the_client_is_closed(url):
     with sync.connect(url) as client:
-        client.create_topic(TOPIC)
+        client.topics.create(TOPIC)
         with client.consumer(TOPIC, subscription="s") as consumer:
             pass
     assert list(consumer) == []
@@ -65,7 +65,7 @@ def test_iteration_ends_when_the_client_is_closed(url):
 def test_calls_that_wait_in_other_threads_end_when_the_client_is_closed(url):
     with ThreadPoolExecutor() as threads:
         with sync.connect(url) as client:
-            client.create_topic(TOPIC)
+            client.topics.create(TOPIC)
             reading = client.read(TOPIC, follow=True)
             found = threads.submit(next, reading)
             client.topics.list()
@@ -98,10 +98,10 @@ def test_a_generator_that_is_never_finished_closes_its_client(url):
     client, producer = next(generator)
     producer.send("a")
     with sync.connect(url) as other:
-        assert len(other.describe_topic(TOPIC).producers) == 1
+        assert len(other.topics.describe(TOPIC).producers) == 1
         del generator
         gc.collect()
-        assert other.describe_topic(TOPIC).producers == ()
+        assert other.topics.describe(TOPIC).producers == ()
     with pytest.raises(pydanube.Closed):
         client.topics.list()
 
@@ -129,7 +129,7 @@ def test_a_client_that_is_collected_in_its_own_thread_closes(url):
 
 def test_an_iterator_that_is_collected_in_the_loops_thread_closes(url):
     with sync.connect(url) as client:
-        client.create_topic(TOPIC)
+        client.topics.create(TOPIC)
         with client.producer(TOPIC) as producer:
             producer.send("a")
         node = Node()

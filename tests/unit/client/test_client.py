@@ -81,79 +81,79 @@ def unused_port():
 
 
 async def test_topics_are_created_listed_described_and_deleted(client):
-    await client.create_topic(TOPIC)
-    await client.create_topic("/system/audit", reliable=False)
+    await client.topics.create(TOPIC)
+    await client.topics.create("/system/audit", reliable=False)
     assert await client.topics.list() == [TOPIC, "/system/audit"]
     assert await client.topics.list("system") == ["/system/audit"]
     await published(client, b"a", b"b")
-    facts = await client.describe_topic(TOPIC)
+    facts = await client.topics.describe(TOPIC)
     assert (facts.base_offset, facts.end_offset, facts.epoch) == (0, 2, 1)
-    await client.delete_topic(TOPIC)
+    await client.topics.delete(TOPIC)
     with pytest.raises(pydanube.TopicNotFound):
-        await client.describe_topic(TOPIC)
+        await client.topics.describe(TOPIC)
 
 
 async def test_topic_is_created_once(client):
-    await client.create_topic(TOPIC)
-    await client.create_topic(TOPIC, exist_ok=True)
+    await client.topics.create(TOPIC)
+    await client.topics.create(TOPIC, exist_ok=True)
     with pytest.raises(pydanube.AlreadyExists):
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
     with pytest.raises(pydanube.AlreadyExists):
-        await client.create_topic(TOPIC, reliable=False, exist_ok=True)
+        await client.topics.create(TOPIC, reliable=False, exist_ok=True)
 
 
 async def test_topic_created_again_is_empty(client):
     await published(client, b"old")
     async with client.consumer(TOPIC, subscription="s"):
         pass
-    first = await client.describe_topic(TOPIC)
-    await client.delete_topic(TOPIC)
-    await client.create_topic(TOPIC)
-    again = await client.describe_topic(TOPIC)
+    first = await client.topics.describe(TOPIC)
+    await client.topics.delete(TOPIC)
+    await client.topics.create(TOPIC)
+    again = await client.topics.describe(TOPIC)
     assert again.topic_id > first.topic_id
     assert (again.end_offset, again.subscriptions) == (0, ())
 
 
 async def test_topic_needs_its_namespace(client):
     with pytest.raises(pydanube.NamespaceNotFound):
-        await client.create_topic("/nowhere/orders")
+        await client.topics.create("/nowhere/orders")
 
 
 async def test_topic_in_use_is_deleted_only_by_force(client):
     async with client.producer(TOPIC):
         with pytest.raises(pydanube.SubscriptionInUse):
-            await client.delete_topic(TOPIC)
+            await client.topics.delete(TOPIC)
 
 
 async def test_subscriptions_are_created_described_and_deleted(client):
     await published(client, b"a", b"b")
-    await client.create_subscription(TOPIC, "s", type="shared", start="earliest")
-    facts = await client.describe_subscription(TOPIC, "s")
+    await client.subscriptions.create(TOPIC, "s", type="shared", start="earliest")
+    facts = await client.subscriptions.describe(TOPIC, "s")
     assert (facts.cursor, facts.backlog, facts.type.value) == (0, 2, "shared")
     with pytest.raises(pydanube.AlreadyExists):
-        await client.create_subscription(TOPIC, "s")
-    await client.delete_subscription(TOPIC, "s")
+        await client.subscriptions.create(TOPIC, "s")
+    await client.subscriptions.delete(TOPIC, "s")
     with pytest.raises(pydanube.SubscriptionNotFound):
-        await client.describe_subscription(TOPIC, "s")
+        await client.subscriptions.describe(TOPIC, "s")
 
 
 async def test_reported_progress_is_shown_by_the_subscription(client):
     await published(client, *[b"x"] * 10)
-    await client.report_progress(TOPIC, "spark", 4)
-    await client.report_progress(TOPIC, "spark", 2)
-    facts = await client.describe_subscription(TOPIC, "spark")
+    await client.subscriptions.report_progress(TOPIC, "spark", 4)
+    await client.subscriptions.report_progress(TOPIC, "spark", 2)
+    facts = await client.subscriptions.describe(TOPIC, "spark")
     assert (facts.cursor, facts.backlog) == (4, 6)
     with pytest.raises(pydanube.InvalidRequest, match="beyond"):
-        await client.report_progress(TOPIC, "spark", 11)
+        await client.subscriptions.report_progress(TOPIC, "spark", 11)
 
 
 async def test_invalid_name_is_refused_without_a_request(client):
     with pytest.raises(pydanube.InvalidName, match="/namespace_name/topic_name"):
-        await client.create_topic("orders")
+        await client.topics.create("orders")
 
 
 async def test_requests_survive_a_broken_connection(broker, client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     broker.disconnect_all()
     assert await client.topics.list() == [TOPIC]
 
@@ -168,9 +168,9 @@ async def test_broker_that_chooses_an_unknown_revision_is_refused():
 
 async def test_storage_without_a_remote_store_is_described(client):
     await published(client, b"a")
-    found = await client.describe_storage()
+    found = await client.storage.describe()
     assert (found.remote_url, found.backlog_segments, found.problems) == ("", 0, ())
-    for request in (client.upload_segments(), client.evict_segments(TOPIC)):
+    for request in (client.storage.upload(), client.storage.evict(TOPIC)):
         with pytest.raises(pydanube.InvalidRequest, match=r"set storage\.remote\.url"):
             await request
 
@@ -285,7 +285,7 @@ async def test_a_port_of_another_protocol_is_recognized(greeting, found):
 
 async def test_wrong_types_of_arguments_are_explained(client):
     with pytest.raises(pydanube.InvalidRequest, match=r"retention\.age_s must be"):
-        await client.create_topic(TOPIC, retention=pydanube.Retention(age_s="7d"))
+        await client.topics.create(TOPIC, retention=pydanube.Retention(age_s="7d"))
     with pytest.raises(pydanube.InvalidRequest, match="partitions must be"):
         client.producer(TOPIC, partitions="3")
     with pytest.raises(pydanube.InvalidRequest, match=r"policy\.poison must be"):
@@ -320,12 +320,16 @@ async def test_wrong_arguments_of_messages_are_explained(client):
             await consumer.receive(timeout_s="5")
 
 
-@pytest.mark.parametrize(
-    "cls", [pydanube.Client, pydanube.Schemas, pydanube.DeadLetters]
-)
+FACADES = [
+    *(pydanube.Topics, pydanube.Subscriptions, pydanube.Namespaces),
+    *(pydanube.Schemas, pydanube.Storage, pydanube.Security, pydanube.Cluster),
+]
+
+
+@pytest.mark.parametrize("cls", [pydanube.Client, *FACADES, pydanube.DeadLetters])
 def test_every_public_operation_checks_its_arguments(cls):
     for name, member in inspect.getmembers(cls, inspect.isfunction):
-        if name.startswith("_") or hasattr(Requester, name) or name == "aclose":
+        if name.startswith("_") or name in {"aclose", "counters", "opened"}:
             continue
         assert hasattr(member, "__wrapped__"), name
         # The type hints can be evaluated.
@@ -338,8 +342,8 @@ class LateBroker(MemoryBroker):
     attempts = 0
 
     def connect_waiting(self, wait_s):
-        client = Client(self._dial, url="danube://late")
-        return client._opened(wait_s)
+        requester = Requester(self._dial, url="danube://late")
+        return Client(requester).opened(wait_s)
 
     async def _dial(self, factory):
         self.attempts += 1
@@ -383,8 +387,8 @@ class RestartedBroker(MemoryBroker):
     attempts = 0
 
     def connect_for(self, retry_s):
-        client = Client(self._dial, url="danube://restarted", retry_s=retry_s)
-        return client._opened()
+        requester = Requester(self._dial, url="danube://restarted", retry_s=retry_s)
+        return Client(requester).opened()
 
     async def _dial(self, factory):
         self.attempts += 1
@@ -405,7 +409,7 @@ async def test_requests_are_repeated_for_the_time_that_the_caller_allows(broker)
         broker.disconnect_all()
         assert await client.topics.list() == []
         assert restarted.attempts == 4
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         broker.disconnect_all()
         part = client.staging("query", 0).part("0")
         await part.write(TOPIC, pa.record_batch({"payload": [b"x"]}))

@@ -22,7 +22,7 @@ async def turns():
 
 
 async def test_client_pings_when_it_has_nothing_else_to_send(client):
-    connection = await client.connection()
+    connection = await client.requester.connection()
     for _ in range(3 * CHECKS_PER_PING):
         connection._check_alive()
         await turns()
@@ -32,7 +32,7 @@ async def test_client_pings_when_it_has_nothing_else_to_send(client):
 
 @using(broker_options={"listen": ListenConfig(idle_timeout_s=3.0)})
 async def test_client_gives_up_on_a_broker_that_answers_nothing(broker, client):
-    connection = await client.connection()
+    connection = await client.requester.connection()
     connection._check_alive()
     await turns()
     [peer] = broker.server.connections
@@ -48,15 +48,15 @@ async def test_client_gives_up_on_a_broker_that_answers_nothing(broker, client):
     with pytest.raises(ConnectionLost, match="silent for 3 s"):
         await connection.request(pb.Ping())
     # The client connects again.
-    assert await client.connection() is not connection
+    assert await client.requester.connection() is not connection
 
 
 async def test_a_slow_answer_is_awaited_while_the_broker_answers_pings():
     broker = ScriptedBroker()
     broker.answers[Kind.PING] = lambda _: (Kind.PONG, pb.Pong())
     async with broker.connect() as client:
-        connection = await client.connection()
-        asking = client.tasks.start(
+        connection = await client.requester.connection()
+        asking = client.requester.tasks.start(
             connection.request_unless_silent(pb.DescribeStorage(), 0.02)
         )
         await until(lambda: connection.pings > 3)
@@ -68,7 +68,7 @@ async def test_a_slow_answer_is_awaited_while_the_broker_answers_pings():
 
 
 async def test_client_ignores_an_unexpected_pong(broker, client):
-    connection = await client.connection()
+    connection = await client.requester.connection()
     [peer] = broker.server.connections
     peer._write(peer._protocol.send(Kind.PONG, pb.Pong()))
     await turns()
@@ -77,7 +77,7 @@ async def test_client_ignores_an_unexpected_pong(broker, client):
 
 @pytest.mark.parametrize("idle_timeout_s", [0.0, -1.0, float("nan"), float("inf")])
 async def test_client_ignores_invalid_idle_timeouts(client, idle_timeout_s):
-    connection = await client.connection()
+    connection = await client.requester.connection()
     connection._set_idle_timeout(idle_timeout_s)
     assert connection._idle_timeout_s == 30.0
 
@@ -91,7 +91,7 @@ class FailingChannel:
 
 
 async def test_failure_of_a_channel_ends_only_its_connection(broker, client):
-    connection = await client.connection()
+    connection = await client.requester.connection()
     failing = FailingChannel()
     channel = connection.new_channel(failing)
     [peer] = broker.server.connections
@@ -100,4 +100,4 @@ async def test_failure_of_a_channel_ends_only_its_connection(broker, client):
     await turns()
     assert connection.is_lost
     assert isinstance(failing.reason, ConnectionLost)
-    await client.describe_broker()
+    await client.cluster.describe_broker()

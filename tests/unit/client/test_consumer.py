@@ -32,7 +32,7 @@ async def test_messages_are_iterated_in_order_and_acknowledged_one_by_one(client
             if len(got) == 100:
                 break
     assert got == list(enumerate(numbers(100)))
-    facts = await client.describe_subscription(TOPIC, "s")
+    facts = await client.subscriptions.describe(TOPIC, "s")
     assert (facts.cursor, facts.backlog, facts.done) == (100, 0, ())
 
 
@@ -64,7 +64,7 @@ async def test_batch_is_acknowledged_as_a_whole(client):
         assert (len(batch), batch.offsets) == (30, range(30))
         assert batch.to_arrow().column("offset").to_pylist() == list(range(30))
         await c.ack(batch)
-    assert (await client.describe_subscription(TOPIC, "s")).cursor == 30
+    assert (await client.subscriptions.describe(TOPIC, "s")).cursor == 30
 
 
 async def test_unacknowledged_messages_are_redelivered_to_the_next_consumer(client):
@@ -84,7 +84,7 @@ async def test_cumulative_ack_covers_all_before_it(client):
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
         messages = [await c.receive(timeout_s=60) for _ in range(7)]
         await c.ack_cumulative(messages[-1])
-    assert (await client.describe_subscription(TOPIC, "s")).cursor == 7
+    assert (await client.subscriptions.describe(TOPIC, "s")).cursor == 7
 
 
 async def test_nacked_message_is_redelivered(client):
@@ -187,7 +187,7 @@ async def test_consumer_continues_after_a_broken_connection(broker, client):
     async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
         # Acknowledgements in flight may be lost; then the broker delivers
         # their messages again.
-        while (await client.describe_subscription(TOPIC, "s")).backlog:
+        while (await client.subscriptions.describe(TOPIC, "s")).backlog:
             message = await consumer.receive(timeout_s=60)
             got.append(message.payload)
             await consumer.ack(message)
@@ -226,7 +226,7 @@ async def test_prefetch_limits_deliveries(client):
         TOPIC, subscription="s", start="earliest", prefetch_messages=3
     ) as consumer:
         await consumer.receive(timeout_s=60)
-        facts = await client.describe_subscription(TOPIC, "s")
+        facts = await client.subscriptions.describe(TOPIC, "s")
         assert facts.in_flight <= 6
         assert await received(consumer, 19) == numbers(19, 1)
 
@@ -238,7 +238,7 @@ async def test_topic_must_exist(client):
 
 
 async def test_non_reliable_topic_delivers_to_connected_consumers(client):
-    await client.create_topic(TOPIC, reliable=False)
+    await client.topics.create(TOPIC, reliable=False)
     async with client.producer(TOPIC) as producer:
         await producer.send(b"nobody is here")
         async with (
@@ -251,7 +251,7 @@ async def test_non_reliable_topic_delivers_to_connected_consumers(client):
 
 
 async def test_only_slow_consumers_of_a_non_reliable_topic_lose_messages(client):
-    await client.create_topic(TOPIC, reliable=False)
+    await client.topics.create(TOPIC, reliable=False)
     async with (
         client.producer(TOPIC) as producer,
         client.consumer(TOPIC, subscription="slow", prefetch_messages=5) as slow,
@@ -262,7 +262,7 @@ async def test_only_slow_consumers_of_a_non_reliable_topic_lose_messages(client)
         assert await received(fast, 20) == numbers(20)
         assert await received(slow, 5) == numbers(5)
         assert await nothing_comes(slow)
-    assert (await client.describe_topic(TOPIC)).dropped == 15
+    assert (await client.topics.describe(TOPIC)).dropped == 15
 
 
 async def test_closing_ends_the_iteration(client):
@@ -280,7 +280,7 @@ async def test_closing_flushes_acknowledgements(client):
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
         await c.ack(await c.receive_batch(timeout_s=60))
         await c.flush()
-        assert (await client.describe_subscription(TOPIC, "s")).cursor == 3
+        assert (await client.subscriptions.describe(TOPIC, "s")).cursor == 3
 
 
 async def test_acknowledgements_lost_with_a_connection_are_sent_again(broker, client):
@@ -290,7 +290,7 @@ async def test_acknowledgements_lost_with_a_connection_are_sent_again(broker, cl
         await consumer.ack(batch)
         broker.disconnect_all()
         await consumer.flush()
-        facts = await client.describe_subscription(TOPIC, "s")
+        facts = await client.subscriptions.describe(TOPIC, "s")
         assert facts.cursor == 10
 
 
@@ -327,7 +327,7 @@ async def keyed(client, count, keys):
 
 
 async def test_all_messages_of_a_key_go_to_one_consumer_in_their_order(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     found = {}
     async with (
         client.consumer(TOPIC, **KEY_SHARED, name="one") as one,
@@ -347,12 +347,12 @@ async def test_all_messages_of_a_key_go_to_one_consumer_in_their_order(client):
     assert {owner for owner, _ in found.values()} == {"one", "two"}
     for _, numbers in found.values():
         assert numbers == sorted(numbers)
-    facts = await client.describe_subscription(TOPIC, "s")
+    facts = await client.subscriptions.describe(TOPIC, "s")
     assert (facts.cursor, facts.backlog) == (1000, 0)
 
 
 async def test_messages_with_gaps_are_acknowledged_individually(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     async with (
         client.consumer(TOPIC, **KEY_SHARED, name="one") as one,
         client.consumer(TOPIC, **KEY_SHARED, name="two") as two,
@@ -364,7 +364,7 @@ async def test_messages_with_gaps_are_acknowledged_individually(client):
         await one.ack(batch[0])
         await one.ack(batch[1:])
         await one.flush()
-        facts = await client.describe_subscription(TOPIC, "s")
+        facts = await client.subscriptions.describe(TOPIC, "s")
         assert facts.backlog == 100 - len(batch)
         await two.receive_batch(timeout_s=60)
 
@@ -389,7 +389,7 @@ async def test_consumer_names_determine_their_keys(client):
 
     async def division(client, number):
         topic, owners = f"{TOPIC}-{number}", {}
-        await client.create_topic(topic)
+        await client.topics.create(topic)
         sharing = {"subscription": "s", "type": "key_shared"}
 
         async def take(consumer):
@@ -455,7 +455,7 @@ async def test_seek_that_fails_changes_nothing(client):
         with pytest.raises(pydanube.InvalidRequest):
             await c.seek(7)
         assert await received(c, 2) == [b"1", b"2"]
-    assert (await client.describe_subscription(TOPIC, "s")).cursor == 1
+    assert (await client.subscriptions.describe(TOPIC, "s")).cursor == 1
 
 
 async def test_messages_acknowledged_before_a_seek_are_delivered_again_after_it(
@@ -500,7 +500,7 @@ async def answers_of(consumer, messages, message):
 
 
 async def cursor_of(client, topic=TOPIC, subscription="s"):
-    return (await client.describe_subscription(topic, subscription)).cursor
+    return (await client.subscriptions.describe(topic, subscription)).cursor
 
 
 async def test_ack_or_nack_of_a_message_of_another_topic_is_refused(client):
@@ -633,7 +633,7 @@ async def test_second_ack_has_no_effect(client):
         await c.ack([batch[1], batch[1]])
         await c.flush()
         await c.ack(batch[1])
-    facts = await client.describe_subscription(TOPIC, "s")
+    facts = await client.subscriptions.describe(TOPIC, "s")
     assert (facts.cursor, facts.done) == (0, ((1, 2),))
 
 
@@ -645,7 +645,7 @@ async def test_nack_after_an_ack_changes_nothing(client):
         await c.ack(batch)
         await c.nack(batch)
         assert await nothing_comes(c)
-    facts = await client.describe_subscription(TOPIC, "s")
+    facts = await client.subscriptions.describe(TOPIC, "s")
     assert (facts.cursor, facts.counts.nacked) == (2, 0)
 
 
@@ -662,20 +662,20 @@ async def test_corrupt_segment_ends_a_consumer_with_an_error_that_names_it(
             with pytest.raises(pydanube.CorruptSegment, match=name) as told:
                 await consumer.receive(timeout_s=60)
             assert "offsets 0 to 2" in str(told.value)
-    facts = await client.describe_subscription(TOPIC, "s")
+    facts = await client.subscriptions.describe(TOPIC, "s")
     assert facts.stopped_by == str(told.value)
-    await client.seek_subscription(TOPIC, "s", 2)
+    await client.subscriptions.seek(TOPIC, "s", 2)
     async with client.consumer(TOPIC, subscription="s") as consumer:
         assert await received(consumer, 1) == [b"c"]
 
 
 async def test_consumer_gets_messages_after_a_skipped_corrupt_segment(broker, client):
-    await client.create_topic(TOPIC, on_corruption="skip")
+    await client.topics.create(TOPIC, on_corruption="skip")
     await published(client, b"a", b"b")
     await seal_and_damage(broker, TOPIC)
     await published(client, b"c")
     async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
         assert await received(consumer, 1) == [b"c"]
-        facts = await client.describe_subscription(TOPIC, "s")
+        facts = await client.subscriptions.describe(TOPIC, "s")
         assert facts.skipped == ((0, 2),)
         assert facts.counts.skipped == 2

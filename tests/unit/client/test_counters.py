@@ -6,6 +6,7 @@ import pytest
 
 import pydanube
 from pydanube.client.client import Client
+from pydanube.client.requester import Requester
 from pydanube.servers.native.in_process import dial_in_process
 from support.running import TOPIC, published, received
 from support.scripted_broker import ScriptedBroker
@@ -110,7 +111,7 @@ async def test_outage_is_logged_once(broker, log):
                 raise error
         return await dial_in_process(broker.server)(factory)
 
-    async with Client(dial, url=broker.url)._opened() as client:
+    async with Client(Requester(dial, url=broker.url)).opened() as client:
         broker.disconnect_all()
         assert await client.topics.list() == []
     assert next(failures, None) is None
@@ -146,6 +147,6 @@ async def test_log_has_no_credentials(broker, log):
         async with pydanube.connect(url, token=SECRET) as client:
             broker.disconnect_all()
             assert await client.topics.list() == []
-            assert client.shown(f"two\nlines: {SECRET}") == "two lines: ***"
+            assert client.requester.shown(f"two\nlines: {SECRET}") == "two lines: ***"
     assert "danube://user:***@orders.example" in log.text
     assert SECRET not in log.text

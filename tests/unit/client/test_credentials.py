@@ -204,6 +204,6 @@ async def test_a_renewal_that_failed_is_repeated(caplog):
 async def test_a_token_that_stays_the_same_is_not_renewed():
     renewals = Renewals(0.0)
     async with renewals.broker.connect(credentials=found("secret")) as client:
-        connection = await client.connection()
-        assert client._pool.renewal_of(connection) is None
+        connection = await client.requester.connection()
+        assert client.requester._pool.renewal_of(connection) is None
     assert not renewals.tokens

@@ -26,7 +26,7 @@ POLICY = FailurePolicy(
 async def fail(client, *payloads, reason="no", topic=TOPIC, subscription="s"):
     """Publish *payloads*, and make them dead letters."""
     await client.subscriptions.configure(topic, subscription, failure_policy=POLICY)
-    await client.create_topic(DEAD, exist_ok=True)
+    await client.topics.create(DEAD, exist_ok=True)
     async with client.consumer(topic, subscription=subscription) as consumer:
         async with client.producer(topic) as producer:
             for payload in payloads:
@@ -35,8 +35,8 @@ async def fail(client, *payloads, reason="no", topic=TOPIC, subscription="s"):
 
 
 async def fail_again(client, consumer, count, reason="no"):
-    end = (await client.describe_topic(DEAD)).end_offset + count
-    while (await client.describe_topic(DEAD)).end_offset < end:
+    end = (await client.topics.describe(DEAD)).end_offset + count
+    while (await client.topics.describe(DEAD)).end_offset < end:
         # A message whose rejection was lost comes again.
         batch = await consumer.receive_batch(timeout_s=0.05)
         await consumer.nack(batch, reason=reason)
@@ -61,7 +61,7 @@ async def test_dead_letter_has_the_message_and_its_failure(client):
 
 
 async def test_only_letters_of_the_subscription_are_listed(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     await fail(client, b"1", subscription="one")
     await fail(client, b"2", subscription="two")
     await published(client, b"somebody else's", topic=DEAD)
@@ -70,7 +70,7 @@ async def test_only_letters_of_the_subscription_are_listed(client):
 
 
 async def test_forged_attributes_do_not_hide_other_letters(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     await fail(client, b"1")
     [letter] = await letters_of(client)
     forged = letter.message.attributes | {
@@ -85,7 +85,7 @@ async def test_forged_attributes_do_not_hide_other_letters(client):
 
 
 async def test_replayed_letter_is_published_to_its_topic_and_handled(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     await fail(client, b"1", b"2", b"3")
     dead = client.dead_letters(TOPIC, "s")
     chosen = [letter for letter in await letters_of(client) if letter.offset != 1]
@@ -101,7 +101,7 @@ async def test_replayed_letter_is_published_to_its_topic_and_handled(client):
 
 
 async def test_letter_of_a_second_failure_has_the_whole_history(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     await fail(client, b"bad", reason="first")
     dead = client.dead_letters(TOPIC, "s")
     for reason in ("second", "third"):
@@ -116,7 +116,7 @@ async def test_letter_of_a_second_failure_has_the_whole_history(client):
 
 
 async def test_dropped_letter_is_handled_and_its_message_stays(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     await fail(client, b"1", b"2")
     dead = client.dead_letters(TOPIC, "s")
     first, second = await letters_of(client)
@@ -124,15 +124,17 @@ async def test_dropped_letter_is_handled_and_its_message_stays(client):
     assert [letter.id for letter in await letters_of(client)] == [second.id]
     assert await dead.drop([second]) == 1
     assert await letters_of(client) == []
-    assert (await client.describe_topic(DEAD)).end_offset == 2
-    assert (await client.describe_subscription(DEAD, HANDLED_SUBSCRIPTION)).backlog == 0
+    assert (await client.topics.describe(DEAD)).end_offset == 2
+    assert (
+        await client.subscriptions.describe(DEAD, HANDLED_SUBSCRIPTION)
+    ).backlog == 0
 
 
 async def test_letters_of_all_partitions_are_listed_and_replayed_to_their_partition(
     client,
 ):
-    await client.create_topic(TOPIC, partitions=2)
-    parts = await client.partitions(TOPIC)
+    await client.topics.create(TOPIC, partitions=2)
+    parts = await client.topics.partitions(TOPIC)
     for name in parts:
         await fail(client, name[-1].encode(), topic=name)
     letters = await letters_of(client)
@@ -147,10 +149,10 @@ async def test_letters_of_all_partitions_are_listed_and_replayed_to_their_partit
 
 
 async def test_replay_does_not_create_a_deleted_topic(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     await fail(client, b"1")
     letters = await letters_of(client)
-    await client.delete_topic(TOPIC)
+    await client.topics.delete(TOPIC)
     dead = client.dead_letters(TOPIC, "s", dead_letter_topic=DEAD)
     with pytest.raises(pydanube.TopicNotFound):
         await dead.replay(letters)
@@ -159,7 +161,7 @@ async def test_replay_does_not_create_a_deleted_topic(client):
 
 
 async def test_there_are_no_dead_letters_before_the_first_one(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     policy = pydanube.FailurePolicy(
         poison=pydanube.PoisonPolicy.DEAD_LETTER, dead_letter_topic=DEAD
     )
@@ -171,13 +173,13 @@ async def test_there_are_no_dead_letters_before_the_first_one(client):
 
 
 async def test_missing_dead_letter_topic_is_reported(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     with pytest.raises(pydanube.InvalidRequest, match="no dead-letter topic"):
         await letters_of(client)
 
 
 async def test_letters_can_be_consumed_like_any_messages(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     await fail(client, b"1", b"2")
     async with client.consumer(DEAD, subscription="alarm", start="earliest") as c:
         assert await received(c, 2) == [b"1", b"2"]
@@ -185,8 +187,8 @@ async def test_letters_can_be_consumed_like_any_messages(client):
 
 
 async def test_replayed_message_is_no_duplicate_of_its_first_publication(client):
-    await client.create_topic(TOPIC, deduplication=pydanube.Deduplication(age_s=600))
-    await client.create_topic(DEAD)
+    await client.topics.create(TOPIC, deduplication=pydanube.Deduplication(age_s=600))
+    await client.topics.create(DEAD)
     await client.subscriptions.configure(TOPIC, "s", failure_policy=POLICY)
     async with client.consumer(TOPIC, subscription="s") as consumer:
         async with client.producer(TOPIC) as producer:

@@ -22,7 +22,7 @@ async def payloads_of(client, topic=TOPIC):
 @pytest.fixture
 async def topic(client):
     """Create a topic that deduplicates."""
-    await client.create_topic(TOPIC, deduplication=pydanube.Deduplication(age_s=600))
+    await client.topics.create(TOPIC, deduplication=pydanube.Deduplication(age_s=600))
     return TOPIC
 
 
@@ -95,7 +95,7 @@ async def test_topic_that_does_not_deduplicate_refuses_ids(client):
         assert (await producer.send(b"x", id="a")).offset == 1
         assert (await producer.send(b"x", id="a")).offset == 1
     await client.topics.configure(TOPIC, deduplication=None)
-    assert (await client.describe_topic(TOPIC)).policy.deduplication is None
+    assert (await client.topics.describe(TOPIC)).policy.deduplication is None
 
 
 @pytest.mark.parametrize("id_", ["", "x" * 257, 17])
@@ -107,13 +107,13 @@ async def test_malformed_ids_are_refused(client, topic, id_):
 
 async def test_non_reliable_topic_cannot_deduplicate(client):
     with pytest.raises(pydanube.InvalidRequest, match="cannot deduplicate"):
-        await client.create_topic(
+        await client.topics.create(
             TOPIC, reliable=False, deduplication=pydanube.Deduplication(age_s=600)
         )
 
 
 async def test_same_ids_meet_in_one_partition(client):
-    await client.create_topic(
+    await client.topics.create(
         TOPIC, partitions=4, deduplication=pydanube.Deduplication(age_s=600)
     )
     ids = [f"order-{n}" for n in range(20)]
@@ -127,7 +127,8 @@ async def test_same_ids_meet_in_one_partition(client):
     assert len({each.topic for each in again}) > 1
     # Messages with the key go to its partition, whatever their id.
     described = [
-        await client.describe_topic(each) for each in await client.partitions(TOPIC)
+        await client.topics.describe(each)
+        for each in await client.topics.partitions(TOPIC)
     ]
     assert 20 < sum(each.message_count for each in described) <= 30
 

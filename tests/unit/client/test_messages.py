@@ -11,7 +11,7 @@ from support.running import (
 
 @pytest.mark.parametrize("partitions", [None, 2])
 async def test_a_message_acknowledges_itself_with_or_without_await(client, partitions):
-    await client.create_topic(TOPIC, partitions=partitions)
+    await client.topics.create(TOPIC, partitions=partitions)
     await published(client, b"0", b"1", b"2")
     async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
         first, second, third = [await consumer.receive() for _ in range(3)]
@@ -27,8 +27,8 @@ async def test_a_message_acknowledges_itself_with_or_without_await(client, parti
 
 
 async def test_a_rejected_message_keeps_its_delay_and_its_reason(client):
-    await client.create_topic(TOPIC)
-    await client.create_topic("/default/dead")
+    await client.topics.create(TOPIC)
+    await client.topics.create("/default/dead")
     policy = pydanube.FailurePolicy(
         redeliveries_max=0,
         poison=pydanube.PoisonPolicy.DEAD_LETTER,
@@ -90,7 +90,7 @@ async def test_released_messages_go_to_another_consumer(client, kind):
             again = await other.receive_batch()
             assert [(m.offset, m.attempt) for m in again] == [(1, 2), (2, 2)]
             await other.ack(again)
-    facts = await client.describe_subscription(TOPIC, "s")
+    facts = await client.subscriptions.describe(TOPIC, "s")
     assert (facts.backlog, facts.counts.nacked, facts.counts.timed_out) == (0, 0, 0)
 
 

@@ -14,13 +14,13 @@ EARLIEST = {"subscription": "s", "start": "earliest"}
 async def topics(client):
     """Three topics, one of them with partitions, with a message each."""
     await published(client, b"a", topic=A)
-    await client.create_topic(B, partitions=2)
+    await client.topics.create(B, partitions=2)
     await published(client, b"b", topic=f"{B}-part-1")
     await published(client, b"c", topic=C)
 
 
 async def backlogs(client, *names):
-    found = [await client.describe_subscription(name, "s") for name in names]
+    found = [await client.subscriptions.describe(name, "s") for name in names]
     return [each.backlog for each in found]
 
 
@@ -58,7 +58,7 @@ async def test_topic_that_is_created_later_is_consumed_from_its_beginning(
         message = await consumer.receive(timeout_s=60)
         assert (message.topic, message.payload) == (A, b"a")
         await consumer.ack(message)
-        await client.create_topic(B, partitions=2)
+        await client.topics.create(B, partitions=2)
         await published(client, b"b", topic=f"{B}-part-1")
         message = await consumer.receive(timeout_s=60)
         assert (message.topic, message.payload) == (f"{B}-part-1", b"b")
@@ -68,7 +68,7 @@ async def test_topic_that_is_created_later_is_consumed_from_its_beginning(
 async def test_topic_of_a_pattern_leaves_when_it_is_deleted(client):
     async with client.consumer("/default/*", **EARLIEST) as consumer:
         messages = [await consumer.receive(timeout_s=60) for _ in range(3)]
-        await client.delete_topic(A, force=True)
+        await client.topics.delete(A, force=True)
         await published(client, b"c2", topic=C)
         assert await received(consumer, 1) == [b"c2"]
         assert A not in consumer.topics
@@ -89,7 +89,7 @@ async def test_topic_of_a_pattern_leaves_when_it_is_deleted(client):
 @pytest.mark.usefixtures("topics")
 async def test_deletion_of_a_named_topic_fails_the_consumer(client):
     async with client.consumer([A, "/default/us-*"], subscription="s") as consumer:
-        await client.delete_topic(A, force=True)
+        await client.topics.delete(A, force=True)
         with pytest.raises(pydanube.TopicNotFound):
             await consumer.receive(timeout_s=60)
 
@@ -115,7 +115,7 @@ async def test_topics_share_the_credit(client):
     options = EARLIEST | {"prefetch_messages": 40}
     async with client.consumer("/default/n-*", **options) as consumer:
         await consumer.receive(timeout_s=60)
-        facts = [await client.describe_subscription(name, "s") for name in names]
+        facts = [await client.subscriptions.describe(name, "s") for name in names]
         # The credit, and the batch that is being handed out.
         assert sum(each.in_flight for each in facts) <= 40 + 10
         assert len(await received(consumer, 399)) == 399

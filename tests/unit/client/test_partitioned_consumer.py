@@ -56,7 +56,7 @@ async def test_messages_of_all_partitions_arrive_in_the_order_of_each(client):
         for found in offsets.values():
             assert found == list(range(len(found)))
     for name in PARTS:
-        facts = await client.describe_subscription(name, "s")
+        facts = await client.subscriptions.describe(name, "s")
         assert facts.backlog == 0
 
 
@@ -77,13 +77,13 @@ async def test_batch_is_of_one_partition_and_acknowledged_there(client):
         await consumer.ack(nothing)
         await consumer.flush()
         cursors = [
-            (await client.describe_subscription(name, "s")).cursor for name in PARTS
+            (await client.subscriptions.describe(name, "s")).cursor for name in PARTS
         ]
         assert sum(cursors) == 1000
 
 
 async def test_partitions_are_served_round_robin(client):
-    await client.create_topic(TOPIC, partitions=2)
+    await client.topics.create(TOPIC, partitions=2)
     await published(client, *[b"many"] * 5000, topic=PARTS[0])
     await published(client, b"few", topic=PARTS[1])
     async with client.consumer(TOPIC, **EARLIEST) as consumer:
@@ -105,7 +105,7 @@ async def test_messages_of_several_partitions_are_acked_and_nacked_together(clie
         assert (again.attempt, again.redeliveries) == (2, 1)
         await consumer.ack_cumulative(again)
         await consumer.flush()
-    facts = [await client.describe_subscription(name, "s") for name in PARTS]
+    facts = [await client.subscriptions.describe(name, "s") for name in PARTS]
     assert sum(each.backlog for each in facts) == 0
 
 
@@ -134,8 +134,8 @@ async def test_messages_are_acknowledged_all_or_none_if_one_is_foreign(client):
             await consumer.ack_cumulative(foreign)
         with pytest.raises(pydanube.InvalidRequest, match="subscription other"):
             await consumer.ack(foreign)
-    for name in await client.partitions(TOPIC):
-        facts = await client.describe_subscription(name, EARLIEST["subscription"])
+    for name in await client.topics.partitions(TOPIC):
+        facts = await client.subscriptions.describe(name, EARLIEST["subscription"])
         assert facts.cursor == 0
 
 
@@ -144,8 +144,8 @@ async def test_batch_of_several_partitions_is_acknowledged_in_each(client):
     async with client.consumer(TOPIC, **EARLIEST) as consumer:
         messages = [await consumer.receive(timeout_s=60) for _ in range(8)]
         await consumer.ack(pydanube.MessageBatch.of(TOPIC, messages))
-    for name in await client.partitions(TOPIC):
-        facts = await client.describe_subscription(name, EARLIEST["subscription"])
+    for name in await client.topics.partitions(TOPIC):
+        facts = await client.subscriptions.describe(name, EARLIEST["subscription"])
         assert facts.backlog == 0
 
 
@@ -153,7 +153,7 @@ async def test_partition_that_is_added_is_consumed_from_its_beginning(client):
     await spread(client, 10, partitions=1)
     async with client.consumer(TOPIC, subscription="s") as consumer:
         assert await nothing_comes(consumer)
-        await client.add_partitions(TOPIC, 2)
+        await client.topics.add_partitions(TOPIC, 2)
         await published(client, b"early", topic=PARTS[1])
         await consumer._discover_partitions()
         assert consumer.partitions == PARTS[:2]
@@ -164,9 +164,9 @@ async def test_partition_that_is_added_is_consumed_from_its_beginning(client):
 
 async def test_added_partitions_are_discovered_at_the_interval(client, monkeypatch):
     monkeypatch.setattr(channel, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
-    await client.create_topic(TOPIC, partitions=1)
+    await client.topics.create(TOPIC, partitions=1)
     async with client.consumer(TOPIC, subscription="s") as consumer:
-        await client.add_partitions(TOPIC, 3)
+        await client.topics.add_partitions(TOPIC, 3)
         await published(client, b"m", topic=PARTS[2])
         [message] = await take(consumer, 1)
         assert message.topic == PARTS[2]
@@ -190,7 +190,7 @@ async def test_seek_moves_all_partitions_but_not_to_an_offset(client):
 
 
 async def test_consumers_share_partitions(client):
-    await client.create_topic(TOPIC, partitions=4)
+    await client.topics.create(TOPIC, partitions=4)
     options = {"subscription": "s", "type": "shared", "start": "earliest"}
     async with (
         client.consumer(TOPIC, **options) as one,
@@ -207,7 +207,7 @@ async def test_consumers_share_partitions(client):
 
 
 async def test_second_consumer_of_an_exclusive_subscription_is_refused(client):
-    await client.create_topic(TOPIC, partitions=2)
+    await client.topics.create(TOPIC, partitions=2)
     async with client.consumer(TOPIC, subscription="s"):
         with pytest.raises(pydanube.ConsumerBusy):
             async with client.consumer(TOPIC, subscription="s"):
@@ -215,9 +215,9 @@ async def test_second_consumer_of_an_exclusive_subscription_is_refused(client):
 
 
 async def test_failed_partition_fails_the_consumer_after_its_messages(client):
-    await client.create_topic(TOPIC, partitions=2)
+    await client.topics.create(TOPIC, partitions=2)
     async with client.consumer(TOPIC, subscription="s") as consumer:
-        await client.delete_topic(TOPIC, force=True)
+        await client.topics.delete(TOPIC, force=True)
         for _ in range(2):
             with pytest.raises(pydanube.TopicNotFound):
                 await consumer.receive(timeout_s=60)
@@ -249,7 +249,7 @@ async def test_broken_connection_loses_no_messages(broker, client):
 
 
 async def test_receive_times_out(client):
-    await client.create_topic(TOPIC, partitions=2)
+    await client.topics.create(TOPIC, partitions=2)
     async with client.consumer(TOPIC, subscription="s") as consumer:
         with pytest.raises(pydanube.TimedOut):
             await consumer.receive(timeout_s=0.01)

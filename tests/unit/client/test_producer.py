@@ -126,7 +126,7 @@ async def test_compressed_batches_are_decompressed_by_readers(client, compressio
     async with client.producer(TOPIC, compression=compression) as producer:
         await producer.send_batch([b"x" * 1000] * 50)
     assert await payloads_of(client) == [b"x" * 1000] * 50
-    assert (await client.describe_topic(TOPIC)).tail_bytes < 10_000
+    assert (await client.topics.describe(TOPIC)).tail_bytes < 10_000
 
 
 async def test_message_that_is_too_large_is_refused_before_it_is_sent(client):
@@ -251,7 +251,7 @@ async def test_waiting_senders_are_served_in_order(client):
 
 
 async def test_topic_of_another_kind_is_refused(client):
-    await client.create_topic(TOPIC, reliable=False)
+    await client.topics.create(TOPIC, reliable=False)
     with pytest.raises(pydanube.AlreadyExists, match="non_reliable"):
         async with client.producer(TOPIC, reliable=True):
             pass
@@ -269,7 +269,7 @@ async def test_topic_is_created_only_if_the_broker_allows_it(client):
 async def test_deleted_topic_fails_its_producers(client):
     async with client.producer(TOPIC) as producer:
         await producer.send(b"1")
-        await client.delete_topic(TOPIC, force=True)
+        await client.topics.delete(TOPIC, force=True)
         with pytest.raises(pydanube.TopicNotFound):
             await producer.send(b"2")
 
@@ -286,7 +286,7 @@ async def test_flush_raises_errors_of_messages_that_nobody_awaited(client):
 async def test_producer_of_a_deleted_topic_fails(client):
     async with client.producer(TOPIC) as producer:
         await producer.send(b"1")
-        await client.delete_topic(TOPIC, force=True)
+        await client.topics.delete(TOPIC, force=True)
         with pytest.raises(pydanube.TopicNotFound):
             await producer.send(b"2")
 
@@ -328,7 +328,7 @@ async def test_exclusive_wait_producer_waits_until_the_others_have_gone(client):
         for name in ("one", "two", "three"):
             waiting.create_task(wait_and_send(name))
             # They are served in the order of their requests.
-            await client.describe_topic(TOPIC)
+            await client.topics.describe(TOPIC)
         await first.send(b"first")
         assert sent == []
     assert sent == [1, 2, 3]
@@ -344,7 +344,7 @@ async def test_cancelled_exclusive_wait_leaves_no_registration(client):
                 pass
         await first.send(b"m")
     async with client.producer(TOPIC, name="next", access="exclusive"):
-        facts = await client.describe_topic(TOPIC)
+        facts = await client.topics.describe(TOPIC)
         assert facts.producers == ("next",)
 
 
@@ -374,8 +374,8 @@ async def test_more_producers_may_wait_on_a_connection_than_it_may_have_requests
     async with asyncio.TaskGroup() as waiting, client.producer(TOPIC):
         for _ in range(300):
             waiting.create_task(wait())
-        await client.describe_topic(TOPIC)
-    assert (await client.describe_topic(TOPIC)).end_offset == 300
+        await client.topics.describe(TOPIC)
+    assert (await client.topics.describe(TOPIC)).end_offset == 300
 
 
 async def test_exclusive_fence_producer_fences_the_others(client):
@@ -385,7 +385,7 @@ async def test_exclusive_fence_producer_fences_the_others(client):
             with pytest.raises(pydanube.ProducerFenced):
                 await first.send(b"m")
             await second.send(b"m")
-    assert (await client.describe_topic(TOPIC)).end_offset == 2
+    assert (await client.topics.describe(TOPIC)).end_offset == 2
 
 
 async def test_the_holder_keeps_its_access_before_a_standby_when_connections_break(
@@ -439,7 +439,7 @@ async def test_delayed_message_is_delivered_at_its_time_and_others_before_it(
         first = await c.receive(timeout_s=60)
         assert first.payload == b"now"
         assert first.deliver_at == datetime(2000, 1, 1, tzinfo=UTC)
-        assert (await client.describe_subscription(TOPIC, "s")).delayed == 2
+        assert (await client.subscriptions.describe(TOPIC, "s")).delayed == 2
         broker.advance(601)
         second = await c.receive(timeout_s=60)
         assert second.payload == b"late"
@@ -452,12 +452,12 @@ async def test_delayed_message_is_delivered_at_its_time_and_others_before_it(
 async def test_delayed_message_of_a_deleted_topic_is_not_delivered_by_the_next_one(
     broker, client
 ):
-    await client.create_topic(TOPIC)
-    await client.create_subscription(TOPIC, "s", start="earliest")
+    await client.topics.create(TOPIC)
+    await client.subscriptions.create(TOPIC, "s", start="earliest")
     async with client.producer(TOPIC) as producer:
         await producer.send(b"old", deliver_after_s=600)
-    await client.delete_topic(TOPIC, force=True)
-    await client.create_topic(TOPIC)
+    await client.topics.delete(TOPIC, force=True)
+    await client.topics.create(TOPIC)
     async with (
         client.producer(TOPIC) as producer,
         client.consumer(TOPIC, subscription="s", start="earliest") as consumer,
@@ -484,7 +484,7 @@ async def test_expired_message_is_not_delivered(client):
         await c.ack(message)
         with pytest.raises(pydanube.TimedOut):
             await c.receive(timeout_s=0.05)
-    facts = await client.describe_subscription(TOPIC, "s")
+    facts = await client.subscriptions.describe(TOPIC, "s")
     assert (facts.counts.expired, facts.backlog) == (3, 0)
 
 
@@ -528,13 +528,13 @@ async def test_receipts_of_a_throttling_broker_restart_the_close_timeout(
 ):
     monkeypatch.setattr(producers, "KEEPALIVE_INTERVAL_S", 0.01)
     async with broker.connect(close_timeout_s=0.7) as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         await client.topics.configure(TOPIC, limits=NamespacePolicy(max_publish_rate=1))
         async with client.producer(TOPIC) as producer:
             for _ in range(2):
                 producer.send_nowait(b"m")
                 await asyncio.sleep(0)
-        assert (await client.describe_topic(TOPIC)).end_offset == 2
+        assert (await client.topics.describe(TOPIC)).end_offset == 2
 
 
 async def test_receipt_with_unequal_lists_breaks_the_connection():

@@ -1,6 +1,6 @@
 import asyncio
 from collections import defaultdict
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pydanube
 from pydanube.client import reader
 from pydanube.client.client import Client
 from pydanube.client.messages import arrow_schema
+from pydanube.client.requester import Requester
 from pydanube.servers.native.in_process import dial_in_process
 from pydanube.wire.pb import stream_pb2 as pb
 from support.corrupt_objects import seal_and_damage
@@ -55,13 +56,13 @@ async def test_batch_has_all_columns_whatever_was_sent(client):
 
 
 async def test_non_reliable_topic_cannot_be_read(client):
-    await client.create_topic(TOPIC, reliable=False)
+    await client.topics.create(TOPIC, reliable=False)
     with pytest.raises(pydanube.InvalidRequest, match="not reliable"):
         [b async for b in client.read(TOPIC, start=0, end=1, follow=True)]
 
 
 async def test_all_partitions_are_read_one_after_the_other(client):
-    await client.create_topic(TOPIC, partitions=3)
+    await client.topics.create(TOPIC, partitions=3)
     async with client.producer(TOPIC) as producer:
         for n in range(9):
             await producer.send(str(n))
@@ -80,7 +81,7 @@ async def test_partitions_are_followed_together_each_in_its_order(client, monkey
     monkeypatch.setattr(reader, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
     # The deletion of the topic ends no request that waits.
     monkeypatch.setattr(reader, "FETCH_WAIT_S", 0.01)
-    await client.create_topic(TOPIC, partitions=2)
+    await client.topics.create(TOPIC, partitions=2)
     found, count = defaultdict(list), 0
     async with (
         client.producer(TOPIC) as producer,
@@ -94,12 +95,12 @@ async def test_partitions_are_followed_together_each_in_its_order(client, monkey
                 found[batch.topic] += map(int, batch.payloads)
                 count += len(batch)
         assert {topic: sorted(numbers) for topic, numbers in found.items()} == found
-        await client.add_partitions(TOPIC, 3)
+        await client.topics.add_partitions(TOPIC, 3)
         added = f"{TOPIC}-part-2"
         await published(client, b"early", topic=added)
         batch = await anext(batches)
         assert (batch.topic, batch.payloads) == (added, [b"early"])
-        await client.delete_topic(TOPIC, force=True)
+        await client.topics.delete(TOPIC, force=True)
         with pytest.raises(pydanube.TopicNotFound):
             await anext(batches)
 
@@ -107,15 +108,15 @@ async def test_partitions_are_followed_together_each_in_its_order(client, monkey
 async def test_reader_follows_a_limited_number_of_partitions(client, monkeypatch):
     monkeypatch.setattr(reader, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
     monkeypatch.setattr(reader, "FOLLOWED_PARTITIONS_MAX", 1)
-    await client.create_topic(TOPIC, partitions=1)
+    await client.topics.create(TOPIC, partitions=1)
     async with aclosing(client.read(TOPIC, follow=True)) as batches:
-        await client.add_partitions(TOPIC, 2)
+        await client.topics.add_partitions(TOPIC, 2)
         with pytest.raises(pydanube.InvalidRequest, match="at most 1 together"):
             await anext(batches)
 
 
 async def test_closed_reader_of_partitions_leaves_no_task(client):
-    await client.create_topic(TOPIC, partitions=2)
+    await client.topics.create(TOPIC, partitions=2)
     await published(client, b"m", topic=f"{TOPIC}-part-1")
     before = asyncio.all_tasks()
     async with aclosing(client.read(TOPIC, follow=True)) as batches:
@@ -146,7 +147,7 @@ async def test_corrupt_segment_is_an_error_that_names_it(broker, client):
     assert [each for batch in batches for each in batch.payloads] == [b"c"]
 
 
-class NotingClient(Client):
+class NotingRequester(Requester):
     """Notes the requests for messages, and can repeat them as after a lost answer."""
 
     def __init__(self, broker, *, repeats=False):
@@ -167,6 +168,12 @@ class NotingClient(Client):
             raise
 
 
+@asynccontextmanager
+async def noting_client(broker, **options):
+    async with Client(NotingRequester(broker, **options)).opened() as client:
+        yield client
+
+
 async def published_in_mebibytes(client, count):
     async with client.producer(TOPIC) as producer:
         for _ in range(count):
@@ -175,34 +182,34 @@ async def published_in_mebibytes(client, count):
 
 async def test_reader_requests_more_while_the_second_answer_is_iterated(client, broker):
     await published_in_mebibytes(client, 17)
-    async with NotingClient(broker)._opened() as noting:
+    async with noting_client(broker) as noting:
         batches = noting.read(TOPIC)
         read = [await anext(batches)]
-        assert noting.fetched == [0]
+        assert noting.requester.fetched == [0]
         while read[-1].offsets[0] < 8:
             read.append(await anext(batches))
         await asyncio.sleep(0)
-        assert noting.fetched == [0, 8, 16]
+        assert noting.requester.fetched == [0, 8, 16]
         read += [batch async for batch in batches]
-        assert noting.fetched == [0, 8, 16, 24, 32]
+        assert noting.requester.fetched == [0, 8, 16, 24, 32]
     assert [o for batch in read for o in batch.offsets] == list(range(34))
 
 
 async def test_reader_that_stops_cancels_the_request_that_is_ahead(client, broker):
     await published_in_mebibytes(client, 17)
-    async with NotingClient(broker)._opened() as noting:
+    async with noting_client(broker) as noting:
         batches = noting.read(TOPIC)
         while (await anext(batches)).offsets[0] < 8:
             pass
         await batches.aclose()
         async with asyncio.timeout(10):
-            await noting.cancelled.wait()
-    assert noting.fetched == [0, 8, 16]
+            await noting.requester.cancelled.wait()
+    assert noting.requester.fetched == [0, 8, 16]
 
 
 async def test_messages_of_a_repeated_request_are_read_once(client, broker):
     await published_in_mebibytes(client, 6)
-    async with NotingClient(broker, repeats=True)._opened() as noting:
+    async with noting_client(broker, repeats=True) as noting:
         read = [o async for batch in noting.read(TOPIC) for o in batch.offsets]
     assert read == list(range(12))
 
@@ -236,12 +243,12 @@ async def test_a_follower_that_waits_goes_on_after_its_connection_broke(client, 
 
 async def test_prefetch_is_bounded_in_bytes(client, broker):
     await published_in_mebibytes(client, 6)
-    async with NotingClient(broker)._opened() as noting:
+    async with noting_client(broker) as noting:
         batches = noting.read(TOPIC, prefetch_bytes=2 * 1024 * 1024)
         for _ in range(3):
             await anext(batches)
         await asyncio.sleep(0)
-        assert noting.fetched == [0, 2, 4, 6]
+        assert noting.requester.fetched == [0, 2, 4, 6]
     with pytest.raises(pydanube.InvalidRequest, match="prefetch_bytes is 0"):
         await anext(client.read(TOPIC, prefetch_bytes=0))
 
@@ -250,7 +257,7 @@ async def test_reader_notices_that_its_topic_was_created_again(client):
     await published_in_mebibytes(client, 2)
     async with aclosing(client.read(TOPIC, prefetch_bytes=1)) as batches:
         await anext(batches)
-        await client.delete_topic(TOPIC)
+        await client.topics.delete(TOPIC)
         await published(client, b"new")
         with pytest.raises(pydanube.TopicNotFound, match="now ends at offset 1"):
             await anext(batches)

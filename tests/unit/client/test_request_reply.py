@@ -47,7 +47,7 @@ async def reply_topics(client):
 
 @pytest.fixture(autouse=True)
 async def topic(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
 
 
 async def test_reply_belongs_to_its_request(broker, client):
@@ -68,7 +68,7 @@ async def test_reply_belongs_to_its_request(broker, client):
 
 async def test_replies_of_partitions_and_with_keys_arrive(client):
     name = "/default/parts"
-    await client.create_topic(name, partitions=3)
+    await client.topics.create(name, partitions=3)
     async with client.consumer(name, **SHARED) as consumer, asyncio.TaskGroup() as run:
         asked = run.create_task(
             client.request(name, b"q", key="k", attributes={"n": "1"}, timeout_s=60)
@@ -88,7 +88,7 @@ async def test_reply_topic_is_created_once_and_deleted_when_the_client_closes(
         await other.request(TOPIC, b"2")
         [name] = await reply_topics(client)
         assert len(name) == len(REPLY_TOPIC_PREFIX) + 32
-        facts = await client.describe_topic(name)
+        facts = await client.topics.describe(name)
         assert not facts.policy.is_reliable
     assert await reply_topics(client) == []
 
@@ -139,7 +139,7 @@ async def test_request_on_a_missing_topic_is_refused_and_creates_none(client):
     with pytest.raises(pydanube.TopicNotFound):
         await client.request("/default/none", b"q")
     assert "/default/none" not in await client.topics.list("default")
-    await client.create_topic("/default/none")
+    await client.topics.create("/default/none")
     with pytest.raises(pydanube.TimedOut):
         await client.request("/default/none", b"q", timeout_s=0.01)
 
@@ -179,10 +179,10 @@ async def test_requests_in_flight_are_bounded(client, monkeypatch):
 
 async def test_unused_producers_are_closed_beyond_a_number(client, monkeypatch):
     monkeypatch.setattr(request_reply, "PRODUCERS_KEPT_MAX", 1)
-    cache = request_reply.ProducerCache(client)
+    cache = request_reply.ProducerCache(client.requester)
     names = [f"/default/t{n}" for n in range(2)]
     for name in names:
-        await client.create_topic(name)
+        await client.topics.create(name)
     async with cache.producer(names[0]) as used:
         async with cache.producer(names[1]):
             pass
@@ -191,7 +191,7 @@ async def test_unused_producers_are_closed_beyond_a_number(client, monkeypatch):
         await producer.send(b"m")
     # It waits until no other producer has the topic.
     async with client.producer(names[0], access="exclusive_wait"):
-        assert len((await client.describe_topic(names[1])).producers) == 1
+        assert len((await client.topics.describe(names[1])).producers) == 1
 
 
 async def test_reply_topic_that_was_deleted_is_created_again(client):
@@ -206,7 +206,7 @@ async def test_reply_topic_that_was_deleted_is_created_again(client):
         tasks.create_task(fail())
         await (await consumer.receive(timeout_s=60)).ack()
         [name] = await reply_topics(client)
-        await client.delete_topic(name, force=True)
+        await client.topics.delete(name, force=True)
     async with replier(client, shout):
         assert (await client.request(TOPIC, b"again")).payload == b"AGAIN"
 

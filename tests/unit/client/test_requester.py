@@ -77,7 +77,7 @@ async def test_any_broker_leads_to_the_owner(cluster, url):
             TOPIC, subscription="s", start="earliest"
         ) as consumer:
             assert await received(consumer, 1) == [b"x"]
-        assert (await client.describe_topic(TOPIC)).end_offset == 1
+        assert (await client.topics.describe(TOPIC)).end_offset == 1
     assert set(cluster.connects) == {url[-1], cluster.owner_of(SHARD)}
     # Channels and requests share a connection to each broker.
     assert len(cluster.connects) == len(set(cluster.connects))
@@ -85,7 +85,7 @@ async def test_any_broker_leads_to_the_owner(cluster, url):
 
 async def test_partitions_have_different_owners(cluster):
     async with pydanube.connect("danube://a") as client:
-        await client.create_topic(TOPIC, partitions=PARTITIONS)
+        await client.topics.create(TOPIC, partitions=PARTITIONS)
         sent = [b"%d" % each for each in range(60)]
         async with (
             client.producer(TOPIC) as producer,
@@ -101,36 +101,36 @@ async def test_partitions_have_different_owners(cluster):
 
 async def test_partitions_of_different_owners_are_deleted_together(cluster):
     async with pydanube.connect("danube://a") as client:
-        await client.create_topic(TOPIC, partitions=PARTITIONS)
+        await client.topics.create(TOPIC, partitions=PARTITIONS)
         last = f"{TOPIC}-part-{PARTITIONS - 1}"
         async with client.producer(last):
             with pytest.raises(pydanube.SubscriptionInUse, match=last):
-                await client.delete_topic(TOPIC)
+                await client.topics.delete(TOPIC)
         async with client.consumer(last, subscription="s"):
             with pytest.raises(pydanube.SubscriptionInUse, match=last):
-                await client.delete_topic(TOPIC)
-        await client.hold_topic(last, "lakehouse")
+                await client.topics.delete(TOPIC)
+        await client.topics.hold(last, "lakehouse")
         with pytest.raises(pydanube.TopicHeld, match=f"{last} is held by lakehouse"):
-            await client.delete_topic(TOPIC)
-        await client.release_topic(last, "lakehouse")
-        await client.delete_topic(TOPIC)
+            await client.topics.delete(TOPIC)
+        await client.topics.release(last, "lakehouse")
+        await client.topics.delete(TOPIC)
         assert await client.topics.list() == []
         with pytest.raises(pydanube.TopicNotFound):
-            await client.delete_topic(TOPIC)
+            await client.topics.delete(TOPIC)
 
 
 async def test_offsets_are_listed_by_the_owners_also_after_a_move(cluster):
     async with pydanube.connect("danube://a,b") as client:
-        await client.create_topic(TOPIC, partitions=PARTITIONS)
-        names = await client.partitions(TOPIC)
+        await client.topics.create(TOPIC, partitions=PARTITIONS)
+        names = await client.topics.partitions(TOPIC)
         async with client.producer(TOPIC) as producer:
             for number in range(60):
                 await producer.send(b"m", key=b"%d" % number)
-        before = await client.list_offsets(names)
+        before = await client.topics.list_offsets(names)
         assert list(before) == names
         assert sum(each.end_offset for each in before.values()) == 60
         await cluster.drain("a")
-        assert await client.list_offsets(names) == before
+        assert await client.topics.list_offsets(names) == before
 
 
 async def test_producer_and_consumer_follow_a_drained_broker(cluster):
@@ -163,7 +163,7 @@ async def test_topics_of_a_single_broker_are_not_looked_up():
         client.producer(TOPIC),
         client.consumer(TOPIC, subscription="s"),
     ):
-        await client.delete_subscription(TOPIC, "s")
+        await client.subscriptions.delete(TOPIC, "s")
     (connection,) = broker.connections
     assert Kind.OPEN_PRODUCER in connection.received
     assert Kind.LOOKUP not in connection.received
@@ -179,7 +179,7 @@ async def test_clients_wait_for_a_broker_to_take_the_topic_over(cluster):
         cluster.cut_off(owner)
         # Its session goes on, so nobody else may serve the topic yet.
         sending = producer.send_nowait(b"b")
-        describing = client.tasks.start(client.describe_topic(TOPIC))
+        describing = client.requester.tasks.start(client.topics.describe(TOPIC))
         await until(lambda: cluster.refusals > 3)
         assert not sending.done()
         cluster.lose(owner)
@@ -199,14 +199,14 @@ async def published_and_cut_off(client, cluster, *payloads):
 async def test_requests_that_must_not_be_repeated_wait_for_an_owner(cluster):
     async with pydanube.connect(BOTH) as client:
         owner = await published_and_cut_off(client, cluster, b"a", b"b", b"c")
-        creating = client.tasks.start(
-            client.create_subscription(TOPIC, "s", start="earliest")
+        creating = client.requester.tasks.start(
+            client.subscriptions.create(TOPIC, "s", start="earliest")
         )
         await until(lambda: cluster.refusals > 2)
         cluster.lose(owner)
         await creating
-        await client.skip(TOPIC, "s", 1)
-        assert (await client.describe_subscription(TOPIC, "s")).cursor == 1
+        await client.subscriptions.skip(TOPIC, "s", 1)
+        assert (await client.subscriptions.describe(TOPIC, "s")).cursor == 1
 
 
 async def test_reader_follows_a_topic(cluster):
@@ -215,7 +215,7 @@ async def test_reader_follows_a_topic(cluster):
         batches = client.read(TOPIC, follow=True)
         assert (await anext(batches)).payloads == [b"a", b"b"]
         # The reader waits for more at the first owner.
-        coming = client.tasks.start(anext(batches))
+        coming = client.requester.tasks.start(anext(batches))
         await asyncio.sleep(0)
         cluster.kill(cluster.owner_of(SHARD))
         await producer.send(b"c")
@@ -237,10 +237,10 @@ async def test_requests_without_an_owner_leave_a_broker_that_stops(cluster):
         assert cluster.connects == ["a"]
         cluster.cluster.members["a"].broker.topics.drain()
         # Neither of them may be repeated after another error.
-        await client.create_topic(TOPIC, partitions=2)
+        await client.topics.create(TOPIC, partitions=2)
         assert cluster.connects == ["a", "b"]
-        await client.create_namespace("other")
-        assert len(await client.partitions(TOPIC)) == 2
+        await client.namespaces.create("other")
+        assert len(await client.topics.partitions(TOPIC)) == 2
         assert cluster.connects == ["a", "b"]
 
 
@@ -249,18 +249,18 @@ async def test_requests_without_an_owner_leave_a_broker_that_stops(cluster):
 )
 async def test_after_an_error_of_one_broker_another_one_is_asked(cluster, error):
     async with pydanube.connect(BOTH) as client:
-        client.on_error("", "danube://a", error)
+        client.requester.on_error("", "danube://a", error)
         await client.topics.list()
         assert cluster.connects == ["a", "b"]
 
 
 async def test_topics_are_looked_up_at_another_broker_if_one_is_silent(cluster):
     async with pydanube.connect(BOTH, connect_timeout_s=0.5) as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         cluster.silence("a")
         if cluster.owner_of(SHARD) == "a":
             cluster.lose("a")
-        assert (await client.describe_topic(TOPIC)).topic == TOPIC
+        assert (await client.topics.describe(TOPIC)).topic == TOPIC
         assert cluster.connects == ["a", "b"]
         # The client need not wait for the silent one.
         cluster.cut_off("a")
@@ -268,15 +268,15 @@ async def test_topics_are_looked_up_at_another_broker_if_one_is_silent(cluster):
 
 async def test_a_producer_leaves_a_silent_broker_that_is_replaced(cluster):
     async with pydanube.connect(BOTH) as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         async with client.producer(TOPIC) as producer:
             await producer.send(b"x")
             owner = cluster.owner_of(SHARD)
-            connection = await client.connection(TOPIC)
+            connection = await client.requester.connection(TOPIC)
             cluster.silence(owner)
             connection._write_buffer._transport.pause_reading()
             # It answers nothing, but nobody else serves the topic yet.
-            sending = client.tasks.start(producer.send(b"y"))
+            sending = client.requester.tasks.start(producer.send(b"y"))
             for _ in range(5):
                 await check(client, connection)
             assert not connection.is_lost
@@ -301,7 +301,7 @@ async def check(client, connection):
         connection._check_alive()
     for _ in range(TURNS):
         await asyncio.sleep(0)
-    await until(lambda: not client._examined)
+    await until(lambda: not client.requester._examined)
 
 
 async def test_requests_without_an_owner_leave_a_silent_broker():
@@ -309,9 +309,9 @@ async def test_requests_without_an_owner_leave_a_silent_broker():
         ServedCluster().running("a", "b", "c") as cluster,
         pydanube.connect("danube://a,b,c", connect_timeout_s=0.5) as client,
     ):
-        await client.create_topic(TOPIC, partitions=2)
+        await client.topics.create(TOPIC, partitions=2)
         cluster.silence("a")
-        assert len(await client.partitions(TOPIC)) == 2
+        assert len(await client.topics.partitions(TOPIC)) == 2
         cluster.silence("b")
         assert len(await client.topics.list()) == 2
         # Each request goes to the broker that answered last.
@@ -335,12 +335,12 @@ async def test_requests_at_silent_brokers_end_after_the_retry_time(cluster):
 async def test_unknown_topic_is_not_found(cluster):
     async with pydanube.connect(BOTH) as client:
         with pytest.raises(pydanube.TopicNotFound):
-            await client.describe_topic(TOPIC)
+            await client.topics.describe(TOPIC)
         with pytest.raises(pydanube.TopicNotFound):
             async with client.consumer(TOPIC, subscription="s"):
                 pass
         with pytest.raises(pydanube.TopicNotFound):
-            await client.delete_topic(TOPIC)
+            await client.topics.delete(TOPIC)
 
 
 async def test_deleted_topic_that_is_created_again_is_served(cluster):
@@ -350,20 +350,20 @@ async def test_deleted_topic_that_is_created_again_is_served(cluster):
                 await producer.send(payload)
             batches = [batch.payloads async for batch in client.read(TOPIC)]
             assert batches == [[payload]]
-            await client.delete_topic(TOPIC)
+            await client.topics.delete(TOPIC)
 
 
 async def test_requests_find_a_topic_that_has_moved(cluster):
     async with pydanube.connect(BOTH) as client:
         async with client.producer(TOPIC) as producer:
             await producer.send_batch([b"a", b"b"])
-        await client.create_subscription(TOPIC, "s", start="earliest")
+        await client.subscriptions.create(TOPIC, "s", start="earliest")
         first = cluster.owner_of(SHARD)
         await cluster.drain(first)
-        await client.skip(TOPIC, "s", 1)
+        await client.subscriptions.skip(TOPIC, "s", 1)
         await cluster.activate(first)
         await cluster.drain(cluster.owner_of(SHARD))
-        assert (await client.describe_subscription(TOPIC, "s")).cursor == 1
+        assert (await client.subscriptions.describe(TOPIC, "s")).cursor == 1
 
 
 async def publish_at_lost_broker(client, topic, cluster, broker_id):
@@ -374,7 +374,7 @@ async def publish_at_lost_broker(client, topic, cluster, broker_id):
 
 async def test_a_topic_that_cannot_be_closed_does_not_disturb_other_brokers(cluster):
     async with pydanube.connect(BOTH, close_timeout_s=0.1) as client:
-        await client.create_topic(TOPIC, partitions=PARTITIONS)
+        await client.topics.create(TOPIC, partitions=PARTITIONS)
         names = [f"{TOPIC}-part-{number}" for number in range(PARTITIONS)]
         by_owner = {
             cluster.owner_of(shard_of(TopicName.parse(each), SHARDS)): each
@@ -394,35 +394,38 @@ async def test_offsets_and_segments_of_all_partitions_take_one_request_per_broke
     cluster,
 ):
     async with pydanube.connect("danube://a,b") as client:
-        await client.create_topic(TOPIC, partitions=PARTITIONS)
-        names = await client.partitions(TOPIC)
+        await client.topics.create(TOPIC, partitions=PARTITIONS)
+        names = await client.topics.partitions(TOPIC)
     async with pydanube.connect("danube://a,b") as client:
-        request_at, kinds = client.request_at, []
+        request_at, kinds = client.requester.request_at, []
 
         async def counted(connection, message, **options):
             kinds.append(KIND_OF[type(message)])
             return await request_at(connection, message, **options)
 
-        client.request_at = counted
-        assert list(await client.list_offsets(names)) == names
-        assert list(await client.list_segments(dict.fromkeys(names, (0, 0)))) == names
+        client.requester.request_at = counted
+        assert list(await client.topics.list_offsets(names)) == names
+        assert (
+            list(await client.storage.list_segments(dict.fromkeys(names, (0, 0))))
+            == names
+        )
     assert kinds == [Kind.LIST_OFFSETS] * 2 + [Kind.FIND_SEGMENTS] * 2
 
 
 async def test_every_broker_says_who_serves_a_topic(cluster):
     async with pydanube.connect("danube://a") as client:
-        await client.create_topic(TOPIC, partitions=PARTITIONS)
-        names = await client.partitions(TOPIC)
+        await client.topics.create(TOPIC, partitions=PARTITIONS)
+        names = await client.topics.partitions(TOPIC)
         places = await client.topics.places()
         assert list(places) == names
         assert {each.broker_id for each in places.values()} == {"a", "b"}
         for name in names:
-            described = await client.describe_topic(name)
+            described = await client.topics.describe(name)
             shard = shard_of(TopicName.parse(name), SHARDS)
             assert places[name].shard == described.shard == shard
             assert places[name].broker_id == described.broker_id
             assert described.broker_id == cluster.owner_of(shard)
-        found = await client.describe_cluster(counts_topics=True)
+        found = await client.cluster.describe(counts_topics=True)
         counts = Counter(each.broker_id for each in places.values())
         assert {each.broker_id: each.topic_count for each in found.brokers} == counts
     async with pydanube.connect("danube://b") as client:

@@ -144,7 +144,7 @@ async def test_long_lists_of_versions_are_paged(client, monkeypatch):
 
 async def test_topic_is_bound_and_unbound(client):
     schemas = client.schemas
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     assert await schemas.topic_schema(TOPIC) is None
     await schemas.register("orders", Order)
     binding = TopicSchema(
@@ -155,7 +155,7 @@ async def test_topic_is_bound_and_unbound(client):
     )
     await client.topics.configure(TOPIC, schema=binding)
     assert await schemas.topic_schema(TOPIC) == binding
-    assert (await client.describe_topic(TOPIC)).schema == binding
+    assert (await client.topics.describe(TOPIC)).schema == binding
     with pytest.raises(pydanube.SchemaInUse, match=TOPIC):
         await schemas.delete("orders")
     with pytest.raises(pydanube.SchemaMismatch):
@@ -176,10 +176,10 @@ async def test_topic_is_bound_and_unbound(client):
 
 
 async def test_partitions_are_bound_together(client):
-    await client.create_topic(TOPIC, partitions=2)
+    await client.topics.create(TOPIC, partitions=2)
     await client.schemas.register("orders", Order)
     await client.topics.configure(TOPIC, schema=pydanube.TopicSchema(subject="orders"))
-    for name in (TOPIC, *await client.partitions(TOPIC)):
+    for name in (TOPIC, *await client.topics.partitions(TOPIC)):
         assert (await client.schemas.topic_schema(name)).subject == "orders"
 
 

@@ -33,7 +33,7 @@ async def part_of(staging, *contents, name="0", topic=TOPIC):
 
 
 async def test_parts_of_several_writers_are_published_by_one_commit(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     staging = client.staging("query", 0)
     assert not await staging.is_committed()
     parts = [await part_of(staging, b"a", b"b"), await part_of(staging, b"c")]
@@ -52,7 +52,7 @@ async def test_parts_of_several_writers_are_published_by_one_commit(client):
 
 
 async def test_part_has_every_column_of_the_envelope(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     staging = client.staging("query", 0)
     part = staging.part("0", compression="zstd")
     attributes = pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string()))
@@ -70,8 +70,8 @@ async def test_part_has_every_column_of_the_envelope(client):
 
 
 async def test_messages_of_a_base_name_are_routed_as_a_producer_routes_them(client):
-    await client.create_topic(TOPIC, partitions=3)
-    await client.create_topic(OTHER, partitions=3)
+    await client.topics.create(TOPIC, partitions=3)
+    await client.topics.create(OTHER, partitions=3)
     keys = [f"k{n}".encode() for n in range(20)]
     async with client.producer(OTHER) as producer:
         await producer.send_batch(pa.table({"payload": keys, "key": keys}))
@@ -88,7 +88,7 @@ async def test_messages_of_a_base_name_are_routed_as_a_producer_routes_them(clie
 
 
 async def test_parts_without_keys_begin_with_different_partitions(client):
-    await client.create_topic(TOPIC, partitions=4)
+    await client.topics.create(TOPIC, partitions=4)
     staging = client.staging("query", 0)
     parts = [await part_of(staging, b"m", name=str(n)) for n in range(16)]
     await staging.commit(parts)
@@ -101,7 +101,7 @@ async def test_parts_without_keys_begin_with_different_partitions(client):
 
 @pytest.mark.slow
 async def test_batch_too_long_for_a_frame_is_split(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     staging = client.staging("query", 0)
     part = staging.part("0")
     await part.write(TOPIC, batch(*[bytes(1024 * 1024)] * 10))
@@ -116,7 +116,7 @@ async def test_batch_too_long_for_a_frame_is_split(client):
 
 
 async def test_lost_connection_does_not_lose_a_part(broker, client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     staging = client.staging("query", 0)
     part = staging.part("0")
     expected = []
@@ -135,7 +135,7 @@ async def test_lost_connection_does_not_lose_a_part(broker, client):
 
 @pytest.mark.slow
 async def test_waiting_write_continues_after_a_lost_connection(broker, client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     staging = client.staging("query", 0)
     part = staging.part("0")
     big = batch(*[bytes(100_000)] * 40)
@@ -154,7 +154,7 @@ async def _write_all(part, content, times):
 
 
 async def test_part_that_the_broker_has_lost_fails(broker, client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     part = client.staging("query", 0).part("0")
     await part.write(TOPIC, batch(b"1"))
     await until(lambda: not part.inflight_bytes)
@@ -169,7 +169,7 @@ async def test_part_that_the_broker_has_lost_fails(broker, client):
 
 
 async def test_part_for_a_version_that_is_committed_is_refused(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     late = client.staging("query", 0).part("late")
     await late.write(TOPIC, batch(b"1"))
     await client.staging("query", 0).commit([])
@@ -180,8 +180,8 @@ async def test_part_for_a_version_that_is_committed_is_refused(client):
 
 
 async def test_messages_that_a_topic_does_not_accept_are_refused(client):
-    await client.create_topic(TOPIC)
-    await client.create_topic(OTHER, reliable=False)
+    await client.topics.create(TOPIC)
+    await client.topics.create(OTHER, reliable=False)
     staging = client.staging("query", 0)
     with pytest.raises(pydanube.TopicNotFound):
         await staging.part("0").write("/default/none", batch(b"1"))
@@ -196,7 +196,7 @@ async def test_messages_that_a_topic_does_not_accept_are_refused(client):
 
 
 async def test_payloads_are_checked_against_the_named_schema(broker, client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     await broker.broker.registry.register("orders", new_schema())
     staging = client.staging("query", 0)
     part = staging.part("0")
@@ -216,7 +216,7 @@ async def test_payloads_are_checked_against_the_named_schema(broker, client):
 
 
 async def test_aborted_parts_are_dropped(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     staging = client.staging("query", 0)
     part = staging.part("0")
     await part.abort()
@@ -245,7 +245,7 @@ async def test_part_without_messages_needs_no_broker(client):
 
 
 async def test_part_whose_write_was_cancelled_cannot_be_used(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     part = client.staging("query", 0).part("0")
     async with asyncio.TaskGroup() as tasks:
         writing = tasks.create_task(part.write(TOPIC, batch(b"1")))
@@ -270,7 +270,7 @@ async def cluster():
 @pytest.fixture
 async def cluster_client(cluster):
     async with pydanube.connect("danube://a,b") as client:
-        await client.create_topic(TOPIC, partitions=PARTITIONS)
+        await client.topics.create(TOPIC, partitions=PARTITIONS)
         yield client
 
 
@@ -378,7 +378,7 @@ async def test_large_pieces_are_finished_early(cluster, cluster_client):
     named = await part.finish()
     assert len(named.pieces) == 3
     assert (await staging.commit([named])).message_count == named.message_count
-    facts = await cluster_client.describe_topic(topic)
+    facts = await cluster_client.topics.describe(topic)
     assert facts.end_offset == named.message_count
 
 

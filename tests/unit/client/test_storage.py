@@ -17,8 +17,8 @@ BOTH = "danube://a,b"
 @pytest.fixture
 async def client(cluster):
     async with pydanube.connect(BOTH) as client:
-        await client.create_topic(TOPIC, partitions=PARTITIONS)
-        for partition in await client.partitions(TOPIC):
+        await client.topics.create(TOPIC, partitions=PARTITIONS)
+        for partition in await client.topics.partitions(TOPIC):
             async with client.producer(partition) as producer:
                 await producer.send(b"x")
         yield client
@@ -33,19 +33,19 @@ def partitions_of(cluster):
 
 async def verified(client, topic=None):
     """Return the pages of a verification, until the last one."""
-    pages = [await client.verify_segments(topic, count=True)]
+    pages = [await client.storage.verify(topic, count=True)]
     while pages[-1].after:
-        pages.append(await client.verify_segments(topic, after=pages[-1].after))
+        pages.append(await client.storage.verify(topic, after=pages[-1].after))
     return pages
 
 
 @pytest.mark.parametrize("topic", [None, TOPIC])
 async def test_uploads_and_evictions_concern_all_owners(cluster, client, topic):
-    await client.upload_segments(topic)
-    described = await client.describe_storages()
+    await client.storage.upload(topic)
+    described = await client.storage.describe_all()
     uploads = {broker: each.uploads for broker, each in described.items()}
     assert uploads == partitions_of(cluster)
-    count, byte_count = await client.evict_segments(topic)
+    count, byte_count = await client.storage.evict(topic)
     assert count == PARTITIONS
     assert byte_count == sum(each.local_bytes for each in described.values()) > 0
 
@@ -53,9 +53,9 @@ async def test_uploads_and_evictions_concern_all_owners(cluster, client, topic):
 @pytest.mark.parametrize("topic", [None, TOPIC])
 async def test_each_broker_verifies_what_it_serves(cluster, client, topic):
     cluster.cluster.remote.refuses_segments = True
-    for partition in await client.partitions(TOPIC):
+    for partition in await client.topics.partitions(TOPIC):
         with pytest.raises(pydanube.ObjectsUnavailable):
-            await client.upload_segments(partition)
+            await client.storage.upload(partition)
     first, second = await verified(client, topic)
     counts = {"a": first.segment_count, "b": second.segment_count}
     assert counts == partitions_of(cluster)
@@ -65,11 +65,11 @@ async def test_each_broker_verifies_what_it_serves(cluster, client, topic):
 
 
 async def test_verification_skips_a_broker_that_has_stopped(client):
-    assert (await client.verify_segments(after="a0@7/8")).after == ""
-    assert await client.verify_segments(after="c@7/8") == SegmentsVerified()
+    assert (await client.storage.verify(after="a0@7/8")).after == ""
+    assert await client.storage.verify(after="c@7/8") == SegmentsVerified()
 
 
 async def test_a_broker_outside_of_a_cluster_has_no_name():
     async with memory_broker() as broker, broker.connect() as client:
-        assert list(await client.describe_storages()) == [""]
-        assert await client.running_brokers() == []
+        assert list(await client.storage.describe_all()) == [""]
+        assert await client.cluster.running_brokers() == []

@@ -31,14 +31,14 @@ def numbers(count):
 async def settled(client, **expected):
     """Wait until the subscription's description is as expected."""
     while True:
-        facts = await client.describe_subscription(TOPIC, "s")
+        facts = await client.subscriptions.describe(TOPIC, "s")
         if all(getattr(facts, name) == value for name, value in expected.items()):
             return facts
 
 
 async def test_settings_are_returned_as_they_were_set(client):
-    await client.create_topic(TOPIC)
-    assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
+    await client.topics.create(TOPIC)
+    assert await client.subscriptions.settings(TOPIC, "s") == SubscriptionSettings()
     limits = DispatchLimits(unacked_messages_max=7)
     await client.subscriptions.configure(TOPIC, "s", failure_policy=IMPATIENT)
     await client.subscriptions.configure(TOPIC, "s", limits=limits)
@@ -46,40 +46,40 @@ async def test_settings_are_returned_as_they_were_set(client):
     expected = SubscriptionSettings(
         failure_policy=IMPATIENT, limits=limits, is_paused=True
     )
-    assert await client.subscription_settings(TOPIC, "s") == expected
-    await client.create_subscription(TOPIC, "s")
-    facts = await client.describe_subscription(TOPIC, "s")
+    assert await client.subscriptions.settings(TOPIC, "s") == expected
+    await client.subscriptions.create(TOPIC, "s")
+    facts = await client.subscriptions.describe(TOPIC, "s")
     assert (facts.settings, facts.is_paused) == (expected, True)
     await client.subscriptions.configure(TOPIC, "s", failure_policy=None)
     await client.subscriptions.configure(TOPIC, "s", limits=None)
     await client.subscriptions.configure(TOPIC, "s", is_paused=False)
-    assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
+    assert await client.subscriptions.settings(TOPIC, "s") == SubscriptionSettings()
 
 
 async def test_several_settings_change_with_one_call(client):
-    await client.create_topic(TOPIC, partitions=2)
+    await client.topics.create(TOPIC, partitions=2)
     limits = DispatchLimits(unacked_messages_max=7)
     await client.subscriptions.configure(
         TOPIC, "s", failure_policy=IMPATIENT, limits=limits, is_paused=True
     )
     for part in PARTS:
-        assert await client.subscription_settings(part, "s") == SubscriptionSettings(
+        assert await client.subscriptions.settings(part, "s") == SubscriptionSettings(
             failure_policy=IMPATIENT, limits=limits, is_paused=True
         )
     await client.subscriptions.configure(TOPIC, "s", failure_policy=None)
-    assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings(
+    assert await client.subscriptions.settings(TOPIC, "s") == SubscriptionSettings(
         limits=limits, is_paused=True
     )
 
 
 async def test_one_wrong_setting_of_a_subscription_refuses_all(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     homeless = FailurePolicy(poison=PoisonPolicy.DEAD_LETTER, dead_letter_topic="/n/t")
     with pytest.raises(pydanube.NamespaceNotFound):
         await client.subscriptions.configure(
             TOPIC, "s", is_paused=True, failure_policy=homeless
         )
-    assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
+    assert await client.subscriptions.settings(TOPIC, "s") == SubscriptionSettings()
 
 
 async def test_paused_subscription_delivers_nothing_until_it_is_resumed(client):
@@ -95,12 +95,12 @@ async def test_subscription_is_moved_without_a_consumer(client):
     await published(client, *numbers(10))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
         assert await received(c, 10) == numbers(10)
-        await client.seek_subscription(TOPIC, "s", 7)
+        await client.subscriptions.seek(TOPIC, "s", 7)
         assert await received(c, 3) == numbers(10)[7:]
-        await client.seek_subscription(TOPIC, "s", "earliest")
+        await client.subscriptions.seek(TOPIC, "s", "earliest")
         assert await received(c, 10) == numbers(10)
-    await client.seek_subscription(TOPIC, "s", "latest")
-    assert (await client.describe_subscription(TOPIC, "s")).backlog == 0
+    await client.subscriptions.seek(TOPIC, "s", "latest")
+    assert (await client.subscriptions.describe(TOPIC, "s")).backlog == 0
 
 
 async def test_subscription_is_moved_to_a_time(client):
@@ -109,11 +109,11 @@ async def test_subscription_is_moved_to_a_time(client):
         await producer.send_batch(
             pa.table({"payload": numbers(5), "publish_time": times})
         )
-    await client.create_subscription(TOPIC, "s", start=times[3])
-    assert (await client.describe_subscription(TOPIC, "s")).cursor == 3
+    await client.subscriptions.create(TOPIC, "s", start=times[3])
+    assert (await client.subscriptions.describe(TOPIC, "s")).cursor == 3
     between = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
-    await client.seek_subscription(TOPIC, "s", between)
-    assert (await client.describe_subscription(TOPIC, "s")).cursor == 1
+    await client.subscriptions.seek(TOPIC, "s", between)
+    assert (await client.subscriptions.describe(TOPIC, "s")).cursor == 1
     async with client.consumer(TOPIC, subscription="t", start=times[4]) as c:
         assert await received(c, 1) == [b"4"]
         await c.seek(times[2])
@@ -124,14 +124,14 @@ async def test_subscription_is_moved_to_a_time(client):
 
 async def test_messages_are_skipped_by_number(client):
     await published(client, *numbers(10))
-    await client.create_subscription(TOPIC, "s", start="earliest")
+    await client.subscriptions.create(TOPIC, "s", start="earliest")
     ids = [pydanube.MessageId(TOPIC, n) for n in (1, 2)]
-    await client.mark_done(TOPIC, "s", ids)
-    await client.skip(TOPIC, "s", 3)
-    facts = await client.describe_subscription(TOPIC, "s")
+    await client.subscriptions.mark_done(TOPIC, "s", ids)
+    await client.subscriptions.skip(TOPIC, "s", 3)
+    facts = await client.subscriptions.describe(TOPIC, "s")
     assert (facts.cursor, facts.backlog) == (5, 5)
     with pytest.raises(pydanube.InvalidRequest):
-        await client.skip(TOPIC, "s", 0)
+        await client.subscriptions.skip(TOPIC, "s", 0)
 
 
 async def test_mark_done_of_the_blocking_message_unblocks_the_subscription(client):
@@ -143,57 +143,63 @@ async def test_mark_done_of_the_blocking_message_unblocks_the_subscription(clien
         await settled(client, blocked=((0, 1),))
         await published(client, b"good")
         assert await nothing_comes(consumer)
-        await client.mark_done(TOPIC, "s", pydanube.MessageId(TOPIC, 0))
+        await client.subscriptions.mark_done(TOPIC, "s", pydanube.MessageId(TOPIC, 0))
         assert await received(consumer, 1) == [b"good"]
-    facts = await client.describe_subscription(TOPIC, "s")
+    facts = await client.subscriptions.describe(TOPIC, "s")
     assert (facts.cursor, facts.blocked) == (1, ())
     assert facts.counts.nacked == 2
 
 
 async def test_only_messages_of_the_topic_are_marked(client):
     await published(client, b"m")
-    await client.create_subscription(TOPIC, "s")
+    await client.subscriptions.create(TOPIC, "s")
     with pytest.raises(
         pydanube.InvalidRequest, match="cannot acknowledge a message of"
     ):
-        await client.mark_done(TOPIC, "s", pydanube.MessageId("/default/b", 0))
+        await client.subscriptions.mark_done(
+            TOPIC, "s", pydanube.MessageId("/default/b", 0)
+        )
     with pytest.raises(pydanube.SubscriptionNotFound):
-        await client.mark_done(TOPIC, "none", pydanube.MessageId(TOPIC, 0))
+        await client.subscriptions.mark_done(
+            TOPIC, "none", pydanube.MessageId(TOPIC, 0)
+        )
 
 
 async def test_operations_on_a_partitioned_topic_apply_to_all_partitions(client):
-    await client.create_topic(TOPIC, partitions=2)
-    await client.create_subscription(TOPIC, "s", type="shared", start="earliest")
+    await client.topics.create(TOPIC, partitions=2)
+    await client.subscriptions.create(TOPIC, "s", type="shared", start="earliest")
     await client.subscriptions.configure(TOPIC, "s", failure_policy=IMPATIENT)
     await client.subscriptions.configure(TOPIC, "s", is_paused=True)
     for name in PARTS:
         await published(client, *numbers(4), topic=name)
-        facts = await client.describe_subscription(name, "s")
+        facts = await client.subscriptions.describe(name, "s")
         assert (facts.is_paused, facts.backlog) == (True, 4)
         assert facts.settings.failure_policy == IMPATIENT
-    assert (await client.subscription_settings(TOPIC, "s")).is_paused
-    await client.seek_subscription(TOPIC, "s", "latest")
+    assert (await client.subscriptions.settings(TOPIC, "s")).is_paused
+    await client.subscriptions.seek(TOPIC, "s", "latest")
     for name in PARTS:
-        assert (await client.describe_subscription(name, "s")).backlog == 0
-    await client.seek_subscription(TOPIC, "s", "earliest")
-    await client.mark_done(TOPIC, "s", [pydanube.MessageId(p, 0) for p in PARTS])
+        assert (await client.subscriptions.describe(name, "s")).backlog == 0
+    await client.subscriptions.seek(TOPIC, "s", "earliest")
+    await client.subscriptions.mark_done(
+        TOPIC, "s", [pydanube.MessageId(p, 0) for p in PARTS]
+    )
     for name in PARTS:
-        assert (await client.describe_subscription(name, "s")).backlog == 3
+        assert (await client.subscriptions.describe(name, "s")).backlog == 3
     for call in (
-        client.seek_subscription(TOPIC, "s", 1),
-        client.skip(TOPIC, "s", 1),
+        client.subscriptions.seek(TOPIC, "s", 1),
+        client.subscriptions.skip(TOPIC, "s", 1),
     ):
         with pytest.raises(pydanube.InvalidRequest, match="name it"):
             await call
-    await client.skip(PARTS[1], "s", 3)
-    assert (await client.describe_subscription(PARTS[1], "s")).backlog == 0
-    await client.delete_subscription(TOPIC, "s")
+    await client.subscriptions.skip(PARTS[1], "s", 3)
+    assert (await client.subscriptions.describe(PARTS[1], "s")).backlog == 0
+    await client.subscriptions.delete(TOPIC, "s")
     with pytest.raises(pydanube.SubscriptionNotFound):
-        await client.describe_subscription(PARTS[1], "s")
+        await client.subscriptions.describe(PARTS[1], "s")
 
 
 async def test_operations_of_reliable_topics_are_refused_on_others(client):
-    await client.create_topic(TOPIC, reliable=False)
+    await client.topics.create(TOPIC, reliable=False)
     for call in (
         client.subscriptions.configure(TOPIC, "s", failure_policy=IMPATIENT),
         client.subscriptions.configure(TOPIC, "s", is_paused=True),
@@ -205,5 +211,5 @@ async def test_operations_of_reliable_topics_are_refused_on_others(client):
 async def test_start_that_does_not_exist_is_refused(client):
     await published(client, b"m")
     with pytest.raises(pydanube.InvalidRequest):
-        await client.create_subscription(TOPIC, "s", start=7)
-    await client.create_subscription(TOPIC, "s", start=1)
+        await client.subscriptions.create(TOPIC, "s", start=7)
+    await client.subscriptions.create(TOPIC, "s", start=1)

@@ -22,7 +22,7 @@ SUBSCRIPTION = {"subscription": "s", "start": "earliest"}
 @pytest.fixture
 async def topics(client):
     await published(client, b"1", b"2", b"3", b"4")
-    await client.create_topic(RESULTS)
+    await client.topics.create(RESULTS)
 
 
 async def payloads(client, topic=RESULTS):
@@ -30,7 +30,7 @@ async def payloads(client, topic=RESULTS):
 
 
 async def cursor(client, topic=TOPIC):
-    return (await client.describe_subscription(topic, "s")).cursor
+    return (await client.subscriptions.describe(topic, "s")).cursor
 
 
 async def receive(consumer, count):
@@ -208,10 +208,10 @@ async def test_consumer_that_was_opened_again_has_other_messages(client):
 async def test_subscription_that_was_created_again_has_other_messages(client):
     async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
         messages = await receive(consumer, 1)
-        await client.delete_subscription(TOPIC, "s", force=True)
+        await client.subscriptions.delete(TOPIC, "s", force=True)
         with pytest.raises(pydanube.SubscriptionNotFound, match="was deleted"):
             await copy(client, messages)
-        await client.create_subscription(TOPIC, "s", start="earliest")
+        await client.subscriptions.create(TOPIC, "s", start="earliest")
         with pytest.raises(pydanube.MessageNotHeld):
             await copy(client, messages)
     assert await payloads(client) == []
@@ -261,8 +261,8 @@ async def test_transaction_may_only_acknowledge_or_do_nothing(client):
 
 
 async def test_transaction_spans_partitions_and_subscriptions(client):
-    await client.create_topic(TOPIC, partitions=3)
-    await client.create_topic(RESULTS, partitions=2)
+    await client.topics.create(TOPIC, partitions=3)
+    await client.topics.create(RESULTS, partitions=2)
     await published(client, *(b"%d" % n for n in range(30)))
     await published(client, b"x", topic="/default/more")
     async with (
@@ -276,10 +276,12 @@ async def test_transaction_spans_partitions_and_subscriptions(client):
             await transaction.ack(messages)
             await transaction.ack(await more.receive_batch(timeout_s=60))
     assert await cursor(client, "/default/more") == 1
-    for partition in await client.partitions(TOPIC):
-        facts = await client.describe_subscription(partition, "s")
+    for partition in await client.topics.partitions(TOPIC):
+        facts = await client.subscriptions.describe(partition, "s")
         assert facts.backlog == 0
-    found = [await payloads(client, each) for each in await client.partitions(RESULTS)]
+    found = [
+        await payloads(client, each) for each in await client.topics.partitions(RESULTS)
+    ]
     assert all(found)
     assert sorted(chain(*found)) == sorted(m.payload for m in messages)
 
@@ -321,7 +323,7 @@ async def test_ranges_of_a_transaction_are_bounded(client):
             await transaction.ack(messages[: 2 * ACK_RANGES_MAX : 2])
             with pytest.raises(pydanube.InvalidRequest, match="smaller transactions"):
                 await transaction.ack(messages[-1])
-        facts = await client.describe_subscription(TOPIC, "s")
+        facts = await client.subscriptions.describe(TOPIC, "s")
         assert facts.backlog == ACK_RANGES_MAX + 2
 
 
@@ -385,8 +387,8 @@ async def flow(cluster):
     """A client, a topic of broker a with messages, and one of broker b for results."""
     source, target = next(topics_of(cluster, "a")), next(topics_of(cluster, "b"))
     async with pydanube.connect("danube://a,b") as client:
-        await client.create_topic(source)
-        await client.create_topic(target)
+        await client.topics.create(source)
+        await client.topics.create(target)
         async with client.producer(source) as producer:
             await producer.send_batch([b"1", b"2", b"3", b"4"])
         yield client, source, target
@@ -553,9 +555,9 @@ async def without_answer(cluster, *, is_made):
 async def test_transaction_ends_with_the_namespace_of_its_topics(cluster):
     results = [f"/shop/r{number}" for number in range(6)]
     async with pydanube.connect("danube://a") as client:
-        await client.create_namespace("shop")
+        await client.namespaces.create("shop")
         for name in results:
-            await client.create_topic(name)
+            await client.topics.create(name)
         await published(client, b"1")
         async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
             message = await consumer.receive(timeout_s=60)
@@ -566,15 +568,15 @@ async def test_transaction_ends_with_the_namespace_of_its_topics(cluster):
                         await transaction.send(name, message.payload)
                     await transaction.ack(message)
                     for name in results:
-                        await client.delete_topic(name, force=True)
-                    await client.delete_namespace("shop")
+                        await client.topics.delete(name, force=True)
+                    await client.namespaces.delete("shop")
 
             with pytest.raises(pydanube.TopicNotFound):
                 await copy_while_the_namespace_is_deleted()
         assert await cursor(client) == 0
         # Another namespace of this name has nothing of it.
-        await client.create_namespace("shop")
-        await client.create_topic(results[0])
+        await client.namespaces.create("shop")
+        await client.topics.create(results[0])
         async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
             message = await consumer.receive(timeout_s=60)
             async with client.transaction("copy") as transaction:

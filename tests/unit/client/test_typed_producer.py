@@ -74,7 +74,7 @@ async def test_default_subject_is_named_after_the_topic_which_is_bound_to_it(cli
 
 
 async def test_producer_of_a_bound_topic_uses_its_subject(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     await client.schemas.register("shop", Order)
     await client.topics.configure(TOPIC, schema=pydanube.TopicSchema(subject="shop"))
     async with client.producer(TOPIC, schema=Wider) as producer:
@@ -179,10 +179,12 @@ async def test_values_go_to_the_partition_of_their_key(client):
     async with client.producer(TOPIC, schema=Order, partitions=3) as producer:
         orders = [Order(n) for n in range(30)]
         ids = await producer.send_batch(orders, keys=[str(n) for n in range(30)])
-        assert {each.topic for each in ids} == set(await client.partitions(TOPIC))
+        assert {each.topic for each in ids} == set(
+            await client.topics.partitions(TOPIC)
+        )
         await producer.send(Order(30), key="0")
-    names = await client.partitions(TOPIC)
-    assert {(await client.describe_topic(n)).schema.subject for n in names} == {
+    names = await client.topics.partitions(TOPIC)
+    assert {(await client.topics.describe(n)).schema.subject for n in names} == {
         "default-orders"
     }
     async with client.consumer(
@@ -218,7 +220,7 @@ async def test_values_may_be_delayed_and_expire(client):
 
 
 async def test_topic_that_enforces_its_subject_accepts_only_values(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     await client.schemas.register("orders", Order)
     await client.topics.configure(
         TOPIC,

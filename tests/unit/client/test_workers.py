@@ -27,7 +27,7 @@ class Order:
 @pytest.fixture
 async def orders(client):
     """A topic of orders, with a failure policy that retries at once."""
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     policy = pydanube.FailurePolicy(redelivery_delay_s=0.0, redeliveries_max=10)
     await client.subscriptions.configure(TOPIC, "s", failure_policy=policy)
 
@@ -60,7 +60,7 @@ async def calls():
 
 
 async def backlog(client):
-    return (await client.describe_subscription(TOPIC, "s")).backlog
+    return (await client.subscriptions.describe(TOPIC, "s")).backlog
 
 
 async def test_a_function_gets_values_and_its_return_acknowledges(
@@ -135,8 +135,8 @@ async def test_a_batch_is_acknowledged_together(client, calls, orders):
 
 @pytest.mark.parametrize("batch", [None, 5])
 async def test_a_worker_consumes_partitions_and_several_topics(client, calls, batch):
-    await client.create_topic("/default/a", partitions=3)
-    await client.create_topic("/default/b")
+    await client.topics.create("/default/a", partitions=3)
+    await client.topics.create("/default/b")
     for topic in ("/default/a", "/default/b"):
         async with client.producer(topic) as producer:
             for number in range(12):
@@ -156,8 +156,8 @@ async def test_a_worker_consumes_partitions_and_several_topics(client, calls, ba
     for topic, key in {(topic, key) for topic, key, *_ in calls.all}:
         offsets = [offset for t, k, offset, _ in calls.all if (t, k) == (topic, key)]
         assert offsets == sorted(offsets)
-    for topic in (*await client.partitions("/default/a"), "/default/b"):
-        assert (await client.describe_subscription(topic, "s")).backlog == 0
+    for topic in (*await client.topics.partitions("/default/a"), "/default/b"):
+        assert (await client.subscriptions.describe(topic, "s")).backlog == 0
 
 
 async def test_a_failed_message_is_delivered_again(client, calls, orders):
@@ -172,12 +172,12 @@ async def test_a_failed_message_is_delivered_again(client, calls, orders):
     async with client.running_workers():
         await calls.first(4)
     assert sorted(calls.all) == [(0, 1), (0, 2), (0, 3), (1, 1)]
-    facts = await client.describe_subscription(TOPIC, "s")
+    facts = await client.subscriptions.describe(TOPIC, "s")
     assert (facts.backlog, facts.counts.nacked) == (0, 2)
 
 
 async def test_an_undecodable_message_fails_alone(client, calls, orders):
-    await client.create_topic("/default/dead")
+    await client.topics.create("/default/dead")
     policy = pydanube.FailurePolicy(
         redeliveries_max=0,
         poison=pydanube.PoisonPolicy.DEAD_LETTER,
@@ -252,7 +252,7 @@ async def test_messages_of_a_stopped_worker_go_to_others(client, calls, orders):
         found = dict(await second.first(20))
     assert [found[offset] for offset in started] == [2, 2]
     assert sorted(found) == list(range(20))
-    facts = await client.describe_subscription(TOPIC, "s")
+    facts = await client.subscriptions.describe(TOPIC, "s")
     # None of them has failed.
     assert (facts.backlog, facts.counts.nacked, facts.counts.timed_out) == (0, 0, 0)
 
@@ -331,7 +331,7 @@ async def test_a_broken_connection_runs_no_message_twice_at_the_same_time(
     async with client.running_workers():
         await calls.first(2)
         broker.disconnect_all()
-        await client.describe_topic(TOPIC)
+        await client.topics.describe(TOPIC)
         may_finish.set()
         while len({*done.all}) < 8:
             await done.first(len(done.all) + 1)

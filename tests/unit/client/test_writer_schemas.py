@@ -78,7 +78,7 @@ async def test_message_without_a_schema_has_a_value_only_with_a_reader_schema(cl
 
 
 async def test_invalid_payload_does_not_hide_the_other_values(client):
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
     version = await client.schemas.register("orders", Order)
     await client.topics.configure(
         TOPIC,
@@ -160,7 +160,7 @@ async def test_missing_schema_is_requested_again_later(client):
             raise answer
         return answer
 
-    schemas = WriterSchemas(ask, client.tasks, failure_cached_s=0.0)
+    schemas = WriterSchemas(ask, client.requester.tasks, failure_cached_s=0.0)
     missing = await schemas.load((1, 1))
     with pytest.raises(pydanube.SchemaNotFound):
         missing.build_decoder(None)
@@ -176,7 +176,7 @@ async def test_schema_cache_is_bounded(client):
         asked.append(version)
         return Schema.of(str)
 
-    schemas = WriterSchemas(ask, client.tasks, schemas_max=2)
+    schemas = WriterSchemas(ask, client.requester.tasks, schemas_max=2)
     for version in (1, 2, 1, 3, 1, 2):
         await schemas.load((1, version))
     assert asked == [1, 2, 3, 2]

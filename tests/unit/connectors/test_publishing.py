@@ -75,7 +75,7 @@ def test_deleted_positions_begin_anew():
             await ensure_topic(client, TOPIC)
             async with open_staged(client, "c", POSITIONS) as publisher:
                 await publisher.publish([group("1")], 1)
-            await client.delete_topic(POSITIONS)
+            await client.topics.delete(POSITIONS)
             async with open_staged(client, "c", POSITIONS) as publisher:
                 assert publisher.position is None
                 await publisher.publish([group("1")], 1)
@@ -87,7 +87,7 @@ def test_deleted_positions_begin_anew():
 def test_messages_without_positions_are_deduplicated_by_their_ids():
     async def run():
         async with memory_broker() as broker, broker.connect() as client:
-            await client.create_topic(TOPIC)
+            await client.topics.create(TOPIC)
             await ensure_topic(client, TOPIC, deduplication_age_s=60)
             other = "/default/others"
             async with open_direct(client) as publisher:

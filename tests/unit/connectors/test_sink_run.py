@@ -53,7 +53,7 @@ def run(tmp_path, kind, condition, **fields):
             async with running([out]) as until:
                 await until(lambda all_: condition(all_["out"]))
             status = (await until(lambda _: True))["out"]
-            facts = await client.describe_subscription(TOPIC, "out")
+            facts = await client.subscriptions.describe(TOPIC, "out")
             module = __import__("sys").modules[out.kind.__module__]
             return module.WRITTEN, status, facts.backlog
 
@@ -126,7 +126,7 @@ connectors:
                 await until(
                     lambda all_: all_["out"].messages + all_["out"].dead_letters == 10
                 )
-            facts = await client.describe_subscription(TOPIC, "out")
+            facts = await client.subscriptions.describe(TOPIC, "out")
             read = client.read(f"{TOPIC}-dead")
             dead = [each async for batch in read for each in batch]
             module = __import__("sys").modules[out.kind.__module__]

@@ -164,7 +164,7 @@ connectors:
                 statuses = await until(lambda all_: all_["numbers"].messages > 0)
             status = statuses["numbers"]
             assert status.state is State.STOPPED
-            facts = await client.describe_topic(TOPIC)
+            facts = await client.topics.describe(TOPIC)
             assert facts.message_count == status.messages == status.position
 
     asyncio.run(stop())
@@ -266,7 +266,7 @@ connectors:
     number = '{"type": "object", "properties": {"n": {"type": "integer"}}}'
     any_ = '{"type": "object", "properties": {"n": {"type": ["integer", "string"]}}}'
     async with memory_broker() as broker, broker.connect() as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         schemas = client.schemas
         await schemas.register("default-orders", Schema(SchemaType.JSON_SCHEMA, number))
         connectors = declared(text, broker.url, tmp_path)

@@ -127,8 +127,8 @@ async def test_source_whose_reading_has_effects_is_only_checked(trial):
 async def test_sink_is_opened_and_checked(trial, client):
     found = await trial("own.py:Store")
     assert (found.problem, found.facts[-1]) == (None, "0 messages wait")
-    await client.create_topic("/default/orders")
-    await client.create_subscription("/default/orders", "c")
+    await client.topics.create("/default/orders")
+    await client.subscriptions.create("/default/orders", "c")
     async with client.producer("/default/orders") as producer:
         await producer.send(b"1")
     found = await trial("own.py:Store")

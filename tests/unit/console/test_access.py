@@ -23,15 +23,17 @@ async def test_permissions_are_those_of_the_broker(tmp_path):
     async with secured(tmp_path) as broker:
         url = broker.stream_url
         async with pydanube.connect(url, api_key=bootstrap_key(tmp_path)) as admin:
-            key = (await admin.create_api_key("ada")).key
-            binding = await admin.add_binding("user:ada", ["viewer"], ["/default/a"])
+            key = (await admin.security.create_api_key("ada")).key
+            binding = await admin.security.add_binding(
+                "user:ada", ["viewer"], ["/default/a"]
+            )
             async with pydanube.connect(url, api_key=key) as client:
                 access = Access(client, clock=lambda: now)
                 topics = ["/default/a", "/default/b", "not a topic"]
                 assert await access.visible(topics) == {"/default/a"}
                 with pytest.raises(PermissionDenied, match="manage on /default/a"):
                     await access.require(Permission.MANAGE, "/default/a")
-                await admin.remove_binding(binding)
+                await admin.security.remove_binding(binding)
                 assert await access.visible(topics) == {"/default/a"}
                 with pytest.raises(PermissionDenied):
                     await access.require(Permission.DESCRIBE, "/default/a")

@@ -35,7 +35,11 @@ class Client:
         self.topic = topic
         self.starts = []
 
-    async def describe_topic(self, _):
+    @property
+    def topics(self):
+        return self
+
+    async def describe(self, _):
         return self.topic
 
     async def read(self, _, *, start, end):
@@ -93,7 +97,7 @@ async def test_operations_of_a_broker_are_found(tmp_path):
         secured(tmp_path) as broker,
         pydanube.connect(broker.stream_url, api_key=bootstrap_key(tmp_path)) as client,
     ):
-        await client.create_topic("/default/t", partitions=2)
+        await client.topics.create("/default/t", partitions=2)
         await client.topics.configure("/default/t", seal_age_s=5.0)
         log = AuditLog(client)
         while "configure_topic" not in render_changes(log, "/default/t"):

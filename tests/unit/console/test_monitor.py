@@ -7,7 +7,7 @@ from support.worlds.current import memory_broker
 
 async def test_sample_has_topics_brokers_and_storage():
     async with memory_broker() as broker, broker.connect() as client:
-        await client.create_topic("/default/a")
+        await client.topics.create("/default/a")
         monitor = Monitor(client)
         async with task_scope() as tasks:
             tasks.run(monitor.run())

@@ -19,20 +19,20 @@ async def test_owners_are_the_brokers_that_serve_the_partitions():
         ServedCluster().running("a", "b"),
         pydanube.connect("danube://a") as client,
     ):
-        await client.create_topic(TOPIC, partitions=6)
-        names = await client.partitions(TOPIC)
+        await client.topics.create(TOPIC, partitions=6)
+        names = await client.topics.partitions(TOPIC)
         found = await owners_of(client, names)
         assert list(found) == names
         assert set(found.values()) == {"a", "b"}
         owner = found[names[0]]
         other = "b" if owner == "a" else "a"
-        text = move_text(names[0], await client.move_topic(names[0], other))
+        text = move_text(names[0], await client.cluster.move_topic(names[0], other))
         assert f"{names[0]} moves from {owner} to {other}" in text
 
 
 async def test_single_broker_has_no_owners():
     async with memory_broker() as broker, broker.connect() as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         assert await owners_of(client, [TOPIC]) == {}
 
 

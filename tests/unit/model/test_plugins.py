@@ -184,7 +184,7 @@ async def test_broker_keeps_its_journal_where_another_package_says(packages, tmp
     }
     async with serving(tmp_path / "first", **settings) as client:
         await publish(client, "/default/t", b"0", b"1")
-        status = await client.describe_storage()
+        status = await client.storage.describe()
         assert (status.journal_kind, status.journal_url) == ("shelf", "shelf:")
     shutil.rmtree(tmp_path / "first")
     async with serving(tmp_path / "second", **settings) as client:

@@ -44,7 +44,7 @@ def pipeline(tmp_path, url, sources, more=""):
 
 def create(client):
     for topic in (A, B):
-        client.create_topic(topic, reliable=True)
+        client.topics.create(topic, reliable=True)
         with client.producer(topic, reliable=True) as producer:
             producer.send_batch([b"x"] * 5)
 
@@ -58,7 +58,7 @@ def test_the_broker_shows_the_last_positions(tmp_path, danube_broker, danube_cli
         reporter.update({A: 2, B: 1})
         reporter.update({A: 3, B: 5})
     backlogs = [
-        danube_client.describe_subscription(topic, "pipeline-p").backlog
+        danube_client.subscriptions.describe(topic, "pipeline-p").backlog
         for topic in (A, B)
     ]
     assert backlogs == [2, 0]
@@ -78,7 +78,7 @@ def test_an_own_subscription_or_the_setting_turns_it_off(
     found = pipeline(tmp_path, "danube://unused:1", f"{{s: {source}}}", more)
     with ProgressReporter(found, connect=lambda _: danube_broker.connect()) as reporter:
         reporter.update({A: 3})
-    assert danube_client.describe_topic(A).subscriptions == ()
+    assert danube_client.topics.describe(A).subscriptions == ()
 
 
 def test_a_broker_that_does_not_answer_is_mentioned_once(tmp_path, caplog):

@@ -27,7 +27,7 @@ def client(monkeypatch):
         monkeypatch.setattr(
             catalog.Catalog.__init__, "__kwdefaults__", _defaults(client)
         )
-        client.create_topic(TOPIC)
+        client.topics.create(TOPIC)
         with client.producer(TOPIC) as producer:
             times = pa.array(TIMES, pa.timestamp("us", tz="UTC"))
             producer.send_batch(

@@ -39,10 +39,10 @@ async def publish_sealed(source, payload):
     """Publish a message in a segment of its own."""
     async with source.producer(ORDERS) as producer:
         await producer.send(payload)
-    facts = await source.describe_topic(ORDERS)
+    facts = await source.topics.describe(ORDERS)
     while facts.sealed_offset < facts.end_offset:
         await asyncio.sleep(0)
-        facts = await source.describe_topic(ORDERS)
+        facts = await source.topics.describe(ORDERS)
 
 
 def test_retention_drops_only_what_is_replicated():
@@ -53,34 +53,34 @@ def test_retention_drops_only_what_is_replicated():
             one.connect() as source,
             two.connect() as target,
         ):
-            await source.create_topic(ORDERS)
+            await source.topics.create(ORDERS)
             await source.topics.configure(ORDERS, seal_bytes=SEAL_BYTES)
             await replicate_to_end(source, target)
             await source.topics.configure(ORDERS, retention=Retention(bytes_max=1))
             for number in range(4):
                 await publish_sealed(source, bytes([number]) * SEAL_BYTES)
             # The hold keeps the messages although nothing runs.
-            await source.apply_retention(ORDERS)
-            assert (await source.describe_topic(ORDERS)).base_offset == 0
+            await source.topics.apply_retention(ORDERS)
+            assert (await source.topics.describe(ORDERS)).base_offset == 0
 
             status = await replicate_to_end(source, target)
             assert (status.messages, status.lost) == (4, 0)
-            facts = await source.describe_topic(ORDERS)
+            facts = await source.topics.describe(ORDERS)
             assert facts.base_offset > 0
             assert [each.name for each in facts.holds] == ["replicate-edge"]
 
             # Somebody releases it.
-            await source.release_topic(ORDERS, "replicate-edge")
+            await source.topics.release(ORDERS, "replicate-edge")
             for number in range(4):
                 await publish_sealed(source, bytes([number]) * SEAL_BYTES)
-            await source.apply_retention(ORDERS)
+            await source.topics.apply_retention(ORDERS)
             with pytest.raises(OffsetDropped, match="--skip-lost"):
                 await replicate_to_end(source, target)
             skipping = Replication(name="edge", naming=NAMING, skips_lost=True)
             status = await replicate_to_end(source, target, skipping)
             assert status.lost > 0
             assert status.messages + status.lost == 4
-            assert (await target.describe_topic(ORDERS)).message_count == (
+            assert (await target.topics.describe(ORDERS)).message_count == (
                 4 + status.messages
             )
 
@@ -95,12 +95,12 @@ def test_a_replicator_that_starts_again_holds_its_topics():
             one.connect() as source,
             two.connect() as target,
         ):
-            await source.create_topic(ORDERS)
+            await source.topics.create(ORDERS)
             await replicate_to_end(source, target)
             # As if it had been killed while it applied the retention.
-            await source.release_topic(ORDERS, "replicate-edge")
+            await source.topics.release(ORDERS, "replicate-edge")
             await replicate_to_end(source, target)
-            facts = await source.describe_topic(ORDERS)
+            facts = await source.topics.describe(ORDERS)
             assert [each.name for each in facts.holds] == ["replicate-edge"]
 
     asyncio.run(run())
@@ -152,13 +152,13 @@ def test_partitions_are_those_of_the_source():
             one.connect() as source,
             two.connect() as target,
         ):
-            await source.create_topic(ORDERS, partitions=2)
+            await source.topics.create(ORDERS, partitions=2)
             await replicate_to_end(source, target)
-            await source.add_partitions(ORDERS, 3)
+            await source.topics.add_partitions(ORDERS, 3)
             await replicate_to_end(source, target)
-            assert len(await target.partitions(ORDERS)) == 3
-            await source.create_topic("/default/plain")
-            await target.create_topic("/default/plain", partitions=2)
+            assert len(await target.topics.partitions(ORDERS)) == 3
+            await source.topics.create("/default/plain")
+            await target.topics.create("/default/plain", partitions=2)
             with pytest.raises(InvalidRequest, match="has 2 partitions"):
                 await replicate_to_end(source, target)
 

@@ -85,7 +85,7 @@ def test_messages_arrive_as_they_were():
                     await producer.send(
                         Order(number), key=f"k{number}", attributes={"a": "b"}
                     )
-            await source.create_topic("/default/parts", partitions=2)
+            await source.topics.create("/default/parts", partitions=2)
             async with source.producer("/default/parts") as producer:
                 for number in range(20):
                     await producer.send(str(number), key=str(number % 7))
@@ -103,13 +103,13 @@ def test_messages_arrive_as_they_were():
                 assert one.value == other.value
                 for name in ("key", "attributes", "publish_time", "offset"):
                     assert getattr(one, name) == getattr(other, name)
-            assert (await target.describe_topic(COPY)).schema is not None
+            assert (await target.topics.describe(COPY)).schema is not None
             for number in range(2):
                 name = f"parts-part-{number}"
                 old = await messages(source, f"/default/{name}")
                 new = await messages(target, f"/mirror/{name}")
                 assert [each.payload for each in old] == [each.payload for each in new]
-            facts = await source.describe_topic(ORDERS)
+            facts = await source.topics.describe(ORDERS)
             assert [each.name for each in facts.holds] == ["replicate-edge"]
             [own] = facts.subscriptions
             assert (own.subscription, own.backlog) == ("replicate-edge", 0)
@@ -123,11 +123,11 @@ def test_subscriptions_continue_at_the_target():
     async def run():
         async with two_brokers() as ((source_url, source), (target_url, target)):
             dead = "/default/dead"
-            await source.create_topic(dead)
+            await source.topics.create(dead)
             policy = FailurePolicy(
                 poison=PoisonPolicy.DEAD_LETTER, dead_letter_topic=dead
             )
-            await source.create_topic(ORDERS)
+            await source.topics.create(ORDERS)
             async with (
                 source.consumer(
                     ORDERS, subscription="billing", type="shared", start="earliest"
@@ -152,7 +152,7 @@ def test_subscriptions_continue_at_the_target():
             for _ in range(2):
                 [moved] = await cut_over(replication(), source_url, target_url)
                 assert (moved.subscription, moved.source_cursor) == ("billing", 3)
-            settings = await target.subscription_settings(COPY, "billing")
+            settings = await target.subscriptions.settings(COPY, "billing")
             assert settings.failure_policy == replace(
                 policy, dead_letter_topic="/mirror/dead"
             )
@@ -163,7 +163,7 @@ def test_subscriptions_continue_at_the_target():
                 while len(payloads) < 6:
                     payloads += (await consumer.receive_batch()).payloads
             assert payloads == [b"3", b"4", b"7", b"8", b"9", b"10"]
-            assert (await source.describe_topic(ORDERS)).holds == ()
+            assert (await source.topics.describe(ORDERS)).holds == ()
 
             async def replicate_again():
                 async with replicating(source_url, target_url) as until:
@@ -178,19 +178,19 @@ def test_subscriptions_continue_at_the_target():
 def test_the_target_takes_over_without_the_source():
     async def run():
         async with two_brokers() as ((source_url, source), (target_url, target)):
-            await source.create_topic(ORDERS)
-            await source.create_subscription(ORDERS, "billing", start="earliest")
+            await source.topics.create(ORDERS)
+            await source.subscriptions.create(ORDERS, "billing", start="earliest")
             async with source.producer(ORDERS) as producer:
                 await producer.send_batch([b"a", b"b", b"c"])
-            await source.skip(ORDERS, "billing", 2)
+            await source.subscriptions.skip(ORDERS, "billing", 2)
             async with replicating(source_url, target_url) as until:
                 await until(lambda each: each.checkpoints)
             [moved] = await cut_over(replication(), None, target_url)
             assert (moved.topic, moved.cursor) == (COPY, 2)
             await remove(replication(), source_url, target_url)
-            assert (await source.describe_topic(ORDERS)).holds == ()
+            assert (await source.topics.describe(ORDERS)).holds == ()
             with pytest.raises(TopicNotFound):
-                await target.describe_topic("/default/replicate-edge.positions")
+                await target.topics.describe("/default/replicate-edge.positions")
 
     asyncio.run(run())
 
@@ -228,8 +228,8 @@ def test_a_topic_that_was_created_again_is_an_error():
                     await until(lambda each: each.messages == 1)
 
             await replicate_one()
-            await source.delete_topic(ORDERS, force=True)
-            await source.create_topic(ORDERS)
+            await source.topics.delete(ORDERS, force=True)
+            await source.topics.create(ORDERS)
             with pytest.raises(InvalidRequest, match="deleted and created again"):
                 await replicate_one()
 

@@ -25,8 +25,8 @@ TOPIC = "/shop/orders"
 @pytest.fixture
 async def guarded():
     async with guarded_broker() as broker, client_of(broker, ROOT) as client:
-        await client.create_namespace("shop")
-        await client.create_topic(TOPIC)
+        await client.namespaces.create("shop")
+        await client.topics.create(TOPIC)
         await bind(broker, "alice", "producer", "consumer")
         yield broker
 
@@ -159,7 +159,7 @@ async def test_publishing_creates_a_topic_only_with_the_permission_to_create(gua
 
 async def test_binding_of_a_topic_includes_its_partitions(guarded):
     async with client_of(guarded, ROOT) as client:
-        await client.create_topic("/shop/parts", partitions=2)
+        await client.topics.create("/shop/parts", partitions=2)
     await bind(guarded, "eve", "producer", on="/shop/parts")
     async with client_of(guarded, EVE) as client:
         async with client.producer("/shop/parts") as producer:
@@ -173,8 +173,8 @@ async def test_binding_of_a_topic_includes_its_partitions(guarded):
 async def test_pages_of_a_list_are_full_though_most_topics_are_invisible(guarded):
     async with client_of(guarded, ROOT) as client:
         for number in range(10):
-            await client.create_topic(f"/shop/a{number}")
-            await client.create_topic(f"/shop/b{number}")
+            await client.topics.create(f"/shop/a{number}")
+            await client.topics.create(f"/shop/b{number}")
     await bind(guarded, "eve", "viewer", on="/shop/b*")
     peer = await connected(guarded)
     list(guarded.server.connections)[-1].identity = Identity(EVE)
@@ -189,7 +189,7 @@ async def test_pages_of_a_list_are_full_though_most_topics_are_invisible(guarded
 async def test_client_without_identity_is_told_to_connect_with_credentials(guarded):
     async with client_of(guarded, ANONYMOUS) as client:
         with pytest.raises(Unauthenticated, match="credentials"):
-            await client.describe_topic(TOPIC)
+            await client.topics.describe(TOPIC)
 
 
 async def test_broker_without_security_permits_everything_to_everybody():
@@ -198,7 +198,9 @@ async def test_broker_without_security_permits_everything_to_everybody():
             await producer.send(b"1")
         assert await client.topics.list() == ["/default/new"]
         request = pb.ListTopics(limit=10)
-        assert list((await client.send_request(request)).topics) == ["/default/new"]
+        assert list((await client.requester.send_request(request)).topics) == [
+            "/default/new"
+        ]
 
 
 async def test_decisions_on_messages_follow_the_policy(guarded):

@@ -59,7 +59,7 @@ def start(path, **settings):
 
     async def run():
         async with serving(path, **settings) as client:
-            return (await client.describe_topic(TOPIC)).end_offset
+            return (await client.topics.describe(TOPIC)).end_offset
 
     return asyncio.run(run())
 

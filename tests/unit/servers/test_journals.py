@@ -80,7 +80,7 @@ async def test_broker_with_a_new_directory_has_everything(cluster):
             TOPIC, subscription="billing", start="earliest"
         ) as consumer:
             await consumer.ack(await consumer.receive())
-        status = await client.describe_storage()
+        status = await client.storage.describe()
         assert status.journal_kind == "object"
         assert status.journal_url == f"fs://{cluster.store}"
         assert status.journal_bytes > 0
@@ -110,8 +110,8 @@ async def test_sealed_segments_survive_the_disk_without_being_uploaded(cluster):
     async with cluster.serving("second", **settings) as client:
         assert await read(client) == [b"0", b"1", b"2"]
         await until_sealed(client, 3)
-        await client.upload_segments()
-        segments = (await client.segments(TOPIC)).segments
+        await client.storage.upload()
+        segments = (await client.storage.segments(TOPIC)).segments
         assert all(each.is_uploaded for each in segments)
     shutil.rmtree(cluster.path / "second")
     async with cluster.serving("third", **settings) as client:
@@ -120,7 +120,7 @@ async def test_sealed_segments_survive_the_disk_without_being_uploaded(cluster):
 
 async def until_sealed(client, offset):
     async with asyncio.timeout(60):
-        while (await client.segments(TOPIC)).sealed_offset < offset:  # noqa: ASYNC110
+        while (await client.storage.segments(TOPIC)).sealed_offset < offset:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 
@@ -224,7 +224,7 @@ async def test_local_journal_needs_the_segments_that_are_not_uploaded(cluster):
     damage.rmdir()
     async with cluster.serving("second", **settings) as client:
         await until_sealed(client, 2)
-        await client.upload_segments()
+        await client.storage.upload()
     async with cluster.serving("second", **settings, **LOCAL) as client:
         assert await read(client) == [b"0", b"1"]
 

@@ -36,9 +36,9 @@ async def guarded():
 async def fill(broker):
     async with client_of(broker, ROOT) as root:
         for namespace in NAMESPACES:
-            await root.create_namespace(namespace, exist_ok=True)
+            await root.namespaces.create(namespace, exist_ok=True)
             for name in ("x1", "x2", "y1", "y2"):
-                await root.create_topic(f"/{namespace}/{name}")
+                await root.topics.create(f"/{namespace}/{name}")
 
 
 async def bind(broker, principal, patterns):
@@ -53,7 +53,7 @@ async def pages(client, namespace, limit):
     found, after = [], ""
     while True:
         request = pb.ListTopics(namespace=namespace, after=after, limit=limit)
-        page = await client.send_request(request)
+        page = await client.requester.send_request(request)
         found += page.topics
         if not page.has_more:
             return found
@@ -73,7 +73,7 @@ async def test_pages_of_any_size_have_what_the_caller_may_see(guarded, seed):
         seen = [
             name
             for name in everything
-            if (await alice.check_access("describe", name)).allowed
+            if (await alice.security.check_access("describe", name)).allowed
         ]
         for limit in (1, 2, 3, 100):
             assert await pages(alice, "", limit) == seen, (patterns, policy)
@@ -116,7 +116,7 @@ async def test_lists_of_one_principal_wait_for_each_other_and_hold_up_nobody(gua
     ):
         waiting = tasks.start(alice.topics.list())
         assert await bob.topics.list() == []
-        assert (await alice.who_am_i()).name == "alice"
+        assert (await alice.security.who_am_i()).name == "alice"
         assert not waiting.done()
         lists.release()
         assert await waiting == []
@@ -143,7 +143,7 @@ async def test_catalog_is_read_in_large_chunks_whatever_the_client_asks(guarded)
 
     guarded.broker.catalog._store = Counting()  # noqa: SLF001
     async with client_of(guarded, ALICE) as alice:
-        page = await alice.send_request(pb.ListTopics(limit=1))
+        page = await alice.requester.send_request(pb.ListTopics(limit=1))
     assert list(page.topics) == ["/default/t29"]
     # One of two topics, as the page is looked for, and then a chunk.
     assert scans == [2, CHUNK]

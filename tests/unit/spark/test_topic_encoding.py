@@ -41,7 +41,7 @@ AVRO = json.dumps(
 @pytest.fixture
 def client():
     with memory_client() as client:
-        client.create_topic(TOPIC)
+        client.topics.create(TOPIC)
         yield client
 
 
@@ -88,7 +88,7 @@ def test_the_version_is_the_one_of_the_option_or_of_the_topic(client):
 
 
 def test_partition_has_the_schema_of_its_topic(client):
-    client.create_topic("/default/spread", partitions=2)
+    client.topics.create("/default/spread", partitions=2)
     client.schemas.register("spread", Schema.avro(AVRO))
     client.topics.configure("/default/spread", schema=TopicSchema(subject="spread"))
     encodings = TopicEncodings(client, WriteOptions(), ORDER)
@@ -128,8 +128,8 @@ def test_missing_schema_version_is_refused(client):
 
 
 def test_missing_or_non_reliable_topic_is_refused(client):
-    client.create_topic("/default/live", reliable=False)
-    client.create_topic("/default/spread", partitions=2)
+    client.topics.create("/default/live", reliable=False)
+    client.topics.create("/default/spread", partitions=2)
     with pytest.raises(TopicNotFound, match="danube topics create /default/nowhere"):
         require_topic(client, "/default/nowhere")
     with pytest.raises(InvalidRequest, match="non-reliable"):

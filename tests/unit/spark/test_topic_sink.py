@@ -29,7 +29,7 @@ MESSAGES = StructType([StructField("payload", BinaryType())])
 @pytest.fixture
 def client():
     with memory_client() as client:
-        client.create_topic(TOPIC)
+        client.topics.create(TOPIC)
         yield client
 
 

@@ -66,13 +66,13 @@ def create(
         wait (--wait/--no-wait): Whether to wait until the backup is complete.
     """
     with connect() as client:
-        progress = client.create_backup(name)
+        progress = client.storage.create_backup(name)
         if not wait:
             return Result(progress, f"the backup {progress.id} has begun")
         with progress_line("backing up", is_shown=sys.stderr.isatty()) as show:
             while progress.is_running:
                 time.sleep(POLL_INTERVAL_S)
-                progress = client.describe_backup()
+                progress = client.storage.describe_backup()
                 show(_describe(progress), progress.bytes_done)
     if progress.error:
         raise Unavailable(f"the backup {progress.id} failed: {progress.error}")
@@ -89,7 +89,7 @@ def create(
 def status(connect: Connect) -> Result:
     """Show the progress of the broker's last backup since its start."""
     with connect() as client:
-        progress = client.describe_backup()
+        progress = client.storage.describe_backup()
     if not progress.id:
         return Result(progress, "the broker has made no backup since its start")
     return Result(progress, Fields.of(progress, PROGRESS))

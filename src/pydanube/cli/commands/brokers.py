@@ -110,9 +110,9 @@ def list_(connect: Connect) -> Result:
     Without a cluster, show the broker that answers.
     """
     with connect() as client:
-        found = client.describe_cluster(counts_topics=True)
+        found = client.cluster.describe(counts_topics=True)
         if not found.shard_count:
-            described = client.describe_broker()
+            described = client.cluster.describe_broker()
             return Result([described], Table.of([described], ALONE))
     return Result(found.brokers, Table.of(found.brokers, COLUMNS))
 
@@ -138,7 +138,7 @@ def describe(
     with connect() as client:
         if broker is None:
             return _describe_own(client)
-        cluster = client.describe_cluster(counts_topics=True)
+        cluster = client.cluster.describe(counts_topics=True)
         places = client.topics.places() if cluster.shard_count else {}
     found = [each for each in cluster.brokers if each.broker_id == broker]
     if not found:
@@ -166,7 +166,7 @@ def _describe_own(client: Client) -> Result:
         "namespace_count": len(client.namespaces.list()),
         "topic_count": len(client.topics.list()),
     }
-    described = client.describe_broker()
+    described = client.cluster.describe_broker()
     return Result(
         to_json_value(described) | counts,
         Fields.of(described, ALONE),
@@ -190,12 +190,12 @@ def drain(
         wait (--wait/--no-wait): Whether to wait until the broker serves nothing.
     """
     with connect() as client:
-        client.drain_broker(broker, reason=reason)
+        client.cluster.drain_broker(broker, reason=reason)
         if not wait:
             return Result({"broker": broker}, f"{broker} is draining")
         with progress_line("moving shards", is_shown=sys.stderr.isatty()) as show:
             while True:
-                found = _find(client.describe_cluster(), broker)
+                found = _find(client.cluster.describe(), broker)
                 if found.mode is not BrokerMode.DRAINING:
                     break
                 show(f"{found.shard_count} are left", found.shard_count)
@@ -214,7 +214,7 @@ def undrain(connect: Connect, broker: Broker, *, reason: str = "") -> Result:
         reason: Why, for other people.
     """
     with connect() as client:
-        client.activate_broker(broker, reason=reason)
+        client.cluster.activate_broker(broker, reason=reason)
     return Result({"broker": broker}, f"{broker} is active")
 
 
@@ -241,7 +241,7 @@ def forget(
     --accept-loss they are served again without the messages that were only there.
     """
     with connect() as client:
-        cluster = client.describe_cluster()
+        cluster = client.cluster.describe()
         if not cluster.shard_count:
             raise InvalidRequest(NOT_CLUSTERED)
         if accept_loss:
@@ -252,7 +252,7 @@ def forget(
                 f"{broker} runs: stop it first, and wait until its session has ended"
             )
         if found:
-            client.activate_broker(broker, reason="it does not come back")
+            client.cluster.activate_broker(broker, reason="it does not come back")
     text = (
         f"{broker} is forgotten, and nothing is lost"
         if found
@@ -267,7 +267,7 @@ def forget(
 
 
 def _give_up_journals(client: Client, broker: str, *, is_sure: bool) -> Result:
-    shards = client.forget_broker(broker)
+    shards = client.cluster.forget_broker(broker)
     topics = [topic for shard in shards for topic in shard.topics]
     fields = {"broker": broker, "shards": [s.shard for s in shards], "topics": topics}
     if not shards:
@@ -282,7 +282,7 @@ def _give_up_journals(client: Client, broker: str, *, is_sure: bool) -> Result:
         "topics that were not uploaded, and the cursors of their subscriptions?",
         is_sure=is_sure,
     )
-    client.forget_broker(broker, accept_loss=True)
+    client.cluster.forget_broker(broker, accept_loss=True)
     text = (
         f"{len(shards)} shards with {count} topics go on without journals of {broker} "
         "that are damaged; the logs of the brokers name each topic that lost messages"
@@ -303,7 +303,7 @@ def rebalance(connect: Connect, *, dry_run: bool = False) -> Result:
         dry_run: Only show which shards would move.
     """
     with connect() as client:
-        moves = client.rebalance(dry_run=dry_run)
+        moves = client.cluster.rebalance(dry_run=dry_run)
     if not moves:
         return Result(moves, "the load is balanced: no shard moves")
     verb = "would move" if dry_run else "move; see danube cluster status"
@@ -327,7 +327,7 @@ def move(
         to: The broker, as in danube brokers list.
     """
     with connect() as client:
-        made = client.move_topic(topic, to)
+        made = client.cluster.move_topic(topic, to)
     if made.source == made.target:
         return Result(made, f"{to} serves {topic} already, or will soon")
     return Result(made, _describe_move(topic, made))

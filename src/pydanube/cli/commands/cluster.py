@@ -36,7 +36,7 @@ def status(connect: Connect) -> Result:
     The exit code is 1 if some topics are not served at this moment.
     """
     with connect() as client:
-        found = client.describe_cluster()
+        found = client.cluster.describe()
     if not found.shard_count:
         return Result(found, NOT_CLUSTERED)
     return Result(

@@ -211,7 +211,7 @@ async def _print(
 
 async def _flush(client: Client, consumer: Consumer) -> None:
     try:
-        async with client.closing():
+        async with client.requester.closing():
             await consumer.flush()
     except TimeoutError:
         raise TimedOut(

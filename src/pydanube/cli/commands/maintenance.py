@@ -124,7 +124,7 @@ def status(
     small_bytes = parse_bytes(target_bytes) / 2
     with connect() as client:
         found = [
-            (client.describe_topic(name), client.segments(name))
+            (client.topics.describe(name), client.storage.segments(name))
             for name in _topic_names(client, topics or [], is_all=is_all)
         ]
     states = [_state(topic, listed, small_bytes) for topic, listed in found]
@@ -143,11 +143,11 @@ def _topic_names(client: Client, topics: Sequence[str], *, is_all: bool) -> list
         raise InvalidRequest("name topics, or use --all")
     if is_all:
         names = sorted(client.topics.list())
-        return [n for n in names if client.describe_topic(n).policy.is_reliable]
+        return [n for n in names if client.topics.describe(n).policy.is_reliable]
     names = []
     for topic in topics:
-        for name in client.partitions(topic) or [topic]:
-            if not client.describe_topic(name).policy.is_reliable:
+        for name in client.topics.partitions(topic) or [topic]:
+            if not client.topics.describe(name).policy.is_reliable:
                 raise InvalidRequest(
                     f"{name} is a non-reliable topic, which has no segments"
                 )

@@ -65,8 +65,8 @@ def create(
         if_not_exists: Succeed if the namespace exists; its settings do not change.
     """
     with connect() as client:
-        client.create_namespace(namespace, exist_ok=if_not_exists)
-        described = client.describe_namespace(namespace)
+        client.namespaces.create(namespace, exist_ok=if_not_exists)
+        described = client.namespaces.describe(namespace)
     return Result(described, f"Namespace {described.namespace} exists.")
 
 
@@ -75,7 +75,7 @@ def list_namespaces(connect: Connect) -> Result:
     """List the namespaces with their numbers of topics and their retention."""
     with connect() as client:
         described = [
-            client.describe_namespace(name) for name in client.namespaces.list()
+            client.namespaces.describe(name) for name in client.namespaces.list()
         ]
     return Result(described, Table.of(described, NAMESPACE))
 
@@ -87,7 +87,7 @@ def delete(
     """Delete a namespace that has no topics."""
     confirm(f"Delete the namespace {namespace}?", is_sure=yes)
     with connect() as client:
-        client.delete_namespace(namespace)
+        client.namespaces.delete(namespace)
     return Result(
         {"namespace": namespace, "deleted": True}, f"Namespace {namespace} is deleted."
     )
@@ -121,7 +121,7 @@ def configure(
     """
     document = document_of_pairs(settings or [])
     with connect() as client:
-        found = client.describe_namespace(namespace)
+        found = client.namespaces.describe(namespace)
         old = NamespaceSettings(policy=found.policy, retention=found.retention)
         before = namespace_document_of(old)
         if not settings:
@@ -129,7 +129,7 @@ def configure(
         new = with_namespace_document(old, document)
         drops = None
         if dry_run and new.retention != old.retention:
-            drops = client.plan_namespace_retention(namespace, new.retention)
+            drops = client.namespaces.plan_retention(namespace, new.retention)
         return changed(
             namespace,
             before,
@@ -156,8 +156,8 @@ def apply_retention(
             configure --dry-run" does the same for another retention.
     """
     with connect() as client:
-        work = client.apply_namespace_retention
+        work = client.namespaces.apply_retention
         if dry_run:
-            work = client.plan_namespace_retention
+            work = client.namespaces.plan_retention
         drops = work(namespace)
     return Result(drops, *drops_shown(drops, are_planned=dry_run))

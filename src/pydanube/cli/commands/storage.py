@@ -66,7 +66,7 @@ def status(connect: Connect) -> Result:
     In a cluster, all brokers are shown.
     """
     with connect() as client:
-        by_broker = client.describe_storages()
+        by_broker = client.storage.describe_all()
     if "" in by_broker:
         described = by_broker[""]
         return Result(described, *_shown(described))
@@ -95,7 +95,7 @@ def upload(
             segments are uploaded that there are already, and no small ones arise.
     """
     with connect() as client:
-        client.upload_segments(topic, seal=seal)
+        client.storage.upload(topic, seal=seal)
     what = "messages" if seal else "segments"
     return Result(
         {"topic": topic, "uploaded": True},
@@ -118,7 +118,7 @@ def evict(
         is_sure=yes,
     )
     with connect() as client:
-        count, byte_count = client.evict_segments(topic)
+        count, byte_count = client.storage.evict(topic)
     return Result(
         {"topic": topic, "evicted_segments": count, "evicted_bytes": byte_count},
         f"{count} local copies are removed, {format_bytes(byte_count)}.",
@@ -136,7 +136,7 @@ def locate(connect: Connect, topic: parameters.Topic) -> Result:
         listed = [
             {"topic": name, "copies": copies_of(segment), **to_json_value(segment)}
             for name in partitions_of(client, topic)
-            for segment in client.segments(name).segments
+            for segment in client.storage.segments(name).segments
         ]
     if not listed:
         return Result(listed, f"{topic} has no segments.")
@@ -173,7 +173,7 @@ def verify(
     bytes_per_s = parse_bytes(rate)
     with connect() as client:
         total = _all_pages(
-            lambda after, is_first: client.verify_segments(
+            lambda after, is_first: client.storage.verify(
                 topic,
                 after=after,
                 bytes_per_s=bytes_per_s,
@@ -225,14 +225,14 @@ def copy(
     bytes_per_s = parse_bytes(rate)
     with connect() as client:
         total = _all_pages(
-            lambda after, is_first: client.copy_segments(
+            lambda after, is_first: client.storage.copy(
                 name, after=after, bytes_per_s=bytes_per_s, count=is_first
             ),
             after,
             "copying",
         )
         if not total.damaged:
-            total = sum_of(total, client.copy_segments(name, finish=True))
+            total = sum_of(total, client.storage.copy(name, finish=True))
     value = {
         "store": name,
         "segments": total.segment_count,

@@ -62,7 +62,7 @@ def create(
     """
     where = parse_position(start)
     with connect() as client:
-        client.create_subscription(
+        client.subscriptions.create(
             topic, subscription, type=cast("SubscriptionTypeName", type), start=where
         )
         described = _describe(client, topic, subscription)
@@ -80,7 +80,7 @@ def list_(connect: Connect, topic: parameters.Topic) -> Result:
     """List the subscriptions of a topic, with their backlogs."""
     with connect() as client:
         described = {
-            name: client.describe_topic(name).subscriptions
+            name: client.topics.describe(name).subscriptions
             for name in partitions_of(client, topic)
         }
     if list(described) == [topic]:
@@ -121,7 +121,7 @@ def delete(
     """
     confirm(f"Delete the subscription {subscription} of {topic}?", is_sure=yes)
     with connect() as client:
-        client.delete_subscription(topic, subscription, force=force)
+        client.subscriptions.delete(topic, subscription, force=force)
     return Result(
         {"topic": topic, "subscription": subscription, "deleted": True},
         f"{subscription} of {topic} is deleted.",
@@ -172,7 +172,7 @@ def configure(
     """
     document = document_of_pairs(settings or [])
     with connect() as client:
-        old = client.subscription_settings(topic, subscription)
+        old = client.subscriptions.settings(topic, subscription)
         before = subscription_document_of(old)
         if not settings:
             return shown(before)
@@ -266,10 +266,10 @@ def seek(
         if dry_run:
             plans = plan_seeks(client, topic, subscription, where)
             return Result(plans, Table.of(plans, PLAN), "", "Nothing was moved.")
-        client.seek_subscription(topic, subscription, where)
+        client.subscriptions.seek(topic, subscription, where)
         cursors = {
-            name: client.describe_subscription(name, subscription).cursor
-            for name in client.partitions(topic)
+            name: client.subscriptions.describe(name, subscription).cursor
+            for name in client.topics.partitions(topic)
         }
     return Result(
         [
@@ -301,9 +301,9 @@ def skip(
         count (-n COUNT): The number of messages.
     """
     with connect() as client:
-        client.skip(topic, subscription, count)
-        (name,) = client.partitions(topic)
-        cursor = client.describe_subscription(name, subscription).cursor
+        client.subscriptions.skip(topic, subscription, count)
+        (name,) = client.topics.partitions(topic)
+        cursor = client.subscriptions.describe(name, subscription).cursor
     return Result(
         {"topic": topic, "subscription": subscription, "cursor": cursor},
         f"{subscription} of {topic} has acknowledged everything before offset "
@@ -318,7 +318,7 @@ def partitions_of(client: Client, topic: str) -> list[str]:
     Raises:
         TopicNotFound: There is no such topic.
     """
-    names = client.partitions(topic)
+    names = client.topics.partitions(topic)
     if not names:
         raise TopicNotFound(f"Unable to find the topic: {topic}")
     return names
@@ -329,7 +329,7 @@ def _describe(
 ) -> dict[str, SubscriptionDescription]:
     """Return the subscription in each partition of *topic*, or in *topic* itself."""
     return {
-        name: client.describe_subscription(name, subscription)
+        name: client.subscriptions.describe(name, subscription)
         for name in partitions_of(client, topic)
     }
 

@@ -146,5 +146,5 @@ async def _sample(client: Client, pattern: str | None) -> Sample:
         taken_at=time.monotonic(),
         topics=topics,
         topic_count=count,
-        storage=await client.describe_storage(),
+        storage=await client.storage.describe(),
     )

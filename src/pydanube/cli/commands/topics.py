@@ -120,7 +120,7 @@ def create(
     if deduplication_age is not None:
         window = Deduplication(age_s=parse_duration(deduplication_age))
     with connect() as client:
-        client.create_topic(
+        client.topics.create(
             topic,
             partitions=partitions,
             reliable=reliable,
@@ -165,7 +165,7 @@ def list_(
         for name in listed:
             # A topic may be deleted after it was listed.
             with suppress(TopicNotFound):
-                described.append(client.describe_topic(name))
+                described.append(client.topics.describe(name))
     columns: tuple[str, ...] = LISTED
     rows = [_row(each) for each in _by_topic(described)]
     if any(each.shard is not None for each in described):
@@ -193,7 +193,7 @@ def describe(
     with connect() as client:
         described = _describe(client, topic)
         listed = {
-            each.topic: client.segments(each.topic).segments
+            each.topic: client.storage.segments(each.topic).segments
             for each in described
             if segments
         }
@@ -227,7 +227,7 @@ def delete(
     """
     confirm(f"Delete {topic} with all its messages?", is_sure=yes)
     with connect() as client:
-        client.delete_topic(topic, force=force)
+        client.topics.delete(topic, force=force)
     return Result({"topic": topic, "deleted": True}, f"{topic} is deleted.")
 
 
@@ -255,7 +255,7 @@ def hold(
         reason (TEXT): The reason, for people.
     """
     with connect() as client:
-        client.hold_topic(topic, name, reason)
+        client.topics.hold(topic, name, reason)
     return Result(
         {"topic": topic, "hold": name, "held": True}, f"{topic} is held by {name}."
     )
@@ -271,7 +271,7 @@ def release(connect: Connect, topic: parameters.Topic, *, name: str) -> Result:
             segments.
     """
     with connect() as client:
-        client.release_topic(topic, name)
+        client.topics.release(topic, name)
     return Result(
         {"topic": topic, "hold": name, "held": False},
         f"{topic} is no longer held by {name}.",
@@ -308,8 +308,8 @@ def add_partitions(
         total (COUNT): The new number of partitions.
     """
     with connect() as client:
-        client.add_partitions(topic, total)
-        names = client.partitions(topic)
+        client.topics.add_partitions(topic, total)
+        names = client.topics.partitions(topic)
     return Result({"topic": topic, "partitions": names}, *names)
 
 
@@ -347,7 +347,7 @@ def configure(
     """
     document = document_of_pairs(settings or [])
     with connect() as client:
-        described = client.describe_topic(partitions_of(client, topic)[0])
+        described = client.topics.describe(partitions_of(client, topic)[0])
         old, is_reliable = described.settings, described.policy.is_reliable
         before = document_of(old, is_reliable=is_reliable)
         if not settings:
@@ -355,7 +355,7 @@ def configure(
         new = with_document(described, document)
         drops = None
         if dry_run and new.retention != old.retention:
-            drops = client.plan_retention(
+            drops = client.topics.plan_retention(
                 topic, new.retention, inherits=new.retention is None
             )
         return changed(
@@ -387,7 +387,9 @@ def apply_retention(
             configure --dry-run" does the same for another retention.
     """
     with connect() as client:
-        work = client.plan_retention if dry_run else client.apply_retention
+        work = (
+            client.topics.plan_retention if dry_run else client.topics.apply_retention
+        )
         drops = work(topic)
     return Result(drops, *drops_shown(drops, are_planned=dry_run))
 
@@ -397,7 +399,7 @@ command(app, "danube topics move /default/orders --to broker-2")(brokers.move)
 
 def _describe(client: Client, topic: str) -> list[TopicDescription]:
     """Return the descriptions of the partitions of *topic*, or of *topic* itself."""
-    return [client.describe_topic(name) for name in partitions_of(client, topic)]
+    return [client.topics.describe(name) for name in partitions_of(client, topic)]
 
 
 def _is_whole(topic: str, described: list[TopicDescription]) -> bool:

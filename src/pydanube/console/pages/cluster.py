@@ -129,14 +129,14 @@ class _Actions:
         question = f"Move all topics of {name} to other brokers?"
         if await self._page.confirm(question, "Drain"):
             await self._page.attempt(
-                lambda: self._page.client.drain_broker(name, reason="console"),
+                lambda: self._page.client.cluster.drain_broker(name, reason="console"),
                 f"{name} is draining",
             )
 
     async def _activate(self) -> None:
         name = self._broker.value
         await self._page.attempt(
-            lambda: self._page.client.activate_broker(name, reason="console"),
+            lambda: self._page.client.cluster.activate_broker(name, reason="console"),
             f"{name} is active",
         )
 
@@ -144,14 +144,16 @@ class _Actions:
         planned: list[ShardMove] = []
 
         async def plan() -> None:
-            planned.extend(await self._page.client.rebalance(dry_run=True))
+            planned.extend(await self._page.client.cluster.rebalance(dry_run=True))
 
         if not await self._page.attempt(plan):
             return
         if not planned:
             ui.notify("The load is balanced")
         elif await self._page.confirm(plan_text(planned), "Move"):
-            await self._page.attempt(self._page.client.rebalance, "Shards are moving")
+            await self._page.attempt(
+                self._page.client.cluster.rebalance, "Shards are moving"
+            )
 
 
 def plan_text(moves: Sequence[ShardMove]) -> str:

@@ -110,7 +110,7 @@ class _Browser:
         if text:
             start = parse_position(text, to_datetime(time.time_ns() // 1000))
         else:
-            facts = await self._page.client.describe_topic(topic)
+            facts = await self._page.client.topics.describe(topic)
             start = max(facts.base_offset, facts.end_offset - SHOWN)
         await self._run(start)
 

@@ -30,7 +30,7 @@ async def show(session: Session) -> None:
             delete = ui.button("Delete").props("flat color=negative")
         create.on_click(
             lambda: page.attempt(
-                lambda: page.client.create_namespace(name.value or ""), "Created"
+                lambda: page.client.namespaces.create(name.value or ""), "Created"
             )
         )
         delete.on_click(lambda: _delete(page, name.value or ""))
@@ -38,7 +38,7 @@ async def show(session: Session) -> None:
 
         async def update() -> None:
             names = sorted(await page.client.namespaces.list())[:SHOWN_MAX]
-            found = await gather(map(page.client.describe_namespace, names))
+            found = await gather(map(page.client.namespaces.describe, names))
             content.set_content(render(found))
 
         page.refresh(update)
@@ -62,4 +62,4 @@ def render(namespaces: list[NamespaceDescription]) -> Html:
 async def _delete(page: Page, name: str) -> None:
     question = f"Delete the namespace {name}? It must be empty."
     if name and await page.confirm(question, "Delete", typed=name):
-        await page.attempt(lambda: page.client.delete_namespace(name), "Deleted")
+        await page.attempt(lambda: page.client.namespaces.delete(name), "Deleted")

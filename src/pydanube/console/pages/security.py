@@ -43,17 +43,17 @@ async def show(session: Session) -> None:
             identity.set_content(_identity(session))
             found_keys: list[ApiKeyDescription] = []
             with suppress(BrokerError):
-                found_keys = await client.api_keys()
+                found_keys = await client.security.api_keys()
             keys.set_content(render_keys(found_keys))
-            found = await client.bindings()
+            found = await client.security.bindings()
             bindings.set_content(render_bindings(found))
             options = [each.id for each in found]
             if options != known.options:
                 known.set_options(options)
-            all_roles.set_content(render_roles(await client.roles()))
+            all_roles.set_content(render_roles(await client.security.roles()))
 
         async def add_binding() -> None:
-            await page.client.add_binding(
+            await page.client.security.add_binding(
                 member.value or "", _words(roles.value), _words(patterns.value)
             )
 
@@ -62,7 +62,8 @@ async def show(session: Session) -> None:
         add.on_click(lambda: page.attempt(add_binding, "The binding is added"))
         remove.on_click(
             lambda: page.attempt(
-                lambda: page.client.remove_binding(known.value or ""), "Removed"
+                lambda: page.client.security.remove_binding(known.value or ""),
+                "Removed",
             )
         )
         page.refresh(update)
@@ -144,7 +145,7 @@ async def _create_key(page: Page, name: str) -> None:
     created: list[str] = []
 
     async def create() -> None:
-        created.append((await page.client.create_api_key(name)).key)
+        created.append((await page.client.security.create_api_key(name)).key)
 
     if await page.attempt(create):
         with ui.dialog() as dialog, ui.card().classes("form"):
@@ -157,7 +158,7 @@ async def _create_key(page: Page, name: str) -> None:
 async def _revoke_key(page: Page, name: str) -> None:
     question = f"Revoke the API key {name}? Connections that use it are closed."
     if name and await page.confirm(question, "Revoke", typed=name):
-        await page.attempt(lambda: page.client.revoke_api_key(name), "Revoked")
+        await page.attempt(lambda: page.client.security.revoke_api_key(name), "Revoked")
 
 
 def _words(text: str | None) -> list[str]:

@@ -104,7 +104,10 @@ async def show(session: Session, name: str = "", tab: str = "overview") -> None:
                     join(render_subscription(parts, each, history) for each in found)
                 )
             elif tabs.value == "segments":
-                stored = [await page.client.segments(each.topic) for each in parts[:16]]
+                stored = [
+                    await page.client.storage.segments(each.topic)
+                    for each in parts[:16]
+                ]
                 segments.set_content(render_segments(parts, stored))
             else:
                 settings.set_content(render_settings(parts[0]))
@@ -127,10 +130,10 @@ async def describe(page: Page, name: str) -> list[TopicDescription]:
     found = [each for each in known if name in {each.topic, base_of(each.topic)}]
     if found:
         return found
-    names = await page.client.existing_partitions(name) or [name]
+    names = await page.client.topics.existing_partitions(name) or [name]
     if len(names) == 1:
         # It raises if there is no such topic.
-        return [await page.client.describe_topic(names[0])]
+        return [await page.client.topics.describe(names[0])]
     return await describe_all(page.client, names[:PARTITIONS_MAX])
 
 
@@ -282,7 +285,7 @@ async def _delete(page: Page, name: str) -> None:
     question = f"Delete {name} with all its messages and subscriptions?"
     if await page.confirm(question, "Delete", typed=name):
         done = await page.attempt(
-            lambda: page.client.delete_topic(name, force=True), f"{name} is deleted"
+            lambda: page.client.topics.delete(name, force=True), f"{name} is deleted"
         )
         if done:
             ui.navigate.to("/topics")
@@ -290,8 +293,8 @@ async def _delete(page: Page, name: str) -> None:
 
 async def _settings(page: Page, name: str) -> None:
     async def show() -> None:
-        names = await page.client.existing_partitions(name)
-        topic = await page.client.describe_topic(names[0])
+        names = await page.client.topics.existing_partitions(name)
+        topic = await page.client.topics.describe(names[0])
         SettingsForm(page, name, topic).open()
 
     await page.attempt(show)
@@ -299,9 +302,9 @@ async def _settings(page: Page, name: str) -> None:
 
 async def _move(page: Page, name: str) -> None:
     async def show() -> None:
-        names = await page.client.existing_partitions(name)
+        names = await page.client.topics.existing_partitions(name)
         owners = await owners_of(page.client, names[:PARTITIONS_MAX])
-        cluster = await page.client.describe_cluster()
+        cluster = await page.client.cluster.describe()
         MoveDialog(page, name, owners, cluster).open()
 
     await page.attempt(show)

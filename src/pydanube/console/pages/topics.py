@@ -120,7 +120,7 @@ def _form(page: Page) -> Callable[[], object]:
                 age_s=age.value * 3600 if age.value else None,
                 bytes_max=int(size.value * 1024**3) if size.value else None,
             )
-            await page.client.create_topic(
+            await page.client.topics.create(
                 topic,
                 partitions=int(partitions.value) if partitions.value else None,
                 reliable=reliable.value,

@@ -97,7 +97,7 @@ class ZeroCopyExporter(TopicExporter):
 
     def _export(self) -> ExportReport:
         # The hold comes first, so that planned segments are not dropped.
-        process_client(self._read.url).hold_topic(
+        process_client(self._read.url).topics.hold(
             self._topic,
             HOLD + self._table.name,
             "its segments are files of the table; run 'danube lakehouse release' after "
@@ -163,4 +163,4 @@ class ZeroCopyExporter(TopicExporter):
         Retention and compaction may then delete files of the table: drop it first.
         """
         client = process_client(self._read.url)
-        client.release_topic(self._topic, HOLD + self._table.name)
+        client.topics.release(self._topic, HOLD + self._table.name)

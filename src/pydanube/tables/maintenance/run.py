@@ -118,7 +118,7 @@ def maintain(
     report = TopicReport(topic=topic)
     now_us = time.time_ns() // 1000 if now_us is None else now_us
     try:
-        found = client.segments(topic)
+        found = client.storage.segments(topic)
         report.segments_before, report.bytes_before = _size_of(found)
         report.segments_after, report.bytes_after = _size_of(found)
         report.messages_before = sum(each.count for each in found.segments)
@@ -127,7 +127,7 @@ def maintain(
                 report
             )
         if not work.is_plan_only:
-            found = client.segments(topic)
+            found = client.storage.segments(topic)
         report.segments_after, report.bytes_after = _size_of(found)
     except BrokerError as error:
         report.error = error
@@ -190,7 +190,7 @@ class _TopicMaintenance:
                 _delete(self._root.scratch_url(name))
 
     def _refuse_held(self) -> None:
-        holds = self._client.describe_topic(self._topic).holds
+        holds = self._client.topics.describe(self._topic).holds
         if holds:
             names = ", ".join(hold.name for hold in holds)
             raise TopicHeld(
@@ -215,7 +215,7 @@ class _TopicMaintenance:
                 report.problems.append(f"{name}: {problem}")
 
     def _is_there(self, object_name: str) -> bool:
-        segments = self._client.segments(self._topic).segments
+        segments = self._client.storage.segments(self._topic).segments
         return any(each.object_name == object_name for each in segments)
 
     # Compaction.
@@ -337,7 +337,7 @@ class _TopicMaintenance:
         # if the broker has certainly refused it.
         written.discard(job)
         try:
-            removed = self._client.replace_segments(
+            removed = self._client.storage.replace_segments(
                 self._topic,
                 self._found.topic_id,
                 [each.object_name for each in group.segments],

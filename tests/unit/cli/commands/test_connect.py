@@ -62,7 +62,7 @@ def test_connectors_run_to_their_end(file):
         done = danube("connect", "run", file, "--format", "json", url=broker.url)
         last = json.loads(done.stdout.splitlines()[-1])
         assert (done.returncode, last["state"], last["messages"]) == (0, "finished", 5)
-        assert client.describe_topic("/default/numbers").message_count == 5
+        assert client.topics.describe("/default/numbers").message_count == 5
 
 
 def test_exit_code_tells_that_a_connector_has_failed(tmp_path):

@@ -62,7 +62,7 @@ def test_metadata_in_etcd_are_not_recovered(data, monkeypatch):
 
 
 async def until_sealed(client, topic, offset):
-    while (await client.segments(topic)).sealed_offset < offset:  # noqa: ASYNC110
+    while (await client.storage.segments(topic)).sealed_offset < offset:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 

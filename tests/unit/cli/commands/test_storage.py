@@ -109,15 +109,19 @@ class Pages:
         self.pages = list(pages)
         self.requests = []
 
-    def verify_segments(self, topic, **options):
+    @property
+    def storage(self):
+        return self
+
+    def verify(self, topic, **options):
         self.requests.append((topic, options))
         page = self.pages.pop(0)
         if isinstance(page, BaseException):
             raise page
         return page
 
-    def copy_segments(self, store, **more):
-        return self.verify_segments(store, **more)
+    def copy(self, store, **more):
+        return self.verify(store, **more)
 
 
 PAGE = SegmentsVerified(segment_count=2, byte_count=10, after="1/00000000000000000007")

@@ -120,7 +120,7 @@ def test_a_topic_of_a_shared_subscription_has_no_order_for_files():
 
 async def test_delayed_messages_become_dead_letters(tmp_path):
     async with memory_broker() as broker, broker.connect() as client:
-        await client.create_topic("/default/dead")
+        await client.topics.create("/default/dead")
         async with client.producer(TOPIC) as producer:
             await producer.send(b"later", deliver_after_s=0.2)
             await producer.send(b"now")

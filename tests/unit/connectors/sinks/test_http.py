@@ -34,7 +34,7 @@ connectors:
         async with running(declared(text, broker.url)) as until:
             await until(until_condition)
         statuses = await until(lambda _: True)
-        facts = await client.describe_subscription(TOPIC, "out")
+        facts = await client.subscriptions.describe(TOPIC, "out")
         dead = []
         if "/default/dead" in await client.topics.list("default"):
             dead = [m async for b in client.read("/default/dead") for m in b]

@@ -59,8 +59,8 @@ async def guarded():
 async def serving():
     """Serve all of Danube's services of one broker on one port."""
     async with guarded_broker() as memory, client_of(memory, ROOT) as client:
-        await client.create_namespace("shop")
-        await client.create_topic(TOPIC)
+        await client.namespaces.create("shop")
+        await client.topics.create(TOPIC)
         broker = memory.broker
         await broker.registry.register(
             "orders", NewSchema(type=SchemaType.STRING, definition=b"")

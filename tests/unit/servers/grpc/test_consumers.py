@@ -96,7 +96,7 @@ def reliable():
 @pytest.fixture
 async def world(broker, client, reliable):
     async with asyncio.TaskGroup() as tasks:
-        await client.create_topic(TOPIC, reliable=reliable)
+        await client.topics.create(TOPIC, reliable=reliable)
         world = World(broker, client, tasks)
         yield world
         world.consumers.close()

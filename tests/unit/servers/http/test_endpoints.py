@@ -91,8 +91,8 @@ GUARDED = [
 @pytest.fixture
 async def guarded():
     async with guarded_broker() as memory, client_of(memory, ROOT) as client:
-        await client.create_namespace("shop")
-        await client.create_topic(TOPIC)
+        await client.namespaces.create("shop")
+        await client.topics.create(TOPIC)
         schema = NewSchema(type=SchemaType.STRING, definition=b"")
         await memory.broker.registry.register("orders", schema)
         identity = ChosenIdentity()

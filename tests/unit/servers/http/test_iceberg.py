@@ -31,9 +31,9 @@ TABLE = "/namespaces/shop/tables/orders"
 @pytest.fixture
 async def catalog(api):
     """Ask the catalog of a broker in memory, in which everybody may do everything."""
-    await api.client.create_namespace("shop")
-    await api.client.create_topic("/shop/orders")
-    await api.client.create_topic("/shop/clicks", partitions=2)
+    await api.client.namespaces.create("shop")
+    await api.client.topics.create("/shop/orders")
+    await api.client.topics.create("/shop/clicks", partitions=2)
 
     async def ask(path, method="GET", status=200):
         answer = await api.http.request(method, f"/iceberg/v1{path}")
@@ -121,8 +121,8 @@ async def test_an_unknown_path_is_named(catalog):
 @pytest.fixture
 async def guarded():
     async with guarded_broker() as memory, client_of(memory, ROOT) as client:
-        await client.create_namespace("shop")
-        await client.create_topic("/shop/orders")
+        await client.namespaces.create("shop")
+        await client.topics.create("/shop/orders")
         identity = ChosenIdentity()
         app = make_app(State(memory.broker), authenticator=identity)
         transport = httpx.ASGITransport(app)

@@ -51,8 +51,8 @@ GUARDED = [kind for kind in ORDERED if kind.on in RESOURCES]
 async def guarded():
     async with guarded_broker() as broker:
         async with client_of(broker, ROOT) as client:
-            await client.create_namespace("shop")
-            await client.create_topic(TOPIC)
+            await client.namespaces.create("shop")
+            await client.topics.create(TOPIC)
         stage = pb.OpenStage(query="q", version=1, part="p", part_id="i", topic=TOPIC)
         peer = await peer_of(broker, ROOT)
         await peer.ask(Kind.OPEN_STAGE, stage, 9)
@@ -181,8 +181,8 @@ async def error_of_touching(broker, kind, target, **bindings):
 @pytest.fixture
 async def guarded_bank(guarded):
     async with client_of(guarded, ROOT) as client:
-        await client.create_namespace("bank")
-        await client.create_topic(ELSEWHERE[On.TOPIC])
+        await client.namespaces.create("bank")
+        await client.topics.create(ELSEWHERE[On.TOPIC])
     schema = NewSchema(type=SchemaType.STRING, definition=b"")
     await guarded.broker.registry.register(ELSEWHERE[On.SUBJECT], schema)
     return guarded

@@ -137,7 +137,7 @@ async def test_unexpected_exception_fails_only_one_request(broker, client):
     broker.broker.catalog.records = None
     with pytest.raises(pydanube.BrokerError, match="log says why"):
         await client.topics.list()
-    await client.create_topic(TOPIC)
+    await client.topics.create(TOPIC)
 
 
 async def opened_consumer(peer):
@@ -178,7 +178,7 @@ async def test_acks_on_a_closed_channel_are_not_confirmed(broker, client):
     closed, answer = await peer.received.get(), await peer.received.get()
     assert closed.message.code == "consumer_replaced"
     assert answer.message.code == "unavailable"
-    assert (await client.describe_subscription(TOPIC, "s")).backlog == 1
+    assert (await client.subscriptions.describe(TOPIC, "s")).backlog == 1
 
 
 INVALID_RANGES = [
@@ -210,7 +210,7 @@ async def test_frame_with_invalid_ranges_closes_its_channel(
     assert (answer.kind, answer.channel) == (Kind.ERROR, 1)
     assert answer.message.code == "invalid_request"
     async with broker.connect() as client:
-        assert (await client.describe_subscription(TOPIC, "s")).cursor == 0
+        assert (await client.subscriptions.describe(TOPIC, "s")).cursor == 0
 
 
 @pytest.mark.parametrize("ranges", INVALID_RANGES)
@@ -316,7 +316,7 @@ async def test_publish_rate_limit_delays_and_loses_nothing(client):
 async def test_delayed_producer_does_not_block_its_connection(broker, monkeypatch):
     monkeypatch.setattr(producers, "KEEPALIVE_INTERVAL_S", 0.01)
     async with broker.connect() as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         await client.topics.configure(TOPIC, limits=NamespacePolicy(max_publish_rate=1))
     peer = await connected(broker)
     opened = await opened_producer(peer)
@@ -346,7 +346,7 @@ async def test_delayed_producer_does_not_block_its_connection(broker, monkeypatc
 async def test_connection_with_many_held_bytes_is_not_read(broker, monkeypatch):
     monkeypatch.setattr(producers, "HELD_BYTES_MAX", 1000)
     async with broker.connect() as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
         await client.topics.configure(
             TOPIC, limits=NamespacePolicy(max_publish_rate=20)
         )
@@ -392,7 +392,7 @@ async def test_consumer_closed_while_opening_is_detached(broker, client):
     peer.transport.write(asked + closed)
     assert (await peer.received.get()).kind is Kind.CONSUMER_OPENED
     assert (await peer.received.get()).kind is Kind.OK
-    facts = await client.describe_subscription(TOPIC, "s")
+    facts = await client.subscriptions.describe(TOPIC, "s")
     assert facts.consumers == ()
 
 
@@ -416,7 +416,7 @@ async def test_consumer_closed_while_opening_is_detached(broker, client):
 )
 async def test_unknown_enum_number_is_refused(broker, kind, message, channel):
     async with broker.connect() as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
     peer = await connected(broker)
     sent = type(message)()
     sent.CopyFrom(message)
@@ -475,7 +475,7 @@ async def stored(broker, *frames):
 
 async def created(broker):
     async with broker.connect() as client:
-        await client.create_topic(TOPIC)
+        await client.topics.create(TOPIC)
 
 
 async def test_batch_of_too_many_messages_closes_its_channel(broker):

@@ -47,7 +47,7 @@ async def test_connection_beyond_the_quota_is_refused_until_one_is_closed(
 async def test_lost_connections_do_not_count(broker, quotas):
     for _ in range(3):
         async with broker.connect() as client:
-            await client.connection()
+            await client.requester.connection()
     await until(lambda: quotas.describe(ANONYMOUS).used["connections"] == 0)
 
 
@@ -148,7 +148,7 @@ async def test_full_storage_ends_the_producer_with_the_reason(broker, quotas):
 async def test_namespace_at_its_limit_gets_no_topic_by_publishing(broker, quotas):
     await quotas.set(NAMESPACE, Quota(topics=1))
     async with broker.connect() as client:
-        await client.create_topic("/default/one")
+        await client.topics.create("/default/one")
         with pytest.raises(pydanube.QuotaExceeded, match="delete topics"):
             async with client.producer("/default/two"):
                 pass

@@ -32,13 +32,13 @@ def made(tmp_path_factory):
     async def make():
         data = base / "data"
         async with serving(data, **SEALED) as client:
-            await client.create_namespace("shop")
+            await client.namespaces.create("shop")
             await publish(client, TOPIC, *(b"%d" % n for n in range(5)))
-            await client.create_topic(PARTITION)
+            await client.topics.create(PARTITION)
             await publish(client, PARTITION, b"p")
             for topic, end in ((TOPIC, 5), (PARTITION, 1)):
                 # There is no event for the end of sealing.
-                while (await client.describe_topic(topic)).sealed_offset != end:  # noqa: ASYNC110
+                while (await client.topics.describe(topic)).sealed_offset != end:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             async with client.consumer(
                 TOPIC, subscription="billing", start="earliest"
@@ -132,7 +132,7 @@ def test_lost_metadata_is_rebuilt_from_segments_and_journal(data):
 
     async def partitions():
         async with serving(data) as client:
-            return await client.existing_partitions("/shop/orders.eu")
+            return await client.topics.existing_partitions("/shop/orders.eu")
 
     assert asyncio.run(partitions()) == [PARTITION]
     assert not recover(data, write=False).needs_from_segments
@@ -157,7 +157,7 @@ def test_lost_metadata_is_rebuilt_from_remote_segments(data, remote):
 
     async def uploaded():
         async with serving(data, storage__remote__url=remote.url) as client:
-            found = (await client.segments(TOPIC)).segments
+            found = (await client.storage.segments(TOPIC)).segments
             payloads = [each async for each in client.read(TOPIC)]
             return [each.is_uploaded for each in found], payloads
 
@@ -297,7 +297,7 @@ def test_emptied_object_store_is_accepted_and_its_segments_stay_missing(data):
 
     async def run():
         async with serving(data) as client:
-            return (await client.describe_topic(TOPIC)).end_offset
+            return (await client.topics.describe(TOPIC)).end_offset
 
     assert asyncio.run(run()) == 10
 

@@ -1,9 +1,9 @@
-"""The operations of a client on the brokers of a cluster."""
+"""The operations of a client on brokers, also of a cluster."""
 
 from __future__ import annotations
 
 from pydanube.aio.tasks import gather
-from pydanube.client.access import AccessRequests
+from pydanube.client.requester import Requester
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.clusters import (
     BrokerMode,
@@ -20,20 +20,25 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 
 @checks_arguments
-class ClusterRequests(AccessRequests):
-    """The operations of ``Client`` on brokers and their access, and on clusters."""
+class Cluster:
+    """
+    The brokers that this client can reach; ``Client.cluster``.
+
+    A broker that is not part of a cluster is the only one.
+    """
+
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
 
     async def describe_broker(self) -> BrokerDescription:
         """Describe the broker that this client is connected to."""
-        connection = await self.connection()
+        connection = await self._requester.connection()
         welcome = connection.welcome
         return BrokerDescription(
             broker_id=welcome.broker_id, version=welcome.broker, url=connection.url
         )
 
-    async def describe_cluster(
-        self, *, counts_topics: bool = False
-    ) -> ClusterDescription:
+    async def describe(self, *, counts_topics: bool = False) -> ClusterDescription:
         """
         Return the brokers of the cluster, and how many shards each of them serves.
 
@@ -43,7 +48,7 @@ class ClusterRequests(AccessRequests):
             counts_topics: Also count the topics of each broker, which reads the names
                 of all topics.
         """
-        answer = await self.send_request(
+        answer = await self._requester.send_request(
             pb.DescribeCluster(counts_topics=counts_topics)
         )
         return from_wire(ClusterDescription, answer)
@@ -69,15 +74,17 @@ class ClusterRequests(AccessRequests):
         except PermissionDenied:
             brokers = []
         if not brokers:
-            return from_wire(Findings, await self.send_request(request))
-        answers = await gather(self.request_of(each.url, request) for each in brokers)
+            return from_wire(Findings, await self._requester.send_request(request))
+        answers = await gather(
+            self._requester.request_of(each.url, request) for each in brokers
+        )
         return merged([from_wire(Findings, each) for each in answers], limit)
 
     async def running_brokers(self) -> list[ClusterBroker]:
         """Return the brokers that run, by name; none outside of a cluster."""
-        if not (await self.connection()).welcome.is_clustered:
+        if not (await self._requester.connection()).welcome.is_clustered:
             return []
-        brokers = (await self.describe_cluster()).brokers
+        brokers = (await self.describe()).brokers
         return [each for each in brokers if each.url]
 
     async def drain_broker(self, broker_id: str, *, reason: str = "") -> None:
@@ -85,11 +92,11 @@ class ClusterRequests(AccessRequests):
         Move all topics of a broker to other brokers, and give it no more.
 
         The call does not wait for the moves: the broker's mode is ``DRAINING`` until
-        ``describe_cluster`` shows ``DRAINED``.  The broker stays drained when it
+        ``describe`` shows ``DRAINED``.  The broker stays drained when it
         restarts.
 
         Args:
-            broker_id: Its name in ``describe_cluster``.
+            broker_id: Its name in ``describe``.
             reason: Why, for other people.
 
         Raises:
@@ -102,7 +109,7 @@ class ClusterRequests(AccessRequests):
         Let a drained broker serve topics again.
 
         Args:
-            broker_id: Its name in ``describe_cluster``.
+            broker_id: Its name in ``describe``.
             reason: Why, for other people.
 
         Raises:
@@ -114,7 +121,7 @@ class ClusterRequests(AccessRequests):
         """
         Move a topic to another broker, with all topics of its shard.
 
-        The call does not wait for the move: ``describe_cluster`` shows the shard as
+        The call does not wait for the move: ``describe`` shows the shard as
         incoming until the broker serves it.  Later the shard may be moved again, to
         balance the load.
 
@@ -127,7 +134,7 @@ class ClusterRequests(AccessRequests):
             InvalidRequest: There is no such broker, or it is draining, or another
                 broker is taking the topic over at this moment.
         """
-        answer = await self.send_request(
+        answer = await self._requester.send_request(
             pb.MoveTopic(topic=topic, broker_id=broker_id or "")
         )
         return from_wire(ShardMoves, answer).moves[0]
@@ -142,7 +149,7 @@ class ClusterRequests(AccessRequests):
         Args:
             dry_run: Whether to only return the moves.
         """
-        answer = await self.send_request(pb.Rebalance(dry_run=dry_run))
+        answer = await self._requester.send_request(pb.Rebalance(dry_run=dry_run))
         return from_wire(ShardMoves, answer).moves
 
     async def forget_broker(
@@ -159,12 +166,12 @@ class ClusterRequests(AccessRequests):
             accept_loss: Whether to go on without these journals where they are damaged.
                 Messages that were not uploaded, and cursors of subscriptions, are lost.
         """
-        answer = await self.send_request(
+        answer = await self._requester.send_request(
             pb.ForgetBroker(broker_id=broker_id, accept_loss=accept_loss)
         )
         return from_wire(ShardMoves, answer).moves
 
     async def _set_mode(self, broker_id: str, mode: BrokerMode, reason: str) -> None:
-        await self.send_request(
+        await self._requester.send_request(
             pb.SetBrokerMode(broker_id=broker_id, mode=mode.value, reason=reason)
         )

@@ -36,8 +36,8 @@ def topics_of_each(cluster):
 
 async def block(client, topic):
     """Let a message fail for good."""
-    await client.create_topic(topic)
-    await client.create_subscription(topic, "s", start="earliest")
+    await client.topics.create(topic)
+    await client.subscriptions.create(topic, "s", start="earliest")
     await client.subscriptions.configure(topic, "s", failure_policy=BLOCKING)
     async with client.producer(topic) as producer:
         await producer.send(b"bad")
@@ -53,7 +53,7 @@ async def test_findings_have_the_topics_of_all_brokers_also_after_moves(cluster)
             await block(client, topic)
 
         async def are_all_blocked():
-            found = await client.list_findings()
+            found = await client.cluster.list_findings()
             kinds = {each.topic: each.kind for each in found.subscriptions}
             expected = dict.fromkeys(topics.values(), FindingKind.BLOCKED)
             return (kinds, found.topic_count) == (expected, 3)
@@ -62,6 +62,6 @@ async def test_findings_have_the_topics_of_all_brokers_also_after_moves(cluster)
         # The next owner knows it, although nobody uses the topic.
         await cluster.drain("c")
         await eventually(are_all_blocked)
-        (one,) = (await client.list_findings(limit=1)).subscriptions
+        (one,) = (await client.cluster.list_findings(limit=1)).subscriptions
         assert one.topic in topics.values()
-        assert (await client.list_findings(limit=1)).finding_count == 3
+        assert (await client.cluster.list_findings(limit=1)).finding_count == 3
