@@ -138,7 +138,7 @@ async def topics(broker: Broker, table: Table, count: int) -> None:
         table.row(f"create {count:,} topics", f"{count / seconds:,.0f}/s")
         seconds = await measured(client.topics.list())
         table.row("list them, natively", f"{seconds * 1000:.0f} ms")
-    seconds, size = broker.get("/api/v1/topics")
+    seconds, size = broker.get("/api/v1/list_topics")
     table.row("list them, HTTP", f"{seconds * 1000:.0f} ms, {size / 1000:.0f} kB")
     tell_state(broker, table, "open topic", before_mb, count)
     restart(broker, table)

@@ -21,6 +21,7 @@ from pydanube.model.connector_metrics import CONNECTOR_METRICS
 from pydanube.model.errors import BrokerError
 from pydanube.model.metrics import METRICS, OTHER, SERIES_MAX, Metric
 from pydanube.model.pipeline_metrics import PIPELINE_METRICS
+from pydanube.operations.handlers import handlers
 from pydanube.servers.config import (
     ORIGINAL_VARIABLES,
     OTHER_VARIABLES,
@@ -29,6 +30,7 @@ from pydanube.servers.config import (
     settings_of,
 )
 from pydanube.servers.errors import exit_code_of, http_status_of
+from pydanube.servers.http.operations import is_readable
 from pydanube.servers.mqtt.rule_config import MqttRule
 from pydanube.storage.config import NamedStoreConfig
 
@@ -49,6 +51,7 @@ def main(arguments: list[str]) -> int:
         "metrics.md": metrics_page(),
         "errors.md": errors_page(),
         "connectors.md": connectors_page(),
+        "operations.md": operations_page(),
     }
     stale = [name for name, text in pages.items() if _read(name) != text]
     if "--check" in arguments:
@@ -173,6 +176,41 @@ def _metric_rows(metrics: Iterable[Metric]) -> list[tuple[str, ...]]:
         )
         for metric in metrics
     ]
+
+
+def operations_page() -> str:
+    """Every operation that needs no connection, by noun."""
+    head = ("Operation", "GET", "Permission", "On", "What it does")
+    by_noun: dict[str, list[tuple[str, ...]]] = {}
+    for kind, handler in handlers().items():
+        noun = handler.__module__.rpartition(".")[2].replace("_", " ")
+        row = (
+            f"`{kind.name.lower()}`",
+            "yes" if is_readable(kind) else NOTHING,
+            f"`{kind.permission.value}`" if kind.permission else NOTHING,
+            kind.on.value if kind.on else NOTHING,
+            " ".join((handler.__doc__ or "").replace("``", "`").split()),
+        )
+        by_noun.setdefault(noun, []).append(row)
+    tables = "\n\n".join(
+        f"## {noun.capitalize()}\n\n{_table(head, rows)}"
+        for noun, rows in sorted(by_noun.items())
+    )
+    return f"""\
+# Operations
+
+{GENERATED}
+
+Clients of the native protocol and of the [JSON API](../guide/admin.md#over-http)
+request these operations. Over HTTP, each is a POST of `/api/v1/` and its name; those
+with *yes* are also a GET. `/api/v1/openapi.json` has the fields of their requests and
+answers. A client needs the permission on the topic, namespace, subject or cluster of
+the request; *listed* operations answer only with what the client may see, and
+*changed* ones need everything that the changed role or binding gives. See
+[permissions](../guide/authorization.md#roles-and-permissions).
+
+{tables}
+"""
 
 
 def errors_page() -> str:

@@ -141,7 +141,7 @@ class _Producer:
             writer.write(machine.request(Kind.HELLO, hello())[1])
             await next_frame()
             opening = pb.OpenProducer(
-                topic=self._topic, name="p", policy=pb.TopicPolicy(reliable=True)
+                topic=self._topic, name="p", policy=pb.TopicPolicy()
             )
             writer.write(machine.request(Kind.OPEN_PRODUCER, opening, 1)[1])
             opened = (await next_frame()).message

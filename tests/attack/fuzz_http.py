@@ -10,6 +10,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+from pydanube.operations.handlers import handlers
+from pydanube.servers.http.operations import path_of
+
 if TYPE_CHECKING:
     from random import Random
 
@@ -25,27 +28,22 @@ NAMES = (
 )
 PATHS = (
     *("/", "/healthz", "/readyz", "/metrics", "/nothing"),
-    *("/api/v1/namespaces", "/api/v1/namespaces/{}", "/api/v1/namespaces/{}/policy"),
-    *("/api/v1/topics", "/api/v1/topics/default/{}", "/api/v1/topics/{}/{}"),
-    "/api/v1/topics/default/{}/partitions",
-    "/api/v1/topics/default/{}/limits",
-    "/api/v1/topics/default/{}/schema",
-    "/api/v1/topics/default/{}/subscriptions",
-    *(
-        f"/api/v1/topics/default/{{}}/subscriptions/{{}}{action}"
-        for action in ("", "/settings", "/pause", "/resume", "/seek", "/skip")
-    ),
-    *("/api/v1/schemas", "/api/v1/schemas/{}", "/api/v1/schemas/{}/versions"),
-    "/api/v1/schemas/{}/versions/{}",
-    "/api/v1/schemas/{}/check",
-    "/api/v1/schemas/{}/compatibility",
-    "/api/v1/schema-ids/{}",
+    "/api/v1/{}",
+    *(f"/api/v1{path_of(kind)}" for kind in handlers()),
 )
-QUERIES = ("", "?force=true", "?version=1", "?version=x", "?namespace=", "?%ff=%ff")
+QUERIES = (
+    "",
+    "?topic=/default/fuzz",
+    "?version=1",
+    "?limit=x",
+    "?namespace=",
+    "?%ff=%ff",
+)
 FIELDS = (
-    *("name", "policy", "partitions", "limits", "schema", "type", "start", "to"),
-    *("count", "definition", "message", "compatibility", "subject", "version", "tags"),
-    *("dispatch", "unknown", "max_message_bytes", "failure_policy", "description"),
+    *("topic", "namespace", "subscription", "name", "policy", "partitions", "schema"),
+    *("type", "start", "to", "count", "definition", "message", "compatibility"),
+    *("subject", "version", "tags", "settings", "changes", "limits", "retention"),
+    *("unknown", "failure_policy", "ranges", "base", "end", "role", "binding", "quota"),
 )
 VALUES = (
     *(
@@ -63,7 +61,7 @@ VALUES = (
         "fuzz",
         "/default/fuzz",
     ),
-    *("/default/fuzz-b", "/fuzz/fuzz", "exclusive", "shared", "latest", "earliest"),
+    *("/default/fuzz-b", "/fuzz/fuzz", "EXCLUSIVE", "SHARED", "LATEST", "EARLIEST"),
     *(
         "2025-03-01T09:30:00Z",
         "0000",
@@ -134,7 +132,7 @@ def _request(rng: Random) -> bytes:
 
 
 def _object(rng: Random, depth: int = 0) -> Any:
-    found: dict[str, Any] = {"name": "/default/fuzz"} if rng.random() < 0.3 else {}
+    found: dict[str, Any] = {"topic": "/default/fuzz"} if rng.random() < 0.3 else {}
     for _ in range(rng.randrange(4)):
         is_leaf = depth > 2 or rng.random() < 0.7
         value = rng.choice(VALUES) if is_leaf else _object(rng, depth + 1)

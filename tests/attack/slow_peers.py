@@ -165,7 +165,7 @@ async def open_and_disconnect(port: int, peers: list[Peer], rng: Random) -> None
         peers.append(peer)
         await peer.handshake()
         producer = pb.OpenProducer(
-            topic=TOPIC, name=f"p{number}", policy=pb.TopicPolicy(reliable=True)
+            topic=TOPIC, name=f"p{number}", policy=pb.TopicPolicy()
         )
         consumer = pb.OpenConsumer(
             topic=TOPIC, subscription="s", name="c", type=pb.FAILOVER

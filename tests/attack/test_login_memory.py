@@ -29,7 +29,7 @@ GROWTH_BYTES_MAX = 256 * 1024
 STRANGER = [each for each in REQUEST if each[0] != b":path"]
 SHORT = data(1, bytes(16_000))
 POST = (
-    b"POST /api/v1/topics HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+    b"POST /api/v1/create_topic HTTP/1.1\r\nhost: 127.0.0.1\r\n"
     b"content-type: application/json\r\ncontent-length: 9000000\r\n"
 )
 

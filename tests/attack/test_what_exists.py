@@ -13,8 +13,9 @@ from pydanube.model.schemas import SchemaType
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
-from pydanube.servers.http.app import ENDPOINTS, make_app
+from pydanube.servers.http.app import make_app
 from pydanube.servers.http.iceberg import ICEBERG
+from pydanube.servers.http.operations import is_readable, path_of
 from pydanube.wire.native.kinds import OPERATIONS, Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.http_api import State
@@ -182,27 +183,34 @@ async def test_one_who_may_grant_asks_only_about_what_they_may_grant(guarded):
         ).allowed
 
 
-PATHS = [
-    *((each.method, f"/api/v1{each.path}", each) for each in ENDPOINTS),
-    *((each.method, f"/iceberg/v1{each.path}", each) for each in ICEBERG),
-    ("GET", "/api/v1/topics?namespace={namespace}", None),
+def query_of(kind):
+    """Return a query with all names that an operation takes."""
+    names = kind.body.DESCRIPTOR.fields_by_name.keys() & REAL.keys()
+    return "&".join(f"{name}={{{name}}}" for name in sorted(names))
+
+
+READING = [
+    *(
+        ("GET", f"/api/v1{path_of(kind)}?{query_of(kind)}")
+        for kind in UNARY
+        if is_readable(kind)
+    ),
+    *((each.method, f"/iceberg/v1{each.path}") for each in ICEBERG),
 ]
-READING = [each for each in PATHS if each[0] in {"GET", "HEAD", "DELETE"}]
 
 
 async def http_answer(guarded, method, path, names):
     transport = httpx.ASGITransport(guarded.app)
-    path_names = {**names, "topic": names["topic"].rpartition("/")[2], "version": 1}
-    path_names |= {"table": path_names["topic"]}
+    path_names = {name: names[name] for name in names if f"{{{name}}}" in path}
+    if path.startswith("/iceberg") and "topic" in path_names:
+        path_names["topic"] = names["topic"].rpartition("/")[2]
     async with httpx.AsyncClient(transport=transport, base_url="http://broker") as http:
         answer = await http.request(method, path.format(**path_names))
     return answer.status_code, without_names(answer.text, path_names)
 
 
 @pytest.mark.parametrize("principal", PRINCIPALS, ids=lambda each: each.name)
-@pytest.mark.parametrize(
-    ("method", "path"), [each[:2] for each in READING], ids=lambda each: each
-)
+@pytest.mark.parametrize(("method", "path"), READING, ids=lambda each: each)
 async def test_endpoint_answers_alike_whether_a_thing_exists(
     guarded, method, path, principal
 ):

@@ -365,7 +365,7 @@ async def test_probes_need_no_credentials(broker):
 
 async def test_http_needs_credentials(broker, admin):
     key = (await admin.security.create_api_key("billing")).key
-    for path in ("/", "/metrics", "/api/v1/topics", "/api/v1/openapi.json", "/no"):
+    for path in ("/", "/metrics", "/api/v1/list_topics", "/api/v1/openapi.json", "/no"):
         url = broker.http_url + path
         status, headers, body = await asyncio.to_thread(ask_http, url)
         assert status == 401

@@ -51,7 +51,8 @@ def owner_of(topic: str, *brokers: BrokerProcess) -> BrokerProcess:
     with httpx.Client() as http:
         while True:
             for broker in brokers:
-                answer = http.get(f"{broker.http_url}/api/v1/topics{topic}")
+                url = f"{broker.http_url}/api/v1/describe_topic"
+                answer = http.get(url, params={"topic": topic})
                 if answer.status_code == 200:
                     return broker
                 assert answer.status_code == 503, answer.text

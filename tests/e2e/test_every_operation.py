@@ -13,8 +13,9 @@ import grpc
 import httpx
 import pytest
 
+from pydanube.operations.handlers import handlers
 from pydanube.servers.grpc.call_rules import CALL_RULES
-from pydanube.servers.http.app import ENDPOINTS
+from pydanube.servers.http.operations import is_readable, path_of
 from pydanube.wire.native.connection import REVISION, StreamConnection
 from pydanube.wire.native.kinds import OPERATIONS, Kind, Side
 from pydanube.wire.pb import health_pb2
@@ -34,16 +35,6 @@ CREDENTIALS = {
 }
 REFUSALS = {"unauthenticated", "quota_exceeded"}
 """After 20 failed attempts, the address has to wait."""
-PATH = {
-    "namespace": "default",
-    "topic": "t",
-    "subscription": "s",
-    "subject": "s",
-    "version": "1",
-    "schema_id": "1",
-    "name": "n",
-    "id": "n",
-}
 OTHER_PATHS = ["/", "/metrics", "/api/v1/openapi.json", "/api/v1/no", "/no"]
 
 
@@ -129,12 +120,12 @@ async def test_no_request_of_http_is_carried_out(broker, name):
     credential = CREDENTIALS[name]()
     headers = {"authorization": f"Bearer {credential}"} if credential else {}
     requests = [("GET", path) for path in OTHER_PATHS]
-    requests += [
-        (each.method, f"/api/v1{each.path.format(**PATH)}") for each in ENDPOINTS
-    ]
+    for kind in handlers():
+        requests += [("POST", f"/api/v1{path_of(kind)}")]
+        requests += [("GET", f"/api/v1{path_of(kind)}")] * is_readable(kind)
     async with httpx.AsyncClient(base_url=broker.http_url, headers=headers) as http:
         for method, path in requests:
-            body = {} if method in {"POST", "PUT"} else None
+            body = {} if method == "POST" else None
             answer = await http.request(method, path, json=body, timeout=60)
             assert answer.status_code in {401, 429}, (method, path)
             assert answer.json()["code"] in REFUSALS

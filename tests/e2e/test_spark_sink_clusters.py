@@ -50,8 +50,9 @@ def owners(*brokers):
     found = set()
     for number in range(PARTITIONS):
         for broker in brokers:
-            url = f"{broker.http_url}/api/v1/topics{TARGET}-part-{number}"
-            if httpx.get(url).status_code == 200:
+            url = f"{broker.http_url}/api/v1/describe_topic"
+            topic = {"topic": f"{TARGET}-part-{number}"}
+            if httpx.get(url, params=topic).status_code == 200:
                 found.add(broker)
     return found
 

@@ -7,9 +7,9 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pydanube.operations.handlers import handlers
 from pydanube.servers.native.connection import NativeConnection
 from pydanube.servers.native.in_process import PipeEnd
-from pydanube.servers.native.requests import REQUESTS
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 TOPICS = ["/default/t", "/default/p", "/default/p-part-1", "/ns/t", "/none/t"]
 TEXTS = [*TOPICS, "", "s", "ns", "default", "no slash", "a/b", "-part-0", "é" * 300]
 CHANNELS = {Kind.OPEN_PRODUCER, Kind.OPEN_CONSUMER, Kind.OPEN_STAGE}
-ASKED = sorted({*REQUESTS, *CHANNELS, Kind.FETCH})
+ASKED = sorted({*handlers(), *CHANNELS, Kind.FETCH})
 
 USUAL = {
     "topic": TOPICS[:4],

@@ -53,17 +53,9 @@ class Api:
     async def get(self, path, status=200):
         return await self.ask("GET", path, status=status)
 
-    async def put(self, path, body, status=200):
-        return await self.ask("PUT", path, body, status)
-
-    async def patch(self, path, body, status=200):
-        return await self.ask("PATCH", path, body, status)
-
-    async def post(self, path, body, status=201):
-        return await self.ask("POST", path, body, status)
-
-    async def delete(self, path, status=204):
-        return await self.ask("DELETE", path, status=status)
+    async def post(self, operation, status=200, **fields):
+        """Ask for an operation."""
+        return await self.ask("POST", f"/{operation}", fields, status)
 
     async def published(self, topic, *payloads):
         async with self.client.producer(topic) as producer:

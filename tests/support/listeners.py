@@ -52,7 +52,7 @@ class Asker:
             lambda client: client.topics.list(),
             grpc=("danube_schema.SchemaRegistry/ListSubjects", {}),
             admin=("danube_admin.BrokerAdmin/ListNamespaces", {}),
-            http=("GET", "/api/v1/topics", None),
+            http=("GET", "/api/v1/list_topics", None),
         )
 
     async def create(self, listener: str, topic: str) -> str:
@@ -65,7 +65,7 @@ class Asker:
                 {"topic_name": topic, "producer_name": "p", "dispatch_strategy": 1},
             ),
             admin=("danube_admin.TopicAdmin/CreateTopic", {"name": topic}),
-            http=("POST", "/api/v1/topics", {"name": topic}),
+            http=("POST", "/api/v1/create_topic", {"topic": topic}),
         )
 
     async def describe(self, listener: str, topic: str) -> str:
@@ -75,7 +75,7 @@ class Asker:
             lambda client: client.topics.describe(topic),
             grpc=("danube.Discovery/TopicLookup", {"topic": topic}),
             admin=("danube_admin.TopicAdmin/DescribeTopic", {"name": topic}),
-            http=("GET", f"/api/v1/topics{topic}", None),
+            http=("POST", "/api/v1/describe_topic", {"topic": topic}),
         )
 
     async def _ask(

@@ -8,7 +8,7 @@ from typing import Any
 from pydanube.client.requester import Requester
 from pydanube.client.schema import Schema
 from pydanube.model.arguments import checks_arguments
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import InvalidRequest, InvalidSchema
 from pydanube.model.names import parse_subject
 from pydanube.model.schemas import (
     Compatibility,
@@ -267,9 +267,13 @@ def subject_of(topic: str) -> str:
 
 
 def _new_schema(schema: Schema[Any]) -> pb.NewSchema:
+    try:
+        schema.definition.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidSchema(f"the schema is not UTF-8 text: {error}") from error
     return pb.NewSchema(
         type=schema.type.value,
-        definition=schema.definition.encode(errors="surrogatepass"),
+        definition=schema.definition,
         message=schema.message or "",
     )
 

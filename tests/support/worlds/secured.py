@@ -28,12 +28,12 @@ from pydanube.model.errors import (
     SchemaNotFound,
 )
 from pydanube.model.names import TopicName, parse_subject
+from pydanube.operations.authorization import Need, resources_of
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import Principal
 from pydanube.security.resources import Resource
 from pydanube.servers.authentication import Authenticator, Identity
-from pydanube.servers.authorization import Need, resources_of
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.native.in_process import dial_in_process
 from pydanube.servers.native.server import NativeServer, open_native_server

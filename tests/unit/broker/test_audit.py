@@ -23,10 +23,10 @@ from pydanube.model.errors import (
     InvalidRequest,
     PermissionDenied,
 )
+from pydanube.operations.authorization import DETAILS_BYTES_MAX, details_of
 from pydanube.security.policy import Binding
 from pydanube.security.principals import Principal
 from pydanube.security.quotas import Quota
-from pydanube.servers.authorization import DETAILS_BYTES_MAX, details_of
 from pydanube.testing import memory_broker
 from pydanube.wire.pb import stream_pb2 as pb
 from support.principals import ROOT, client_of, guarded_broker

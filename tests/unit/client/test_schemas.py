@@ -7,7 +7,7 @@ import pytest
 
 import pydanube
 from pydanube import Compatibility, Schema, SchemaPolicy, SchemaType, TopicSchema
-from pydanube.servers.native import requests
+from pydanube.operations import schemas as schema_operations
 from support.running import TOPIC, published
 
 
@@ -133,7 +133,7 @@ async def test_invalid_arguments_are_refused(client):
 
 
 async def test_long_lists_of_versions_are_paged(client, monkeypatch):
-    monkeypatch.setattr(requests, "VERSIONS_BYTES_MAX", 300)
+    monkeypatch.setattr(schema_operations, "VERSIONS_BYTES_MAX", 300)
     await client.schemas.register("orders", ONE)
     await client.schemas.set_compatibility("orders", "none")
     for n in range(8):

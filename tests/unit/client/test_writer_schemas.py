@@ -7,7 +7,7 @@ import pytest
 import pydanube
 from pydanube import Schema
 from pydanube.client.writer_schemas import WriterSchemas
-from pydanube.servers.native import requests
+from pydanube.operations.handlers import handlers
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published, received
@@ -131,13 +131,13 @@ async def test_message_of_a_deleted_schema_keeps_its_payload(client):
 
 async def test_each_schema_is_requested_once(client, monkeypatch):
     asked = []
-    handle = requests.REQUESTS[Kind.GET_SCHEMA]
+    handle = handlers()[Kind.GET_SCHEMA]
 
     async def note(broker, message):
         asked.append((message.schema_id, message.version))
         return await handle(broker, message)
 
-    monkeypatch.setitem(requests.REQUESTS, Kind.GET_SCHEMA, note)
+    monkeypatch.setitem(handlers(), Kind.GET_SCHEMA, note)
     for number in range(5):
         await produced(client, number)
     async with consuming(client) as one, consuming_as(client, "t") as two:
@@ -197,15 +197,15 @@ async def test_messages_keep_their_order_while_a_schema_is_loaded(broker, monkey
 async def test_messages_waiting_for_a_schema_are_redelivered_after_a_broken_connection(
     broker, client, monkeypatch
 ):
-    handle = requests.REQUESTS[Kind.GET_SCHEMA]
+    handle = handlers()[Kind.GET_SCHEMA]
 
     async def break_once(b, message):
-        monkeypatch.setitem(requests.REQUESTS, Kind.GET_SCHEMA, handle)
+        monkeypatch.setitem(handlers(), Kind.GET_SCHEMA, handle)
         broker.disconnect_all()
         return await handle(b, message)
 
     await produced(client, 1, 2)
-    monkeypatch.setitem(requests.REQUESTS, Kind.GET_SCHEMA, break_once)
+    monkeypatch.setitem(handlers(), Kind.GET_SCHEMA, break_once)
     async with consuming(client, schema=Order) as consumer:
         got = await received_messages(consumer, 2)
         assert [m.value for m in got] == [Order(1), Order(2)]

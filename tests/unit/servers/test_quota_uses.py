@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from pydanube.operations import quota_holds
 from pydanube.security.quotas import Quota, QuotaTarget
-from pydanube.servers import quota_holds
 from pydanube.wire.pb import danube_api_pb2 as pb
 from support.danube_calls import danube_world
 from support.storages import until

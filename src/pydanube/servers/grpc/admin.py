@@ -34,16 +34,20 @@ from pydanube.model.names import (
 )
 from pydanube.model.policy import SubscriptionSettings
 from pydanube.model.schemas import TopicSchema
-from pydanube.security.resources import Resource
-from pydanube.servers.authorization import (
+from pydanube.operations.authorization import (
     author_of_settings,
     check_subject,
     may_see,
     visible_namespaces,
 )
+from pydanube.operations.topic_lists import (
+    check_namespace,
+    visible_names,
+    visible_records,
+)
+from pydanube.security.resources import Resource
 from pydanube.servers.grpc.security_admin import SecurityAdmin
 from pydanube.servers.grpc.services import Service, StatusError, refusing
-from pydanube.servers.topic_lists import check_namespace, visible_names, visible_records
 from pydanube.wire.grpc.danube_admin_api import (
     dispatch_limits_from_wire,
     dispatch_limits_to_wire,

@@ -21,6 +21,13 @@ from typing import Any
 
 from pydanube.dispatch.quota_meter import QuotaMeter
 from pydanube.model.errors import BrokerError
+from pydanube.operations.authorization import (
+    AllowedTopics,
+    Caller,
+    authorized,
+    is_checked,
+)
+from pydanube.operations.quota_holds import wait_for_quota
 from pydanube.security.credentials import credential_of
 from pydanube.security.principals import Principal
 from pydanube.servers.authentication import (
@@ -28,18 +35,11 @@ from pydanube.servers.authentication import (
     Identity,
     certificate_of,
 )
-from pydanube.servers.authorization import (
-    AllowedTopics,
-    Caller,
-    authorized,
-    is_checked,
-)
 from pydanube.servers.errors import grpc_status_of
 from pydanube.servers.grpc.call_rules import Charge
 from pydanube.servers.grpc.calls import CallContext, PendingCall, RequestStream
 from pydanube.servers.grpc.grpc_server import GrpcServer
 from pydanube.servers.grpc.services import CallNowait, Method
-from pydanube.servers.quota_holds import wait_for_quota
 from pydanube.servers.quota_uses import QuotaUses
 from pydanube.wire.grpc.connection import (
     CallCancelled,

@@ -50,14 +50,14 @@ from pydanube.model.names import (
     parse_subscription,
 )
 from pydanube.model.policy import Start, SubscriptionType
+from pydanube.operations.authorization import Caller, Need, check_now, current_caller
+from pydanube.operations.quota_holds import wait_for_quota
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
-from pydanube.servers.authorization import Caller, Need, check_now, current_caller
 from pydanube.servers.grpc.calls import CallContext
 from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import StatusError, refusing
 from pydanube.servers.grpc.window import AdaptiveWindow
-from pydanube.servers.quota_holds import wait_for_quota
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.grpc.danube_api import member_of, messages_to_wire
 from pydanube.wire.grpc.status import StatusCode

@@ -25,7 +25,7 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName, parse_client_name
 from pydanube.model.policy import DispatchMode, ProducerAccess, TopicPolicy
 from pydanube.model.schemas import SchemaReference
-from pydanube.servers.authorization import check_may_create, check_subject
+from pydanube.operations.authorization import check_may_create, check_subject
 from pydanube.servers.errors import grpc_status_of_publish
 from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import OnAnswer, StatusError, refusing

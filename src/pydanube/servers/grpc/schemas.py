@@ -21,7 +21,7 @@ from pydanube.model.schemas import (
     SchemaType,
     TopicSchema,
 )
-from pydanube.servers.authorization import check_subject, visible_subjects
+from pydanube.operations.authorization import check_subject, visible_subjects
 from pydanube.servers.grpc.services import StatusError, refusing
 from pydanube.wire.grpc.danube_schema_api import (
     definition_from_wire,

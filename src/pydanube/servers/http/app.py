@@ -24,11 +24,11 @@ from pydanube.model.errors import (
 from pydanube.model.metrics import SERIES_MAX, Sample
 from pydanube.model.topic_patterns import TopicPattern
 from pydanube.model.version import __version__
+from pydanube.operations.authorization import Need
 from pydanube.security.addresses import host_in_url
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import CLUSTER
 from pydanube.servers.authentication import Authenticator
-from pydanube.servers.authorization import Need
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.errors import http_status_of
 from pydanube.servers.grpc.services import Service
@@ -36,8 +36,8 @@ from pydanube.servers.http import iceberg
 from pydanube.servers.http.authentication import AuthenticationMiddleware
 from pydanube.servers.http.disconnects import DisconnectMiddleware
 from pydanube.servers.http.endpoints import caller_of
-from pydanube.servers.http.namespaces import NAMESPACES
 from pydanube.servers.http.openapi import openapi_document
+from pydanube.servers.http.operations import operation_routes
 from pydanube.servers.http.quotas import QuotaMiddleware
 from pydanube.servers.http.responses import (
     error_response,
@@ -45,10 +45,6 @@ from pydanube.servers.http.responses import (
     on_http_error,
 )
 from pydanube.servers.http.same_origin import SameOriginMiddleware
-from pydanube.servers.http.schemas import SCHEMAS
-from pydanube.servers.http.security import SECURITY
-from pydanube.servers.http.subscriptions import SUBSCRIPTIONS
-from pydanube.servers.http.topics import TOPICS
 from pydanube.servers.listeners import OpenListener
 from pydanube.servers.native.server import NativeServer
 from pydanube.servers.samples import TopicSeries, samples_of
@@ -159,12 +155,10 @@ pydanube broker {__version__}
 /healthz  Liveness: always 200 while the process runs.
 /readyz   Readiness: 200 with problems, if any, or 503 with the reason.
 /metrics  Metrics for Prometheus; ?topic=PATTERN selects topics.
-/api/v1   The JSON API for administrators; /api/v1/openapi.json describes it.
+/api/v1   The JSON API: POST /api/v1/OPERATION; /api/v1/openapi.json describes it.
 /iceberg  The Iceberg REST catalog: topics as tables, to read.
 
 """
-ENDPOINTS = [*NAMESPACES, *TOPICS, *SUBSCRIPTIONS, *SCHEMAS, *SECURITY]
-"""The endpoints of the JSON API."""
 
 
 def make_app(
@@ -216,7 +210,7 @@ def make_app(
         return PlainTextResponse(INDEX + _addresses(request.url.scheme, host, state))
 
     async def openapi(_: Request) -> Response:
-        return json_response(openapi_document(ENDPOINTS))
+        return json_response(openapi_document())
 
     return Starlette(
         routes=[
@@ -224,12 +218,12 @@ def make_app(
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/metrics", metrics),
-            iceberg.iceberg_routes(state.broker, verifier),
+            iceberg.iceberg_routes(state.broker),
             Mount(
                 "/api/v1",
                 routes=[
                     Route("/openapi.json", openapi),
-                    *(each.route(state.broker, verifier) for each in ENDPOINTS),
+                    *operation_routes(state.broker, verifier),
                 ],
             ),
         ],

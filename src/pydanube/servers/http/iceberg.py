@@ -25,16 +25,15 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.names import NamespaceName, TopicName
-from pydanube.security.resources import Resource
-from pydanube.servers.authentication import Authenticator
-from pydanube.servers.authorization import (
+from pydanube.operations.authorization import (
     may_see,
     visible_namespaces,
 )
+from pydanube.operations.topic_lists import check_namespace, visible_records
+from pydanube.security.resources import Resource
 from pydanube.servers.errors import http_status_of
 from pydanube.servers.http.endpoints import Call, Endpoints, parse_count
 from pydanube.servers.http.responses import json_response
-from pydanube.servers.topic_lists import check_namespace, visible_records
 from pydanube.wire.native.kinds import Kind
 
 PATH = "/iceberg"
@@ -68,8 +67,8 @@ _ERROR_TYPES: dict[type[BrokerError], str] = {
 }
 
 
-@ICEBERG.add("GET", "/config", Kind.LIST_NAMESPACES, query=("warehouse",))
-async def catalog_config(call: Call[None]) -> object:
+@ICEBERG.add("GET", "/config", Kind.LIST_NAMESPACES)
+async def catalog_config(call: Call) -> object:
     """Return the requests that the catalog answers, and defaults for clients."""
     # A client takes requests that are not in the list for unsupported.
     listed = [
@@ -103,8 +102,8 @@ def file_io_defaults(url: str, options: Mapping[str, str]) -> dict[str, str]:
     return defaults
 
 
-@ICEBERG.add("GET", "/namespaces", Kind.LIST_NAMESPACES, query=("parent",))
-async def list_namespaces(call: Call[None]) -> object:
+@ICEBERG.add("GET", "/namespaces", Kind.LIST_NAMESPACES)
+async def list_namespaces(call: Call) -> object:
     """Return the namespaces; there are none in a namespace."""
     if call.query.get("parent"):
         return {"namespaces": []}
@@ -113,19 +112,19 @@ async def list_namespaces(call: Call[None]) -> object:
 
 
 @ICEBERG.add("HEAD", _NAMESPACE, Kind.DESCRIBE_NAMESPACE, status=204)
-async def namespace_exists(call: Call[None]) -> None:
+async def namespace_exists(call: Call) -> None:
     """Return nothing if the namespace exists."""
     await _existing_namespace(call)
 
 
 @ICEBERG.add("GET", _NAMESPACE, Kind.DESCRIBE_NAMESPACE)
-async def load_namespace(call: Call[None]) -> object:
+async def load_namespace(call: Call) -> object:
     """Return a namespace; it has no properties."""
     return {"namespace": [await _existing_namespace(call)], "properties": {}}
 
 
-@ICEBERG.add("GET", _TABLES, Kind.LIST_TOPICS, query=("pageToken", "pageSize"))
-async def list_tables(call: Call[None]) -> object:
+@ICEBERG.add("GET", _TABLES, Kind.LIST_TOPICS)
+async def list_tables(call: Call) -> object:
     """
     Return the tables of a namespace: one for each topic that stores its messages.
 
@@ -149,13 +148,13 @@ async def list_tables(call: Call[None]) -> object:
 
 
 @ICEBERG.add("HEAD", _TABLE, Kind.LIST_SEGMENTS, status=204)
-async def table_exists(call: Call[None]) -> None:
+async def table_exists(call: Call) -> None:
     """Return nothing if the table exists."""
     await call.broker.iceberg_tables.check(call.topic)
 
 
-@ICEBERG.add("GET", _TABLE, Kind.LIST_SEGMENTS, query=("snapshots",))
-async def load_table(call: Call[None]) -> object:
+@ICEBERG.add("GET", _TABLE, Kind.LIST_SEGMENTS)
+async def load_table(call: Call) -> object:
     """Return the metadata of a table, with the sealed messages of its topic."""
     table = await call.broker.iceberg_tables.load(call.topic)
     return {
@@ -165,7 +164,7 @@ async def load_table(call: Call[None]) -> object:
     }
 
 
-async def _existing_namespace(call: Call[None]) -> NamespaceName:
+async def _existing_namespace(call: Call) -> NamespaceName:
     try:
         namespace = call.namespace
     except InvalidName as error:
@@ -215,9 +214,9 @@ async def _unsupported(request: Request) -> Response:
     return _answer(IcebergError(message, "UnsupportedOperationException", 406))
 
 
-def iceberg_routes(broker: Callable[[], Broker], authenticator: Authenticator) -> Mount:
+def iceberg_routes(broker: Callable[[], Broker]) -> Mount:
     """Return the routes of the catalog for *broker*."""
     methods = ["DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"]
     other = Route("/{path:path}", _unsupported, methods=methods)
-    served = [each.route(broker, authenticator, iceberg_error) for each in ICEBERG]
+    served = [each.route(broker, iceberg_error) for each in ICEBERG]
     return Mount(PATH, routes=[Mount("/v1", routes=[*served, other]), other])

@@ -9,10 +9,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pydanube.broker.broker import Broker
 from pydanube.dispatch.quota_meter import QuotaMeter
 from pydanube.model.errors import BrokerError, QuotaExceeded, Unavailable
+from pydanube.operations.quota_holds import wait_for_quota
 from pydanube.security.principals import ANONYMOUS
 from pydanube.servers.http.authentication import PUBLIC_PATHS
 from pydanube.servers.http.responses import error_response
-from pydanube.servers.quota_holds import wait_for_quota
 from pydanube.servers.quota_uses import QuotaUses
 
 QUOTA_USES = "quota_uses"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pydanube.model.errors import BrokerError
+from pydanube.operations.authorization import Caller
 from pydanube.servers.authentication import Identity
-from pydanube.servers.authorization import Caller
 from pydanube.servers.mqtt.session import Session
 from pydanube.servers.mqtt.session_owners import LeftWill
 from pydanube.servers.mqtt.subscribers import Subscriber

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from pydanube.model.errors import BrokerError, QuotaExceeded, Refused
+from pydanube.operations.authorization import Caller
 from pydanube.servers.addresses import binding
 from pydanube.servers.authentication import NOBODY, certificate_of
-from pydanube.servers.authorization import Caller
 from pydanube.servers.connections import enable_keepalive
 from pydanube.servers.mqtt.clients import Client
 from pydanube.servers.mqtt.link import WRITE_BUFFER_BYTES, MqttLink

@@ -16,8 +16,8 @@ from pydanube.aio.tasks import TaskScope
 from pydanube.aio.tls_connection import receive_buffer
 from pydanube.aio.write_buffer import WriteBuffer
 from pydanube.dispatch.quota_meter import UNLIMITED
+from pydanube.operations.quota_holds import QuotaHold
 from pydanube.servers.addresses import address_of, peer_text
-from pydanube.servers.quota_holds import QuotaHold
 from pydanube.wire.mqtt.decoding import PacketReader
 from pydanube.wire.mqtt.packets import Packet, PacketError, Publish
 from pydanube.wire.turn_budget import BYTES_PER_UNIT, TurnBudget

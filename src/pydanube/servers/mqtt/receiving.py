@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from pydanube.model.errors import BrokerError, Draining
-from pydanube.servers.authorization import AllowedTopics, Caller
+from pydanube.operations.authorization import AllowedTopics, Caller
 from pydanube.servers.mqtt.clients import Client
 from pydanube.servers.mqtt.publisher import Publisher
 from pydanube.servers.mqtt.reasons import explained, reason_of

@@ -12,8 +12,8 @@ from typing import Any
 from pydanube.aio.futures import Done, completion
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.model.errors import BrokerError, Refused
+from pydanube.operations.authorization import follow_access
 from pydanube.security.principals import Principal
-from pydanube.servers.authorization import follow_access
 from pydanube.servers.listeners import ListenerParts
 from pydanube.servers.mqtt.clients import Client, Connection
 from pydanube.servers.mqtt.config import MqttConfig

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pydanube.broker.broker import Broker
+from pydanube.operations.authorization import Caller, Need
 from pydanube.security.permissions import Permission
 from pydanube.security.principals import Principal
 from pydanube.security.resources import Resource
 from pydanube.servers.authentication import Authenticator, Identity
-from pydanube.servers.authorization import Caller, Need
 from pydanube.servers.mqtt.rules import Rules
 from pydanube.wire.mqtt.packets import PacketError, Reason, Will
 

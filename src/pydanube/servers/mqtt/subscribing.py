@@ -9,9 +9,9 @@ from pydanube.aio.tasks import TaskScope
 from pydanube.broker.broker import Broker
 from pydanube.model.errors import BrokerError, Refused
 from pydanube.model.names import SubscriptionName
+from pydanube.operations.authorization import Caller, Need
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
-from pydanube.servers.authorization import Caller, Need
 from pydanube.servers.mqtt.clients import Client, Connection
 from pydanube.servers.mqtt.counts import MqttCounts
 from pydanube.servers.mqtt.feeds import Feeds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
@@ -14,16 +14,17 @@ from pydanube.model.errors import BrokerError, Unavailable
 from pydanube.model.names import TopicName, parse_client_name, parse_subscription
 from pydanube.model.policy import ProducerAccess, SubscriptionType, TopicPolicy
 from pydanube.model.schemas import SchemaReference
+from pydanube.operations.authorization import check_may_create
+from pydanube.operations.quota_holds import wait_for_quota
+from pydanube.operations.staging import part_key_of
 from pydanube.security.permissions import Permission
-from pydanube.servers.authorization import check_may_create
 from pydanube.servers.native.consumers import ConsumerChannel
 from pydanube.servers.native.link import ClientLink
 from pydanube.servers.native.producers import ProducerChannel
-from pydanube.servers.native.requests import Handlers
-from pydanube.servers.native.staging import StageChannel, part_key_of
-from pydanube.servers.quota_holds import wait_for_quota
+from pydanube.servers.native.staging import StageChannel
 from pydanube.storage.topic_log import TopicLog
 from pydanube.wire.native.connection import ReceivedFrame
+from pydanube.wire.native.kinds import KIND_OF, Kind
 from pydanube.wire.native.messages import (
     enum_from_wire,
     from_wire,
@@ -37,12 +38,24 @@ FETCH_TURN_BYTES = 1024 * 1024
 """How much one FETCH sends in a turn of the event loop, or one batch."""
 FETCH_WAIT_S_MAX = 30.0
 
-CHANNEL_REQUESTS: Handlers[
-    Callable[[ClientLink, ReceivedFrame, Any], Awaitable[Message | None]]
-] = Handlers()
+ChannelHandler = Callable[[ClientLink, ReceivedFrame, Any], Awaitable[Message | None]]
+H = TypeVar("H", bound=ChannelHandler)
+
+CHANNEL_REQUESTS: dict[Kind, ChannelHandler] = {}
+"""The handlers of operations that need a connection; the others are in `operations`."""
 
 
-@CHANNEL_REQUESTS.handler(pb.OpenProducer)
+def _handler(*bodies: type[Message]) -> Callable[[H], H]:
+    """Return a decorator that adds the handler of the requests *bodies*."""
+
+    def add(handler: H) -> H:
+        CHANNEL_REQUESTS.update((KIND_OF[body], handler) for body in bodies)
+        return handler
+
+    return add
+
+
+@_handler(pb.OpenProducer)
 async def _open_producer(
     link: ClientLink, frame: ReceivedFrame, m: pb.OpenProducer
 ) -> pb.ProducerOpened:
@@ -86,7 +99,7 @@ def _on_fenced(link: ClientLink, channel: int, reason: BrokerError) -> None:
         link.close_channel(channel, reason)
 
 
-@CHANNEL_REQUESTS.handler(pb.OpenConsumer)
+@_handler(pb.OpenConsumer)
 async def _open_consumer(
     link: ClientLink, frame: ReceivedFrame, m: pb.OpenConsumer
 ) -> pb.ConsumerOpened:
@@ -119,7 +132,7 @@ async def _open_consumer(
     )
 
 
-@CHANNEL_REQUESTS.handler(pb.OpenStage)
+@_handler(pb.OpenStage)
 async def _open_stage(
     link: ClientLink, frame: ReceivedFrame, m: pb.OpenStage
 ) -> pb.StageOpened:
@@ -143,7 +156,7 @@ async def _open_stage(
     )
 
 
-@CHANNEL_REQUESTS.handler(pb.CloseProducer, pb.CloseConsumer, pb.CloseStage)
+@_handler(pb.CloseProducer, pb.CloseConsumer, pb.CloseStage)
 async def _close(link: ClientLink, frame: ReceivedFrame, _: object) -> None:
     await link.await_opening(frame.channel)
     channel = link.channels.pop(frame.channel, None)
@@ -151,7 +164,7 @@ async def _close(link: ClientLink, frame: ReceivedFrame, _: object) -> None:
         channel.finish()
 
 
-@CHANNEL_REQUESTS.handler(pb.Seek)
+@_handler(pb.Seek)
 async def _seek(link: ClientLink, frame: ReceivedFrame, m: pb.Seek) -> None:
     consumer = link.channels.get(frame.channel)
     if not isinstance(consumer, ConsumerChannel):
@@ -164,7 +177,7 @@ async def _seek(link: ClientLink, frame: ReceivedFrame, m: pb.Seek) -> None:
     )
 
 
-@CHANNEL_REQUESTS.handler(pb.Fetch)
+@_handler(pb.Fetch)
 async def _fetch(link: ClientLink, frame: ReceivedFrame, m: pb.Fetch) -> pb.FetchEnd:
     """Send the batches that *frame* asks for, and return the final answer."""
     topic = await link.broker.topics.get_reliable(TopicName.parse(m.topic))

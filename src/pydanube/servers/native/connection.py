@@ -30,18 +30,15 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.version import __version__
+from pydanube.operations.authorization import Need, authorized, is_checked
+from pydanube.operations.handlers import Call, handlers
 from pydanube.servers.addresses import address_of, binding, peer_text
 from pydanube.servers.authentication import Identity, certificate_of
-from pydanube.servers.authorization import Need, authorized, is_checked
 from pydanube.servers.connections import enable_keepalive
 from pydanube.servers.errors import as_broker_error
-from pydanube.servers.native.access import ACCESS_REQUESTS
-from pydanube.servers.native.api_keys import API_KEY_REQUESTS
 from pydanube.servers.native.channels import CHANNEL_REQUESTS
 from pydanube.servers.native.consumers import ConsumerChannel
 from pydanube.servers.native.link import Channel, ClientLink
-from pydanube.servers.native.quotas import QUOTA_REQUESTS
-from pydanube.servers.native.requests import REQUESTS
 from pydanube.servers.native.server import NativeServer
 from pydanube.servers.tls import PLAIN_REFUSED, ServerTls, over_tls
 from pydanube.wire.native.connection import (
@@ -95,11 +92,9 @@ _UNITS = {
 }
 _CONTROL_BYTES_PER_UNIT = 512
 
-_SECURITY_REQUESTS = {**ACCESS_REQUESTS, **API_KEY_REQUESTS, **QUOTA_REQUESTS}
+_HANDLERS = handlers()
 
-assert REQUESTS.keys() | CHANNEL_REQUESTS.keys() | _SECURITY_REQUESTS.keys() == (
-    OPERATIONS
-)
+assert _HANDLERS.keys() | CHANNEL_REQUESTS.keys() == OPERATIONS
 
 
 class NativeConnection(ClientLink, asyncio.BufferedProtocol):
@@ -509,10 +504,9 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
     async def _carry_out(self, frame: ReceivedFrame) -> Message:
         if frame.kind in CHANNEL_REQUESTS:
             answer = await CHANNEL_REQUESTS[frame.kind](self, frame, frame.message)
-        elif frame.kind in _SECURITY_REQUESTS:
-            answer = await _SECURITY_REQUESTS[frame.kind](self, frame.message)
         else:
-            answer = await REQUESTS[frame.kind](self.broker, frame.message)
+            call = Call(self.broker, self.principal, self.server.authenticator)
+            answer = await _HANDLERS[frame.kind](call, frame.message)
         return pb.Ok() if answer is None else answer
 
     # Closing, and the handshake.

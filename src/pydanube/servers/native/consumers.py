@@ -14,8 +14,8 @@ from pydanube.broker.topic import Topic
 from pydanube.dispatch.quota_meter import credit_bytes_of, delay_out_s, take_out
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.ranges import Range
+from pydanube.operations.quota_holds import QuotaHold
 from pydanube.servers.native.link import Channel, ClientLink
-from pydanube.servers.quota_holds import QuotaHold
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind

@@ -19,13 +19,13 @@ from pydanube.broker.topics import Topics
 from pydanube.dispatch.quota_meter import UNLIMITED, QuotaMeter
 from pydanube.model.errors import BrokerError, MessageTooLarge
 from pydanube.model.names import TopicName
+from pydanube.operations.authorization import Caller, Need
+from pydanube.operations.quota_holds import QuotaHold
 from pydanube.security.permissions import Permission
 from pydanube.security.principals import Principal
 from pydanube.security.resources import Resource
 from pydanube.servers.authentication import NOBODY, Identity
-from pydanube.servers.authorization import Caller, Need
 from pydanube.servers.native.server import NativeServer
-from pydanube.servers.quota_holds import QuotaHold
 from pydanube.storage.staging import StagedFiles
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.native.connection import (

@@ -14,8 +14,8 @@ from pydanube.broker.broker import Broker
 from pydanube.broker.topic import Topic
 from pydanube.model.errors import BrokerError, QuotaExceeded
 from pydanube.model.histograms import NO_EXEMPLARS, Exemplar, Histogram
+from pydanube.operations.authorization import follow_access
 from pydanube.servers.authentication import Authenticator
-from pydanube.servers.authorization import follow_access
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.receive_memory import ReceiveMemory, Receiver
 from pydanube.servers.security_config import SecurityConfig

@@ -162,8 +162,6 @@ def _value_to_wire(value: Any, field: FieldDescriptor) -> Any:
         return to_wire(kind, value)
     if isinstance(value, Enum):
         return enum_to_wire(value) if field.enum_type is not None else value.value
-    if field.type == field.TYPE_BYTES and isinstance(value, str):
-        return value.encode()
     return value
 
 
@@ -215,8 +213,6 @@ def _converter(
             return partial(enum_from_wire, hint)
         parse = hint.parse  # type: ignore[attr-defined]
         return lambda text: parse(text) if text or default is MISSING else default
-    if hint is str and field.type == field.TYPE_BYTES:
-        return bytes.decode
     return None
 
 
@@ -274,7 +270,7 @@ def error_from_wire(message: pb.Error) -> BrokerError:
 
 def _policy_fields(policy: TopicPolicy) -> dict[str, Any]:
     return {
-        "reliable": policy.is_reliable,
+        "non_reliable": not policy.is_reliable,
         "written_is_enough": policy.durability is Durability.WRITTEN,
         "ttl_s": policy.ttl_s or 0,
         "on_corruption": enum_to_wire(policy.on_corruption),
@@ -288,7 +284,7 @@ def _policy_fields(policy: TopicPolicy) -> dict[str, Any]:
 def _fields_of_policy(message: pb.TopicPolicy) -> dict[str, Any]:
     return {
         "dispatch": (
-            DispatchMode.RELIABLE if message.reliable else DispatchMode.NON_RELIABLE
+            DispatchMode.NON_RELIABLE if message.non_reliable else DispatchMode.RELIABLE
         ),
         "durability": (
             Durability.WRITTEN if message.written_is_enough else Durability.DURABLE

@@ -176,8 +176,8 @@ class Location(_message.Message):
     def __init__(self, url: _Optional[str] = ...) -> None: ...
 
 class TopicPolicy(_message.Message):
-    __slots__ = ("reliable", "written_is_enough", "retention", "ttl_s", "on_corruption", "seal_bytes", "seal_age_s", "deduplication")
-    RELIABLE_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("non_reliable", "written_is_enough", "retention", "ttl_s", "on_corruption", "seal_bytes", "seal_age_s", "deduplication")
+    NON_RELIABLE_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_IS_ENOUGH_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     TTL_S_FIELD_NUMBER: _ClassVar[int]
@@ -185,7 +185,7 @@ class TopicPolicy(_message.Message):
     SEAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     SEAL_AGE_S_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATION_FIELD_NUMBER: _ClassVar[int]
-    reliable: bool
+    non_reliable: bool
     written_is_enough: bool
     retention: Retention
     ttl_s: float
@@ -193,7 +193,7 @@ class TopicPolicy(_message.Message):
     seal_bytes: int
     seal_age_s: float
     deduplication: Deduplication
-    def __init__(self, reliable: bool = ..., written_is_enough: bool = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., ttl_s: _Optional[float] = ..., on_corruption: _Optional[_Union[CorruptionPolicy, str]] = ..., seal_bytes: _Optional[int] = ..., seal_age_s: _Optional[float] = ..., deduplication: _Optional[_Union[Deduplication, _Mapping]] = ...) -> None: ...
+    def __init__(self, non_reliable: bool = ..., written_is_enough: bool = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., ttl_s: _Optional[float] = ..., on_corruption: _Optional[_Union[CorruptionPolicy, str]] = ..., seal_bytes: _Optional[int] = ..., seal_age_s: _Optional[float] = ..., deduplication: _Optional[_Union[Deduplication, _Mapping]] = ...) -> None: ...
 
 class Deduplication(_message.Message):
     __slots__ = ("age_s", "messages_max")
@@ -680,12 +680,12 @@ class NewSchema(_message.Message):
     CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     type: str
-    definition: bytes
+    definition: str
     message: str
     description: str
     created_by: str
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, type: _Optional[str] = ..., definition: _Optional[bytes] = ..., message: _Optional[str] = ..., description: _Optional[str] = ..., created_by: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, type: _Optional[str] = ..., definition: _Optional[str] = ..., message: _Optional[str] = ..., description: _Optional[str] = ..., created_by: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterSchema(_message.Message):
     __slots__ = ("subject", "schema")
@@ -720,14 +720,14 @@ class SchemaVersion(_message.Message):
     schema_id: int
     version: int
     type: str
-    definition: bytes
+    definition: str
     message: str
     fingerprint: str
     description: str
     created_at: int
     created_by: str
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, subject: _Optional[str] = ..., schema_id: _Optional[int] = ..., version: _Optional[int] = ..., type: _Optional[str] = ..., definition: _Optional[bytes] = ..., message: _Optional[str] = ..., fingerprint: _Optional[str] = ..., description: _Optional[str] = ..., created_at: _Optional[int] = ..., created_by: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, subject: _Optional[str] = ..., schema_id: _Optional[int] = ..., version: _Optional[int] = ..., type: _Optional[str] = ..., definition: _Optional[str] = ..., message: _Optional[str] = ..., fingerprint: _Optional[str] = ..., description: _Optional[str] = ..., created_at: _Optional[int] = ..., created_by: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetSchema(_message.Message):
     __slots__ = ("subject", "schema_id", "version")

@@ -130,7 +130,7 @@ async def test_garbage_after_an_answer_closes_the_connection(world):
 
 async def test_truncated_body_is_not_logged_as_a_failure(world, caplog):
     connection, transport = world.connect()
-    head = b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
+    head = b"POST /api/v1/create_namespace HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
     connection.data_received(head + b"Content-Type: application/json\r\n\r\n{")
     await asyncio.sleep(0)
     connection.connection_lost(None)

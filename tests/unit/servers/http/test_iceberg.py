@@ -168,7 +168,9 @@ async def test_invalid_credentials_are_refused_with_the_error_of_the_api(broker)
             "type": "NotAuthorizedException",
             "code": 401,
         }
-        assert (await http.get("/api/v1/topics")).json()["code"] == "unauthenticated"
+        assert (await http.get("/api/v1/list_topics")).json()[
+            "code"
+        ] == "unauthenticated"
 
 
 async def test_lists_have_only_what_the_client_may_see(guarded):

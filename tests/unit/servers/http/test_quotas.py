@@ -6,8 +6,8 @@ import asyncio
 
 import httpx
 
+from pydanube.operations import quota_holds
 from pydanube.security.quotas import Quota, QuotaTarget
-from pydanube.servers import quota_holds
 from pydanube.servers.http import quotas as http_quotas
 from pydanube.servers.http.app import BrokerState
 from pydanube.servers.http.server import open_http
@@ -21,9 +21,9 @@ async def test_requests_wait_until_they_are_due(broker, api, monkeypatch):
     monkeypatch.setattr(quota_holds, "RECHECK_S", 0.001)
     quotas = broker.broker.quotas
     await quotas.set(ANONYMOUS, Quota(requests_per_s=1))
-    await api.get("/namespaces")
+    await api.get("/list_namespaces")
     async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(api.get("/namespaces"))
+        waiting = tasks.create_task(api.get("/list_namespaces"))
         await until(lambda: quotas.describe(ANONYMOUS).throttled_s > 0)
         assert not waiting.done()
         await quotas.remove(ANONYMOUS)
@@ -32,7 +32,7 @@ async def test_requests_wait_until_they_are_due(broker, api, monkeypatch):
 async def test_request_that_would_wait_too_long_is_refused(broker, api, monkeypatch):
     monkeypatch.setattr(http_quotas, "HOLD_S_MAX", -1.0)
     await broker.broker.quotas.set(ANONYMOUS, Quota(requests_per_s=1))
-    error = await api.get("/namespaces", 429)
+    error = await api.get("/list_namespaces", 429)
     assert error["code"] == "quota_exceeded"
     assert "the quota requests_per_s of anonymous is 1" in error["message"]
 
@@ -50,7 +50,7 @@ async def test_connections_beyond_the_quota_are_refused(broker):
     state.on_serving(broker.broker, broker.server, ())
     await broker.broker.quotas.set(ANONYMOUS, Quota(connections=1))
     async with open_http("127.0.0.1", 0, state) as port:
-        url = f"http://127.0.0.1:{port}/api/v1/namespaces"
+        url = f"http://127.0.0.1:{port}/api/v1/list_namespaces"
         async with httpx.AsyncClient() as first:
             assert (await first.get(url)).status_code == 200
             async with httpx.AsyncClient() as second:

@@ -6,11 +6,11 @@ import pytest
 
 from pydanube.model.errors import PermissionDenied, Unauthenticated
 from pydanube.model.names import TopicName
+from pydanube.operations.authorization import AllowedTopics, Caller
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.servers.authentication import Identity
-from pydanube.servers.authorization import AllowedTopics, Caller
 from pydanube.testing import memory_broker
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb

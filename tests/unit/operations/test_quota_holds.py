@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from pydanube.servers import quota_holds
-from pydanube.servers.quota_holds import QuotaHold, wait_for_quota
+from pydanube.operations import quota_holds
+from pydanube.operations.quota_holds import QuotaHold, wait_for_quota
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import pytest
 import pydanube
 from pydanube.model.errors import QuotaExceeded
 from pydanube.model.names import TopicName
+from pydanube.operations import quota_holds
 from pydanube.security.quotas import Quota, QuotaTarget
-from pydanube.servers import quota_holds
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC

@@ -22,15 +22,15 @@ from pydanube.model.descriptions import TopicDescription
 from pydanube.model.findings import Findings, merged
 from pydanube.model.ids import TopicId
 from pydanube.model.names import NamespaceName, TopicName
-from pydanube.security.permissions import Permission
-from pydanube.security.resources import Resource
-from pydanube.servers.authorization import (
+from pydanube.operations.authorization import (
     current_caller,
     may_see,
     requesting_caller,
     visible_namespaces,
 )
-from pydanube.servers.quota_holds import wait_for_quota
+from pydanube.operations.quota_holds import wait_for_quota
+from pydanube.security.permissions import Permission
+from pydanube.security.resources import Resource
 
 CHUNK = 1000
 """The fewest topics that are read at once after the first chunk."""

@@ -10,9 +10,9 @@ from pydanube.model.descriptions import TopicOffsets
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName
 from pydanube.model.segments import SegmentEntry
+from pydanube.operations.authorization import current_caller
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
-from pydanube.servers.authorization import current_caller
 from pydanube.wire.native.messages import to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 

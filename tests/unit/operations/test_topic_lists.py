@@ -9,10 +9,10 @@ import pytest
 from pydanube.aio.tasks import task_scope
 from pydanube.broker.broker_opening import LISTS_MAX
 from pydanube.model.names import TopicName
+from pydanube.operations.topic_lists import CHUNK
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import Principal
-from pydanube.servers.topic_lists import CHUNK
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.brokers import RELIABLE

@@ -1,40 +1,33 @@
-"""The handlers of requests about quotas."""
+"""Operations on quotas."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
-from google.protobuf.message import Message
-
+from pydanube.operations.authorization import may_see
+from pydanube.operations.handlers import PAGE_MAX, Call, operation
 from pydanube.security.quotas import Quota, QuotaDescription, QuotaScope, QuotaTarget
 from pydanube.security.resources import CLUSTER, Resource
-from pydanube.servers.authorization import may_see
-from pydanube.servers.native.link import ClientLink
-from pydanube.servers.native.requests import PAGE_MAX, Handlers
 from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
-QUOTA_REQUESTS: Handlers[Callable[[ClientLink, Any], Awaitable[Message | None]]] = (
-    Handlers()
-)
 
-
-@QUOTA_REQUESTS.handler(pb.SetQuota)
-async def _set(link: ClientLink, m: pb.SetQuota) -> None:
+@operation
+async def set_quota(call: Call, m: pb.SetQuota) -> None:
+    """Set the quota of a principal, a namespace or a topic."""
     target = QuotaTarget.parse(m.target)
-    await link.broker.quotas.set(target, from_wire(Quota, m.quota))
+    await call.broker.quotas.set(target, from_wire(Quota, m.quota))
 
 
-@QUOTA_REQUESTS.handler(pb.RemoveQuota)
-async def _remove(link: ClientLink, m: pb.RemoveQuota) -> None:
-    await link.broker.quotas.remove(QuotaTarget.parse(m.target))
+@operation
+async def remove_quota(call: Call, m: pb.RemoveQuota) -> None:
+    """Remove a quota."""
+    await call.broker.quotas.remove(QuotaTarget.parse(m.target))
 
 
-@QUOTA_REQUESTS.handler(pb.ListQuotas)
-async def _list(link: ClientLink, m: pb.ListQuotas) -> pb.Quotas:
-    quotas = link.broker.quotas
-    own = quotas.own_target(link.principal)
+@operation
+async def list_quotas(call: Call, m: pb.ListQuotas) -> pb.Quotas:
+    """Return quotas and their use, as far as the client may see them."""
+    quotas = call.broker.quotas
+    own = quotas.own_target(call.principal)
     targets = [QuotaTarget.parse(m.target)] if m.target else list(quotas.quotas)
     visible = {str(each): each for each in targets if each == own or _may_see(each)}
     names = sorted(name for name in visible if name > m.after)

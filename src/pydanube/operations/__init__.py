@@ -1,0 +1,1 @@
+"""The operations of a broker that clients request, whichever way they connect."""
