@@ -27,6 +27,7 @@ from pydanube.model.policy import (
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import Principal
+from pydanube.security.quotas import Quota, QuotaTarget
 from pydanube.servers.samples import TopicSeries, _of_topics
 from pydanube.wire.pb import stream_pb2 as pb
 from support.batches import frame_of
@@ -108,6 +109,32 @@ async def test_cost_of_creating_a_topic_does_not_depend_on_others():
         await create(broker, 0, count)
         with counting_steps() as steps:
             await create(broker, count, PROBES)
+        return steps.count
+
+    assert_constant(*await run(measure))
+
+
+async def turns():
+    """Let the tasks that follow the store finish what they do."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    "limits", [Quota(bytes_in_per_s=1024), Quota(storage_bytes=1024)]
+)
+async def test_cost_of_setting_a_quota_does_not_depend_on_others(limits):
+    async def measure(broker, count):
+        targets = [QuotaTarget.parse(f"/default/t-{at}") for at in range(count + 10)]
+        for each in targets[:PROBES]:
+            await broker.topics.create(TopicName.parse(str(each)), RELIABLE)
+        for each in targets[PROBES:]:
+            await broker.quotas.set(each, limits)
+            await turns()
+        with counting_steps() as steps:
+            for each in targets[:PROBES]:
+                await broker.quotas.set(each, limits)
+                await turns()
         return steps.count
 
     assert_constant(*await run(measure))

@@ -11,19 +11,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from dataclasses import fields
-from typing import Any
-from urllib.parse import quote
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote
 
 from pydanube.aio.tasks import task_scope
 from pydanube.broker.topic import Topic
 from pydanube.cluster.mirror import follow
 from pydanube.dispatch.quota_meter import QuotaCounts, QuotaMeter
 from pydanube.metadata import keys
-from pydanube.metadata.records import QuotaRecord
-from pydanube.metadata.store import MetadataStore
+from pydanube.metadata.key import Prefix
+from pydanube.metadata.records import QuotaRecord, TopicRecord
+from pydanube.metadata.store import (
+    ABSENT,
+    Changes,
+    Delete,
+    MetadataStore,
+    Revision,
+    retry_on_conflict,
+    unchanged,
+)
 from pydanube.model.errors import BrokerError, NotFound, QuotaExceeded
 from pydanube.model.names import NamespaceName, TopicName
 from pydanube.security.policy import ANONYMOUS_MEMBER
@@ -49,6 +58,12 @@ meanwhile is counted at once."""
 PAGE = 1000
 """How many records a measurement reads at a time."""
 RETRY_S = 1.0
+FEW_TOPICS = 100
+"""Up to this many topics are measured one by one; for more, all records are read."""
+REMOVED_MAX = 1000
+"""How many revisions of removed quotas are kept, in addition to those of quotas."""
+
+T = TypeVar("T")
 
 _FIELDS = tuple(field.name for field in fields(Quota))
 _MEASURED = ("topics", "subscriptions", "storage_bytes")
@@ -89,9 +104,11 @@ class Quotas:
         )
         # The meters of namespaces and topics with quotas.
         self._meters: dict[QuotaTarget, QuotaMeter] = {}
-        self._wake = asyncio.Event()
         self._measure_soon = asyncio.Event()
-        self._lock = asyncio.Lock()
+        # The targets whose meters are new.
+        self._unmeasured: set[QuotaTarget] = set()
+        # The revision at which each quota was set or removed: a watch may be late.
+        self._revisions: dict[QuotaTarget, Revision] = {}
 
     # Meters.
 
@@ -160,6 +177,7 @@ class Quotas:
             QuotaExceeded: There are ``QUOTAS_MAX`` quotas.
         """
         check_quota_of(target, quota)
+        before = self.quotas.get(target, NO_QUOTA)
         if target not in self.quotas and len(self.quotas) >= QUOTAS_MAX:
             raise QuotaExceeded(
                 f"there are {QUOTAS_MAX} quotas, the most allowed: remove some"
@@ -169,9 +187,10 @@ class Quotas:
             created_at=self._wall_clock_us(),
             **{name: getattr(quota, name) for name in _FIELDS},
         )
-        await self._store.put(_key_of(target), record)
-        await self.load()
-        await self.measure()
+        revision = await self._store.put(_key_of(target), record)
+        self._take([(target, revision, quota)])
+        if _is_measured(quota) and not _is_measured(before):
+            await self.measure([target])
 
     async def remove(self, target: QuotaTarget) -> None:
         """
@@ -180,11 +199,19 @@ class Quotas:
         Raises:
             NotFound: It has none.
         """
-        if not await self._store.delete(_key_of(target)):
-            raise NotFound(
-                f"{target} has no quota: list quotas with 'danube security quotas list'"
-            )
-        await self.load()
+        key = _key_of(target)
+
+        async def attempt() -> Revision:
+            stored = await self._store.get(key)
+            if stored is None:
+                raise NotFound(
+                    f"{target} has no quota: list quotas with 'danube security quotas "
+                    "list'"
+                )
+            condition = unchanged(key, stored)
+            return await self._store.transaction([condition], [Delete(key)])
+
+        self._take([(target, await retry_on_conflict(attempt), None)])
 
     # Questions.
 
@@ -220,91 +247,148 @@ class Quotas:
 
     async def run(self) -> None:
         """Follow the store, and measure regularly, until cancelled."""
+        is_first = True
 
-        def wake(_: object) -> None:
-            self._wake.set()
+        def begin() -> None:
+            nonlocal is_first
+            is_first = True
+
+        def take(changes: Changes[QuotaRecord]) -> None:
+            nonlocal is_first
+            self.on_changes(changes, are_all=is_first)
+            is_first = False
 
         async with task_scope() as tasks:
-            following = follow(self._store, keys.QUOTAS, wake)
-            tasks.run(following, "follow the quotas")
             tasks.run(self._measure_regularly(), "measure quotas")
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                try:
-                    await self.load()
-                except BrokerError as error:
-                    log.warning("the quotas cannot be read now: %s", error)
-                    await asyncio.sleep(RETRY_S)
-                    self._wake.set()
+            await follow(self._store, keys.QUOTAS, take, begin)
 
     async def load(self) -> None:
-        """Read the quotas from the store, as their changes also do."""
-        async with self._lock:
-            found: dict[QuotaTarget, Quota] = {}
-            for _, stored in await self._store.scan_valid(keys.QUOTAS):
-                record = stored.value
-                quota = Quota(**{name: getattr(record, name) for name in _FIELDS})
-                try:
-                    target = QuotaTarget.parse(record.target)
-                    check_quota_of(target, quota)
-                except BrokerError as error:
-                    log.warning("leaving out the quota of %s: %s", record.target, error)
-                else:
-                    found[target] = quota
-            if found != self.quotas:
-                self.quotas = found
-                self._apply()
+        """Read all quotas from the store."""
+        revision = await self._store.revision()
+        stored = dict(await self._store.scan_valid(keys.QUOTAS))
+        self.on_changes(Changes(revision, stored), are_all=True)
 
-    def _apply(self) -> None:
+    def on_changes(self, changes: Changes[QuotaRecord], *, are_all: bool) -> None:
+        """
+        Take over what was stored, and what was removed.
+
+        With *are_all*, other quotas are gone, except those whose records are damaged.
+        """
+        revision = changes.revision
+        found: list[tuple[QuotaTarget, Revision, Quota | None]] = []
+        for path, stored in changes.values.items():
+            if (target := _target_of(path)) is None:
+                continue
+            if stored is None:
+                found.append((target, revision, None))
+            else:
+                found.append((target, stored.revision, _quota_of(target, stored.value)))
+        if are_all:
+            kept = {target for target, _, _ in found}
+            kept.update(filter(None, map(_target_of, changes.damaged)))
+            gone = self.quotas.keys() - kept
+            found += ((target, revision, None) for target in gone)
+        self._take(found)
+        if len(self._revisions) > 2 * len(self.quotas) + REMOVED_MAX:
+            # Nothing older than this is reported any more.
+            for target in self._revisions.keys() - self.quotas.keys():
+                if self._revisions[target] <= revision:
+                    del self._revisions[target]
+
+    def _take(
+        self, found: Iterable[tuple[QuotaTarget, Revision, Quota | None]]
+    ) -> None:
+        """Take over quotas of which nothing newer is known; None: it was removed."""
+        changed = set()
+        for target, revision, quota in found:
+            if revision < self._revisions.get(target, ABSENT):
+                continue
+            self._revisions[target] = revision
+            if quota != self.quotas.get(target):
+                changed.add(target)
+                if quota is None:
+                    del self.quotas[target]
+                else:
+                    self.quotas[target] = quota
+        if changed:
+            self._apply(changed)
+
+    def _apply(self, changed: Set[QuotaTarget]) -> None:
+        """
+        Apply the quotas that have *changed*.
+
+        Bounds: The work is that of the changes, and one look at each open topic if
+            a meter of a namespace or a topic appears or disappears.
+        """
         now = self._clock()
-        for meter in self._principals.values():
-            meter.set_quota(self.quotas.get(meter.target, self.default), now)
-        before, self._meters = self._meters, {}
-        for target, quota in self.quotas.items():
-            if target.scope is not QuotaScope.PRINCIPAL:
-                meter = before.get(target) or QuotaMeter(target, self.counts)
-                meter.set_quota(quota, now)
-                self._meters[target] = meter
-                if target not in before:
-                    self._measure_soon.set()
-        for target in before.keys() - self._meters.keys():
-            # Whatever waits for it goes on.
-            before[target].set_quota(NO_QUOTA, now)
-        for topic in self._opened.values():
-            self.apply_to(topic)
+        moved: set[QuotaTarget] = set()
+        for target in changed:
+            quota = self.quotas.get(target)
+            if target.scope is QuotaScope.PRINCIPAL:
+                for name in {target.name, ""}:
+                    meter = self._principals.get(name)
+                    if meter is not None and meter.target == target:
+                        meter.set_quota(quota or self.default, now)
+            elif quota is None:
+                # Whatever waits for it goes on.
+                self._meters.pop(target).set_quota(NO_QUOTA, now)
+                moved.add(target)
+            elif target in self._meters:
+                self._meters[target].set_quota(quota, now)
+            else:
+                self._meters[target] = QuotaMeter(target, self.counts, quota, now)
+                self._unmeasured.add(target)
+                self._measure_soon.set()
+                moved.add(target)
+        if moved:
+            for topic in self._opened.values():
+                if not moved.isdisjoint(_targets_of(topic.name)):
+                    self.apply_to(topic)
 
     # Measuring.
 
     async def _measure_regularly(self) -> None:
         while True:
+            targets = None
             try:
                 async with asyncio.timeout(MEASURE_S):
                     await self._measure_soon.wait()
+                self._measure_soon.clear()
+                targets = list(self._unmeasured)
             except TimeoutError:
                 pass
             try:
-                await self.measure()
+                await self.measure(targets)
             except BrokerError as error:
+                self._measure_soon.set()
                 log.warning("quotas cannot be measured now: %s", error)
                 await asyncio.sleep(RETRY_S)
 
-    async def measure(self) -> None:
-        """Count what namespaces and topics with quotas have, in all brokers."""
-        self._measure_soon.clear()
-        meters = dict(self._meters)
-        if not any(
-            getattr(meter.quota, each)
-            for meter in meters.values()
-            for each in _MEASURED
-        ):
+    async def measure(self, targets: Iterable[QuotaTarget] | None = None) -> None:
+        """
+        Count what namespaces and topics with quotas have, in all brokers.
+
+        *targets* are those to measure; None: all.
+
+        Bounds: If few topics belong to *targets*, only they are read.
+        """
+        wanted = list(self._meters if targets is None else targets)
+        await self._measure(wanted)
+        self._unmeasured.difference_update(wanted)
+
+    async def _measure(self, targets: Iterable[QuotaTarget]) -> None:
+        meters = {each: self._meters[each] for each in targets if each in self._meters}
+        if not any(_is_measured(meter.quota) for meter in meters.values()):
             return
         before = {target: meter.added() for target, meter in meters.items()}
         found: dict[QuotaTarget, Counter[str]] = {each: Counter() for each in meters}
         topics = await self._count_topics(found)
-        async for name, _ in self._pages(keys.SUBSCRIPTIONS):
+        parts: Sequence[str | None] = [None]
+        if len(topics) <= FEW_TOPICS:
+            parts = list(topics)
+        async for name, _ in self._pages(keys.SUBSCRIPTIONS, parts):
             _count(topics, name, "subscriptions", 1)
-        async for name, segment in self._pages(keys.SEGMENTS):
+        async for name, segment in self._pages(keys.SEGMENTS, parts):
             _count(topics, name, "storage_bytes", segment.byte_count)
         for topic in list(self._opened.values()):
             # What is not sealed yet; other brokers know that of their topics.
@@ -318,23 +402,60 @@ class Quotas:
     ) -> dict[str, Sequence[Counter[str]]]:
         """Count the topics of namespaces; return the counters by topic id."""
         topics: dict[str, Sequence[Counter[str]]] = {}
-        async for path, record in self._pages(keys.TOPICS):
-            targets = _targets_of(TopicName.parse(f"/{path}"))
-            counters = [found[each] for each in targets if each in found]
+
+        def count(name: TopicName, record: TopicRecord) -> None:
+            counters = [found[each] for each in _targets_of(name) if each in found]
             if counters:
                 topics[str(record.topic_id)] = counters
                 for counts in counters:
                     counts["topics"] += 1
+
+        if len(found) > FEW_TOPICS or (names := await self._names_of(found)) is None:
+            namespaces = {_namespace_of(each) for each in found}
+            parts: list[str | None] = [None]
+            if len(namespaces) <= FEW_TOPICS:
+                parts = list(namespaces)
+            async for path, record in self._pages(keys.TOPICS, parts):
+                count(TopicName.parse(f"/{path}"), record)
+            return topics
+        for name, stored in zip(
+            names,
+            await self._store.get_each([keys.topic(each) for each in names]),
+            strict=True,
+        ):
+            if stored is not None:
+                count(name, stored.value)
         return topics
 
-    async def _pages(self, prefix: Any) -> AsyncIterator[tuple[str, Any]]:
-        """Yield the values below *prefix*, without holding others up for long."""
-        after = ""
-        while page := await self._store.scan_valid(prefix, after=after, limit=PAGE):
-            for path, stored in page:
-                yield prefix.name_of(path), stored.value
-            after = page[-1][0]
-            await asyncio.sleep(0)
+    async def _names_of(self, targets: Iterable[QuotaTarget]) -> list[TopicName] | None:
+        """Return the topics and partitions that *targets* are; None: many, or not."""
+        names: list[TopicName] = []
+        for target in targets:
+            if target.scope is not QuotaScope.TOPIC:
+                return None
+            name = TopicName.parse(target.name)
+            partitioned = await self._store.get(keys.partitioned_topic(name))
+            count = 0 if partitioned is None else partitioned.value.partitions
+            if len(names) + count >= FEW_TOPICS:
+                return None
+            names += (name, *(name.partition(each) for each in range(count)))
+        return names
+
+    async def _pages(
+        self, prefix: Prefix[T], parts: Iterable[str | None]
+    ) -> AsyncIterator[tuple[str, T]]:
+        """
+        Yield the values below *parts* of *prefix*; None: all of it.
+
+        Others are not held up for long.
+        """
+        for part in parts:
+            within, after = prefix if part is None else prefix.within(part), ""
+            while page := await self._store.scan_valid(within, after=after, limit=PAGE):
+                for path, stored in page:
+                    yield prefix.name_of(path), stored.value
+                after = page[-1][0]
+                await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -350,6 +471,37 @@ async def following_quotas(quotas: Quotas) -> AsyncIterator[Quotas]:
 def _key_of(target: QuotaTarget) -> Any:
     # Names of principals may contain slashes.
     return keys.QUOTAS.key(quote(str(target), safe=""))
+
+
+def _target_of(path: str) -> QuotaTarget | None:
+    """Return the target of a record; None: this broker does not know such targets."""
+    try:
+        return QuotaTarget.parse(unquote(keys.QUOTAS.name_of(path)))
+    except BrokerError as error:
+        log.warning("leaving out the quota at %s: %s", path, error)
+        return None
+
+
+def _quota_of(target: QuotaTarget, record: QuotaRecord) -> Quota | None:
+    """Return a quota as it is stored; None: it limits what *target* cannot have."""
+    quota = Quota(**{name: getattr(record, name) for name in _FIELDS})
+    try:
+        check_quota_of(target, quota)
+    except BrokerError as error:
+        log.warning("leaving out the quota of %s: %s", target, error)
+        return None
+    return quota
+
+
+def _is_measured(quota: Quota) -> bool:
+    return any(getattr(quota, each) for each in _MEASURED)
+
+
+def _namespace_of(target: QuotaTarget) -> NamespaceName:
+    """Return the namespace that *target* is, or is in."""
+    if target.scope is QuotaScope.TOPIC:
+        return TopicName.parse(target.name).namespace
+    return NamespaceName(target.name)
 
 
 def _targets_of(name: TopicName) -> Iterable[QuotaTarget]:

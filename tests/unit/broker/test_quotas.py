@@ -9,6 +9,7 @@ import pytest
 from pydanube.broker import quotas as quotas_module
 from pydanube.metadata import keys
 from pydanube.metadata.records import QuotaRecord
+from pydanube.metadata.store import Changes
 from pydanube.model.errors import InvalidRequest, NotFound, QuotaExceeded
 from pydanube.model.names import NamespaceName, SubscriptionName, TopicName
 from pydanube.model.policy import Start, SubscriptionType, TopicPolicy
@@ -240,3 +241,37 @@ async def test_partitions_share_the_quota_of_their_topic(broker, shop):
     other = await broker.topics.get(TopicName.parse("/shop/orders-part-1"))
     one.pacing.count(1, 11 * 1024, are_stored=True)
     assert other.publish_delay_s(asyncio.get_running_loop().time()) > 9
+
+
+# Many quotas, and many topics.
+
+
+async def test_late_report_of_a_watch_does_not_bring_a_removed_quota_back(shop, world):
+    reported = await world.store.put(
+        keys.QUOTAS.key("user%3Abilling"),
+        QuotaRecord(target="user:billing", created_at=1, connections=1),
+    )
+    stored = dict(await world.store.scan(keys.QUOTAS))
+    await shop.remove(BILLING)
+    shop.on_changes(Changes(reported, stored), are_all=False)
+    assert not shop.quotas
+
+
+async def test_damaged_record_leaves_its_quota_in_force(shop, world):
+    await shop.set(BILLING, Quota(connections=1))
+    revision, path = (
+        await world.store.revision(),
+        keys.QUOTAS.key("user%3Abilling").path,
+    )
+    shop.on_changes(Changes(revision, {}, frozenset([path])), are_all=True)
+    assert shop.quotas == {BILLING: Quota(connections=1)}
+
+
+async def test_quota_of_a_partitioned_topic_counts_its_partitions(broker, shop):
+    await broker.topics.create_partitioned(ORDERS, 3, TopicPolicy())
+    for partition in (0, 2):
+        name = ORDERS.partition(partition)
+        size = await published(broker, await broker.topics.get(name))
+    await shop.set(QuotaTarget.parse(str(ORDERS)), Quota(storage_bytes=1 << 20))
+    used = shop.describe(QuotaTarget.parse(str(ORDERS))).used["storage_bytes"]
+    assert used == 2 * size
