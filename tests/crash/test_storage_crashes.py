@@ -403,7 +403,7 @@ def test_acknowledged_segments_are_dropped_after_their_cursor_is_on_disk() -> No
         scribe.logs[A] = log = await storage.open_log(A, NAMES[A], 1, POLICY)
         log.configure(POLICY, Retention(drops_acknowledged=True))
         cursors = storage.find_state(A).cursors
-        log.find_cursors = lambda: [each.offset for each in cursors.values()]
+        log.follow_cursors(lambda: [each.offset for each in cursors.values()])
         for offset in (4, 8):
             # The newest segment stays, so several go to show a cursor that is behind.
             for _ in range(2):

@@ -19,6 +19,10 @@ class PublishPacing:
         self._clock = clock
         self._rate: TokenBucket | None = None
 
+    def set_meters(self, meters: tuple[QuotaMeter, ...]) -> None:
+        """Change the meters of the quotas of the topic and its namespace."""
+        self.meters = meters
+
     def set_rate(self, messages_per_s: int) -> None:
         """Change the rate limit; 0: none."""
         now = self._clock()

@@ -152,7 +152,7 @@ class Quotas:
     def apply_to(self, topic: Topic) -> None:
         """Give *topic* the meters of the quotas that apply to it."""
         found = (self._meters.get(each) for each in _targets_of(topic.name))
-        topic.pacing.meters = tuple(each for each in found if each is not None)
+        topic.pacing.set_meters(tuple(each for each in found if each is not None))
 
     def _forget_idle(self) -> None:
         """Forget the principal that has been idle for longest, if one is idle."""

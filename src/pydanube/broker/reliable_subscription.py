@@ -88,6 +88,7 @@ class ReliableSubscription(Subscription):
         counts: Counts,
         *,
         check_new_consumer: Callable[[Subscription], None],
+        on_send: Callable[[BatchFrame, int], None] | None = None,
         topic: TopicName,
         topic_log: TopicLog,
         settings: SubscriptionSettings,
@@ -98,7 +99,9 @@ class ReliableSubscription(Subscription):
         wall_clock_us: Callable[[], int],
     ) -> None:
         super().__init__(
-            name, type_, machine, clock, counts, check_new_consumer=check_new_consumer
+            *(name, type_, machine, clock, counts),
+            check_new_consumer=check_new_consumer,
+            on_send=on_send,
         )
         self.topic = topic
         self.log_name = f"subscription {name} of {topic}"

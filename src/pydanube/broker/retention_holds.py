@@ -31,9 +31,8 @@ class RetentionHolds:
 
     async def load(self, topic_log: TopicLog) -> None:
         """Load a topic's holds; must be called before segments can be dropped."""
-        topic_log.holds = frozenset(
-            hold.name for hold in await self.list(topic_log.topic_id)
-        )
+        holds = await self.list(topic_log.topic_id)
+        topic_log.holds = frozenset(hold.name for hold in holds)
 
     async def list(self, topic_id: TopicId) -> tuple[Hold, ...]:
         """Return the holds of a topic, sorted by name."""

@@ -84,7 +84,9 @@ class Subscription:
         counts: Counts,
         *,
         check_new_consumer: Callable[[Subscription], None],
+        on_send: Callable[[BatchFrame, int], None] | None = None,
     ) -> None:
+        """*on_send* is called with each sent frame, and the number of the attempt."""
         self.name = name
         self.type = type_
         self.counts = counts
@@ -94,8 +96,7 @@ class Subscription:
         self._consumers: dict[int, Consumer] = {}
         self._consumer_keys: dict[str, int] = {}
         self._keys = count(1)
-        self.on_send: Callable[[BatchFrame, int], None] | None = None
-        """Called with each frame that is sent, and the number of the attempt."""
+        self._on_send = on_send
 
     # Events.
 
@@ -349,8 +350,8 @@ class Subscription:
             frame.header.first_publish_time,
             is_again=attempt > 1,
         )
-        if self.on_send is not None:
-            self.on_send(frame, attempt)
+        if self._on_send is not None:
+            self._on_send(frame, attempt)
         consumer.port.deliver(frame, attempt)
 
     def _correct_credit(

@@ -37,6 +37,7 @@ from pydanube.model.policy import (
 )
 from pydanube.security.principals import Principal
 from pydanube.storage.storage import Storage
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import CursorSaved, SubscriptionDeleted
 
 _DEFAULT_RECORD = SettingsRecord(settings=DEFAULT_SETTINGS, changed_at=0)
@@ -77,7 +78,7 @@ class SubscriptionStore:
 
     async def load(self, topic: ReliableTopic, *, is_new: bool = False) -> None:
         """Load the subscriptions of a topic that is being opened, unless it is new."""
-        topic.log.find_cursors = partial(self._find_cursors, topic)
+        topic.log.follow_cursors(partial(self._find_cursors, topic))
         if is_new:
             return
         prefix = keys.SUBSCRIPTIONS.within(topic.topic_id)
@@ -137,8 +138,8 @@ class SubscriptionStore:
                 self._clock,
                 Counts(topic.counts),
                 check_new_consumer=topic.check_new_consumer,
+                on_send=self._on_send(topic, name),
             )
-            self._trace(topic, subscription)
         topic.subscriptions[name] = subscription
         return subscription
 
@@ -249,13 +250,14 @@ class SubscriptionStore:
         # There are no consumers yet, so neither call has effects.
         machine.set_paused(settings.is_paused, now)
         machine.set_rate(topic.dispatch_rate, now)
-        subscription = ReliableSubscription(
+        return ReliableSubscription(
             name,
             type_,
             machine,
             self._clock,
             Counts(topic.counts),
             check_new_consumer=topic.check_new_consumer,
+            on_send=self._on_send(topic, name),
             topic=topic.name,
             topic_log=topic.log,
             settings=settings,
@@ -265,11 +267,10 @@ class SubscriptionStore:
             tasks=self._tasks,
             wall_clock_us=self._wall_clock_us,
         )
-        self._trace(topic, subscription)
-        return subscription
 
-    def _trace(self, topic: Topic, subscription: Subscription) -> None:
-        if self._tracing is not None:
-            subscription.on_send = partial(
-                self._tracing.deliver, topic.name, subscription.name
-            )
+    def _on_send(
+        self, topic: Topic, name: SubscriptionName
+    ) -> Callable[[BatchFrame, int], None] | None:
+        if self._tracing is None:
+            return None
+        return partial(self._tracing.deliver, topic.name, name)

@@ -32,6 +32,7 @@ from pydanube.broker.schema_validation import (
 )
 from pydanube.broker.subscription import Subscription
 from pydanube.broker.tracing import Tracing
+from pydanube.metadata.records import TopicRecord
 from pydanube.model.descriptions import TopicDescription, TopicOffsets
 from pydanube.model.errors import (
     BrokerError,
@@ -73,18 +74,17 @@ class Topic:
     def __init__(
         self,
         name: TopicName,
-        topic_id: TopicId,
-        policy: TopicPolicy,
+        record: TopicRecord,
         counts: Counts,
         clock: Callable[[], float],
+        tracing: Tracing | None,
     ) -> None:
         self.name = name
-        self.topic_id = topic_id
-        self.shard: int | None = None
+        self.topic_id = TopicId(record.topic_id)
+        self.shard = record.shard
         self.record = b""
         """The stored record whose settings are in effect."""
-        """Its shard, if the broker is in a cluster."""
-        self.policy = policy
+        self.policy = record.policy
         self.limits = NamespacePolicy()
         """The limits in force; see ``set_limits``."""
         self.has_own_limits = False
@@ -115,7 +115,7 @@ class Topic:
         self.counts = Counts(counts)
         self.pacing = PublishPacing(clock)
         """The pace at which it accepts messages."""
-        self.tracing: Tracing | None = None
+        self.tracing = tracing
         """Traces batches; None: they are not traced."""
 
     # Events.
@@ -401,15 +401,15 @@ class ReliableTopic(Topic):
     def __init__(
         self,
         name: TopicName,
-        topic_id: TopicId,
-        policy: TopicPolicy,
+        record: TopicRecord,
         counts: Counts,
         clock: Callable[[], float],
+        tracing: Tracing | None,
         *,
         topic_log: TopicLog,
         wall_clock_us: Callable[[], int],
     ) -> None:
-        super().__init__(name, topic_id, policy, counts, clock)
+        super().__init__(name, record, counts, clock, tracing)
         self.log = topic_log
         self.starting: dict[SubscriptionName, int] = {}
         """The cursors of subscriptions that are being created."""

@@ -12,7 +12,6 @@ from pydanube.broker.topic_records import apply_records
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.tracing import Tracing
 from pydanube.metadata.records import TopicRecord
-from pydanube.model.ids import TopicId
 from pydanube.model.names import TopicName
 from pydanube.storage.topic_log import TopicLog
 
@@ -54,20 +53,15 @@ class TopicLoader:
         subscriptions yet.
         """
         namespace = (await self._namespaces.find(name.namespace)).value
-        topic_id = TopicId(record.topic_id)
         topic: Topic
         if topic_log is None:
-            topic = DirectTopic(
-                name, topic_id, record.policy, self._counts, self._clock
-            )
+            topic = DirectTopic(name, record, self._counts, self._clock, self._tracing)
         else:
             topic = ReliableTopic(
-                *(name, topic_id, record.policy, self._counts, self._clock),
+                *(name, record, self._counts, self._clock, self._tracing),
                 topic_log=topic_log,
                 wall_clock_us=self._wall_clock_us,
             )
             await self._subscriptions.load(topic, is_new=is_new)
-        topic.shard = record.shard
-        topic.tracing = self._tracing
         apply_records(topic, record, namespace, self._schemas)
         return topic

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from pydanube.aio.futures import Done, watch
 from pydanube.model.errors import (
@@ -107,6 +108,9 @@ class TailMemory:
             self.due.set()
 
 
+FindCursors: TypeAlias = "Callable[[], Iterable[int]]"
+
+
 class TopicLog:
     """
     One topic's messages, from the oldest kept to the newest committed.
@@ -154,7 +158,7 @@ class TopicLog:
         self.retention = KEEP_ALL
         """The effective retention; ``configure`` sets it when holds and subscriptions
         are known."""
-        self.find_cursors: Callable[[], Iterable[int]] = tuple
+        self.find_cursors: FindCursors = tuple
         """Returns for each subscription an offset below which all messages are
         acknowledged in the journal, though perhaps not on disk."""
         self.drop_end = Offset(0)
@@ -466,6 +470,10 @@ class TopicLog:
         if self.tail.byte_count:
             # The tail may be due for sealing now.
             self._memory.due.set()
+
+    def follow_cursors(self, find_cursors: FindCursors) -> None:
+        """Let *find_cursors* say what subscriptions have acknowledged."""
+        self.find_cursors = find_cursors
 
     # Methods for storage.
 

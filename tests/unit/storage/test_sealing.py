@@ -394,7 +394,7 @@ async def test_cursors_are_on_disk_before_acknowledged_segments_are_dropped(
         await publish(log, b"a")
         await seal(storage, 1)
     cursors = [2, 2]
-    log.find_cursors = lambda: cursors
+    log.follow_cursors(lambda: cursors)
     synced = storage.journal.sync_count
     changed_after = []
     change = world.manifest.change

@@ -76,8 +76,10 @@ class Reflection:
             try:
                 self._fill(answer, request)
             except KeyError as error:
-                answer.error_response.error_code = int(StatusCode.NOT_FOUND)
-                answer.error_response.error_message = str(error)
+                refusal = reflection.ErrorResponse(
+                    error_code=int(StatusCode.NOT_FOUND), error_message=str(error)
+                )
+                answer.error_response.CopyFrom(refusal)
             await context.write(answer)
 
     def _fill(

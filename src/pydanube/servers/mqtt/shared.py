@@ -87,12 +87,11 @@ class SharedConsumer:
             if topic is None or not self._filter.matches(topic):
                 done()
                 continue
-            delivery = self._match.delivery(row.message(topic), None)
+            delivery = self._match.delivery(row.message(topic), None, done)
             if delivery is None:
                 done()
                 continue
             delivery.qos = min(delivery.qos, 1)
-            delivery.on_done = done
             # The credit is its bound.
             session.add([delivery])
         self._subscriber.wake()

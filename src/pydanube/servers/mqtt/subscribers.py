@@ -8,7 +8,7 @@ from typing import Any
 
 from pydanube.model.names import TopicName
 from pydanube.servers.mqtt.messages import Message
-from pydanube.servers.mqtt.session import Delivery, Session, Subscription
+from pydanube.servers.mqtt.session import Delivery, Origin, Session, Subscription
 from pydanube.wire.mqtt.topics import FilterTree
 
 CACHED_MAX = 10_000
@@ -42,7 +42,12 @@ class Match:
     identifiers: tuple[int, ...]
     no_local: bool
 
-    def delivery(self, message: Message, origin: object | None) -> Delivery | None:
+    def delivery(
+        self,
+        message: Message,
+        origin: Origin | None,
+        on_done: Callable[[], None] | None = None,
+    ) -> Delivery | None:
         """Return the delivery of *message*; None if the client does not want it."""
         if self.no_local and message.publisher == self.subscriber.session.client_id:
             return None
@@ -52,6 +57,7 @@ class Match:
             self.retain_as_published and message.retain,
             self.identifiers,
             origin,
+            on_done,
         )
 
 

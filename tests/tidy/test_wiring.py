@@ -1,0 +1,79 @@
+"""Parts are put together by arguments of constructors, and not by assignments."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from support.project import SRC, modules, name_of, tree_of
+
+SHELLS = {"broker", "cluster", "servers"}
+
+
+def test_a_part_of_another_object_is_not_replaced() -> None:
+    assert [
+        f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path in _shells()
+        for node in _assigned(tree_of(path))
+        if isinstance(node.value, ast.Attribute) and not _is_own(node.value)
+    ] == []
+
+
+def test_a_callback_of_another_object_is_a_constructor_argument() -> None:
+    callbacks = defaultdict(set)
+    for path in modules():
+        for name in _callbacks_of(tree_of(path)):
+            callbacks[name].add(path)
+    assert [
+        f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path in _shells()
+        for node in _assigned(tree_of(path))
+        if not _is_own(node) and callbacks[node.attr] - {path}
+    ] == []
+
+
+def _shells() -> list[Path]:
+    found = [each for each in modules() if SHELLS & set(each.relative_to(SRC).parts)]
+    assert found, "the shells have other names now"
+    return found
+
+
+def _assigned(tree: ast.AST) -> Iterator[ast.Attribute]:
+    """Return the attributes that are assigned, also by ``with … as``."""
+    counted = {
+        id(node.target) for node in ast.walk(tree) if isinstance(node, ast.AugAssign)
+    }
+    for node in ast.walk(tree):
+        # Counters rise: ``counts.sent += 1`` replaces no part.
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store)
+            and id(node) not in counted
+        ):
+            yield node
+
+
+def _is_own(node: ast.Attribute) -> bool:
+    """Return whether an attribute is one of ``self`` or of its own part."""
+    value: ast.expr = node
+    while isinstance(value, ast.Attribute):
+        value = value.value
+    return isinstance(value, ast.Name) and value.id in {"self", "cls"}
+
+
+def _callbacks_of(tree: ast.AST) -> Iterator[str]:
+    """Return the attributes that are declared to be functions of a caller."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign) and _is_callable(node.annotation):
+            match node.target:
+                case ast.Attribute(attr=name):
+                    yield name
+                case ast.Name(id=name):
+                    yield name
+
+
+def _is_callable(annotation: ast.expr) -> bool:
+    text = ast.unparse(annotation)
+    return "Callable[" in text or text.startswith("On")
