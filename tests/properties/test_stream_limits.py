@@ -224,7 +224,7 @@ def note_frames(connection, notes, note):
 async def open_channels(peer):
     await peer.ask(
         Kind.OPEN_PRODUCER,
-        pb.OpenProducer(topic=TOPIC, name="p", policy=pb.TopicPolicy(reliable=True)),
+        pb.OpenProducer(topic=TOPIC, name="p", policy=pb.TopicPolicy()),
         1,
     )
     await peer.ask(
@@ -261,7 +261,7 @@ def frames_of(kind, peer, count):
                 pb.OpenProducer(
                     topic=f"{TOPIC}-{n}",
                     name="x",
-                    policy=pb.TopicPolicy(reliable=True),
+                    policy=pb.TopicPolicy(),
                 ),
                 n,
             )[1]

@@ -62,7 +62,7 @@ async def test_invalid_batch_closes_its_channel_and_stores_nothing(
     peer = await connected(broker)
     opened = await peer.ask(
         Kind.OPEN_PRODUCER,
-        pb.OpenProducer(topic=TOPIC, name="p", policy=pb.TopicPolicy(reliable=True)),
+        pb.OpenProducer(topic=TOPIC, name="p", policy=pb.TopicPolicy()),
         1,
     )
     right = {
@@ -83,7 +83,7 @@ async def test_damaged_batch_is_refused(broker):
     peer = await connected(broker)
     opened = await peer.ask(
         Kind.OPEN_PRODUCER,
-        pb.OpenProducer(topic=TOPIC, name="p", policy=pb.TopicPolicy(reliable=True)),
+        pb.OpenProducer(topic=TOPIC, name="p", policy=pb.TopicPolicy()),
         1,
     )
     batch = batch_frame(
@@ -100,7 +100,7 @@ async def test_several_batches_get_one_receipt(broker):
     peer = await connected(broker)
     opened = await peer.ask(
         Kind.OPEN_PRODUCER,
-        pb.OpenProducer(topic=TOPIC, name="p", policy=pb.TopicPolicy(reliable=True)),
+        pb.OpenProducer(topic=TOPIC, name="p", policy=pb.TopicPolicy()),
         1,
     )
     for sequence in (0, 1, 2):
@@ -281,7 +281,7 @@ async def opened_producer(peer, channel=1, **options):
         pb.OpenProducer(
             topic=TOPIC,
             name=f"p{channel}",
-            policy=pb.TopicPolicy(reliable=True),
+            policy=pb.TopicPolicy(),
             **options,
         ),
         channel,
@@ -447,9 +447,7 @@ LARGE = bytes(INLINE_CHECK_BYTES_MAX)
 
 
 async def fields_of_producer(peer, channel=1, name="p"):
-    opening = pb.OpenProducer(
-        topic=TOPIC, name=name, policy=pb.TopicPolicy(reliable=True)
-    )
+    opening = pb.OpenProducer(topic=TOPIC, name=name, policy=pb.TopicPolicy())
     opened = (await peer.ask(Kind.OPEN_PRODUCER, opening, channel)).message
     return {
         "producer": name,

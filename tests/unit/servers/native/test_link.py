@@ -34,13 +34,13 @@ async def test_connection_beyond_the_quota_is_refused_until_one_is_closed(
 ):
     await quotas.set(ANONYMOUS, Quota(connections=1))
     async with broker.connect() as first:
-        await first.connection()
+        await first.requester.connection()
         with pytest.raises(QuotaExceeded, match="the quota connections of anonymous"):
             async with broker.connect() as second:
-                await second.connection()
+                await second.requester.connection()
         await first.topics.list()
     async with broker.connect() as third:
-        await third.connection()
+        await third.requester.connection()
     assert quotas.describe(ANONYMOUS).refused_count == 1
 
 
