@@ -51,13 +51,14 @@ def main(arguments: list[str]) -> int:
         *sources,
     )
     for path in SOURCES.glob("*_pb2.py"):
-        _use_our_pool(path)
+        use_our_pool(path)
     RECORD.write_text(_record(), encoding="utf-8")
     print(f"Generated {', '.join(path.stem for path in sources)}.")
     return 0
 
 
-def _use_our_pool(path: Path) -> None:
+def use_our_pool(path: Path) -> None:
+    """Let generated code use the pool of ``wire.pb``."""
     text = path.read_text(encoding="utf-8")
     assert POOL_IMPORT in text, f"{path.name} gets its pool in another way"
     assert POOL_USE in text, f"{path.name} gets its pool in another way"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -33,6 +34,7 @@ from pydanube.servers.errors import exit_code_of, http_status_of
 from pydanube.servers.http.operations import is_readable
 from pydanube.servers.mqtt.rule_config import MqttRule
 from pydanube.storage.config import NamedStoreConfig
+from pydanube.wire.native.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -52,6 +54,7 @@ def main(arguments: list[str]) -> int:
         "errors.md": errors_page(),
         "connectors.md": connectors_page(),
         "operations.md": operations_page(),
+        "../format/stream.md": stream_page(),
     }
     stale = [name for name, text in pages.items() if _read(name) != text]
     if "--check" in arguments:
@@ -211,6 +214,26 @@ the request; *listed* operations answer only with what the client may see, and
 
 {tables}
 """
+
+
+def stream_page() -> str:
+    """The page of the native protocol, with the table of kinds as it is declared."""
+    rows = [
+        (
+            kind.name,
+            str(int(kind)),
+            kind.sender.value,
+            f"`{kind.body.DESCRIPTOR.name}`" if kind.body else "batch",
+            kind.answer.name if kind.answer else "",
+            "yes" if kind.on_channel else "",
+        )
+        for kind in Kind
+    ]
+    lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    page = _read("../format/stream.md")
+    table = re.compile(r"(?:^\| [A-Z_]+ \| \d+ \| .*\n)+", re.MULTILINE)
+    assert len(table.findall(page)) == 1
+    return table.sub(lambda _: lines, page)
 
 
 def errors_page() -> str:
