@@ -230,7 +230,7 @@ def stream_page() -> str:
         for kind in Kind
     ]
     lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    page = _read("../format/stream.md")
+    page = _read("../format/stream.md") or ""
     table = re.compile(r"(?:^\| [A-Z_]+ \| \d+ \| .*\n)+", re.MULTILINE)
     assert len(table.findall(page)) == 1
     return table.sub(lambda _: lines, page)
