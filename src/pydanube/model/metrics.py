@@ -449,7 +449,7 @@ JOURNAL_COMMIT_SECONDS = _histogram(
 JOURNAL_FAILURES = _counter(
     "danube_journal_failures_total",
     "requests",
-    "Failed requests of an object journal to its store, which are repeated.",
+    "Failed requests of a journal to its object store, which are repeated.",
 )
 STAGED_PARTS = _gauge(
     "danube_staged_parts", "parts", "Parts that are staged and not committed yet."

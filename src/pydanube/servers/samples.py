@@ -20,7 +20,6 @@ from pydanube.model.version import __version__
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.grpc.services import Service
 from pydanube.servers.native.server import NativeServer
-from pydanube.storage.object_journal import ObjectJournal
 from pydanube.storage.remote_segments import RemoteSegments
 from pydanube.storage.uploading import Uploader
 
@@ -206,8 +205,7 @@ def _of_storage(broker: Broker) -> Iterator[Sample]:
     yield metrics.JOURNAL_PENDING_BYTES, (), journal.pending_bytes
     yield metrics.JOURNAL_SYNCS, (), journal.sync_count
     yield metrics.JOURNAL_COMMIT_SECONDS, (), journal.commit_seconds
-    if isinstance(journal, ObjectJournal):
-        yield metrics.JOURNAL_FAILURES, (), journal.failure_count
+    yield metrics.JOURNAL_FAILURES, (), journal.failure_count
     staging = broker.staging
     yield metrics.STAGED_PARTS, (), len(staging.parts)
     yield metrics.STAGED_BYTES, (), staging.parts.byte_count

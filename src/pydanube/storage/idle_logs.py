@@ -46,7 +46,6 @@ class IdleLogs:
         *,
         cache: SegmentCache,
         memory: TailMemory,
-        is_clustered: bool,
         clock: Callable[[], float],
         wall_clock: Callable[[], int],
     ) -> None:
@@ -56,7 +55,6 @@ class IdleLogs:
         self._manifest = manifest
         self._cache = cache
         self._memory = memory
-        self._is_clustered = is_clustered
         self._clock = clock
         self._wall_clock = wall_clock
 
@@ -80,8 +78,8 @@ class IdleLogs:
         if topic_id in self._opened or self._journal.recovered.get(topic_id):
             return None
         # Others may exist only where an earlier owner, or a lost disk, has left them.
-        must_be_uploaded = self._is_clustered or self._journal.outlives_disk
-        if must_be_uploaded and len(uploaded_of(segments)) < len(segments):
+        is_whole = len(uploaded_of(segments)) == len(segments)
+        if self._journal.outlives_disk and not is_whole:
             return None
         end = segments[-1].end if segments else 0
         state = self._journal.state.topics.get(topic_id)

@@ -108,6 +108,8 @@ class Journal(ABC):
         """The number of these groups that were synced."""
         self.commit_seconds = Histogram()
         """The time of each of these commits."""
+        self.failure_count = 0
+        """The number of failed requests for groups, if they are in an object store."""
         self.reserve = reserve
         self.refusal = ""
         """Why batches are refused; empty if they are accepted."""

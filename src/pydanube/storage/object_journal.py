@@ -143,8 +143,6 @@ class ObjectJournal(Journal):
         """The last error of the object store, until it answers again."""
         self.trim_holds: set[int] = set()
         """Shards for which nothing may be removed now."""
-        self.failure_count = 0
-        """The number of failed requests for groups."""
         self._outage_since = 0.0
         self._limits = limits
         self._objects = objects

@@ -455,9 +455,7 @@ class Sealer:
     def _sealed_offset_of(self, topic_id: TopicId) -> int | None:
         topic_log = self._logs.get(topic_id)
         if topic_log is not None:
-            if self._journal.outlives_disk:
-                return topic_log.uploaded_offset
-            return topic_log.sealed_offset
+            return topic_log.released_offset
         state = self._journal.state.topics.get(topic_id)
         return None if state is None else state.sealed_offset
 

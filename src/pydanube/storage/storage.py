@@ -115,7 +115,6 @@ class Storage:
             *(self.logs, journal, manifest),
             cache=cache,
             memory=self.memory,
-            is_clustered=is_clustered,
             clock=clock,
             wall_clock=wall_clock,
         )
@@ -232,7 +231,7 @@ class Storage:
             topic_log,
             state,
             end_offset,
-            topic_log.uploaded_offset if self.journal.outlives_disk else sealed_offset,
+            topic_log.released_offset,
         )
         if opened is not None:
             try:

@@ -542,6 +542,13 @@ class TopicLog:
         self.segments = self.segments[count:]
         self._note_uploaded()
 
+    @property
+    def released_offset(self) -> Offset:
+        """The end of the messages that the journal need not keep."""
+        if self._journal.outlives_disk:
+            return self.uploaded_offset
+        return self.sealed_offset
+
     def _note_uploaded(self) -> None:
         """Record that a journal that outlives the disk may drop more messages."""
         if self._journal.outlives_disk:
