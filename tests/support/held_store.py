@@ -10,10 +10,11 @@ from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 
 class HeldStore(MemoryStore):
-    """A metadata store that answers some reads late."""
+    """A metadata store that some reads and changes reach late."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,6 +31,15 @@ class HeldStore(MemoryStore):
             self._held.pop(path, None)
             released.set()
 
+    def holding_change(self, path: str) -> AbstractContextManager[asyncio.Event]:
+        """Hold the next change of this key; yield an event that it sets."""
+        return self.holding(_change_of(path))
+
+    async def _change(self, comparisons, operations):
+        for each in operations:
+            await self._wait(_change_of(each.key.path))
+        return await super()._change(comparisons, operations)
+
     async def _get(self, path):
         await self._wait(path)
         return await super()._get(path)
@@ -43,3 +53,7 @@ class HeldStore(MemoryStore):
             waiting, released = self._held.pop(path)
             waiting.set()
             await released.wait()
+
+
+def _change_of(path: str) -> str:
+    return f"change of {path}"

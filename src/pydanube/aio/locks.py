@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Hashable, Iterator
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -56,6 +56,10 @@ class NamedLocks(Generic[Name]):
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[Name, asyncio.Lock] = WeakValueDictionary()
+
+    def __iter__(self) -> Iterator[Name]:
+        """Return an iterator over the names whose locks somebody uses."""
+        return iter(list(self._locks))
 
     def __contains__(self, name: Name) -> bool:
         """Return whether somebody uses the lock of *name*."""

@@ -78,9 +78,7 @@ class MetadataManifest:
 
         Many segments are removed in several transactions if none is added.
         """
-        epoch_key = keys.EPOCHS.key(topic_id)
-        if shard is not None:
-            epoch_key = keys.SHARD_EPOCHS.key(shard)
+        epoch_key = keys.writer_epoch(topic_id, shard)
         bases = {entry.base for entry in added}
         operations: list[Operation] = [
             Delete(keys.segment(topic_id, entry.base))

@@ -97,7 +97,9 @@ class RecordChanges:
     def _on_namespaces(self, changes: Changes[NamespaceRecord]) -> None:
         namespaces = {keys.NAMESPACES.name_of(path) for path in changes.values}
         self._changed |= {
-            name: None for name in self._topics.opened if name.namespace in namespaces
+            name: None
+            for name in (*self._topics.opened, *self._topics.locks)
+            if name.namespace in namespaces
         }
         self._wake.set()
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pydanube.broker.owned_changes import change_owned
 from pydanube.metadata import keys
 from pydanube.metadata.records import HoldRecord
-from pydanube.metadata.store import MetadataStore
+from pydanube.metadata.store import Delete, MetadataStore, Put
 from pydanube.model.descriptions import Hold
 from pydanube.model.errors import InvalidRequest, NotFound
 from pydanube.model.ids import TopicId
@@ -55,6 +56,7 @@ class RetentionHolds:
 
         Raises:
             InvalidRequest: The topic has HOLDS_MAX other holds.
+            NotOwner: Another broker serves the topic now; nothing was changed.
         """
         async with topic_log.maintenance:
             if name not in topic_log.holds and len(topic_log.holds) >= HOLDS_MAX:
@@ -62,7 +64,8 @@ class RetentionHolds:
                     f"{topic_log.name} has {HOLDS_MAX} holds already; release one"
                 )
             record = HoldRecord(reason=reason, created_at=self._wall_clock_us())
-            await self._store.put(keys.HOLDS.key(topic_log.topic_id, name), record)
+            key = keys.HOLDS.key(topic_log.topic_id, name)
+            await change_owned(self._store, topic_log, [Put(key, record)])
             topic_log.holds |= {name}
 
     async def remove(self, topic_log: TopicLog, name: str) -> None:
@@ -71,8 +74,11 @@ class RetentionHolds:
 
         Raises:
             NotFound: The topic has no such hold.
+            NotOwner: Another broker serves the topic now; nothing was changed.
         """
         async with topic_log.maintenance:
-            if not await self._store.delete(keys.HOLDS.key(topic_log.topic_id, name)):
+            key = keys.HOLDS.key(topic_log.topic_id, name)
+            if await self._store.get(key) is None:
                 raise NotFound(f"{topic_log.name} has no retention hold {name!r}")
+            await change_owned(self._store, topic_log, [Delete(key)])
             topic_log.holds -= {name}

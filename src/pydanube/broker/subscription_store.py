@@ -8,7 +8,7 @@ subscription exists.  The journal has their cursors.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from pydanube.aio.futures import completion
@@ -16,6 +16,7 @@ from pydanube.broker.counts import Counts
 from pydanube.broker.cursors import CursorSaver, state_of
 from pydanube.broker.dead_letters import DeadLetters
 from pydanube.broker.direct_subscription import DirectSubscription
+from pydanube.broker.owned_changes import change_owned
 from pydanube.broker.reliable_subscription import ReliableSubscription
 from pydanube.broker.subscription import Subscription
 from pydanube.broker.topic import ReliableTopic, Topic
@@ -25,8 +26,14 @@ from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.machine import DEFAULT_POLICY, NO_LIMITS
 from pydanube.metadata import keys
 from pydanube.metadata.records import SettingsRecord, SubscriptionRecord
-from pydanube.metadata.store import Delete, MetadataStore
+from pydanube.metadata.store import (
+    Delete,
+    MetadataStore,
+    Operation,
+    Put,
+)
 from pydanube.model.descriptions import DEFAULT_SETTINGS
+from pydanube.model.errors import NotOwner
 from pydanube.model.ids import TopicId
 from pydanube.model.names import SubscriptionName
 from pydanube.model.policy import (
@@ -177,7 +184,8 @@ class SubscriptionStore:
             # The cursor may be behind the mark that ends the shard.
             topic.check_stays()
             record = SubscriptionRecord(type=type_, created_at=self._wall_clock_us())
-            await self._store.put(keys.SUBSCRIPTIONS.key(topic.topic_id, name), record)
+            key = keys.SUBSCRIPTIONS.key(topic.topic_id, name)
+            await self._change(topic, [Put(key, record)])
             settings = await self.record_of(topic.topic_id, name)
             # Nobody would close a subscription of a topic that is closed.
             topic.check_stays()
@@ -189,17 +197,18 @@ class SubscriptionStore:
 
     async def delete(self, topic: Topic, name: SubscriptionName) -> None:
         """Delete a subscription of the topic, its cursor and its settings."""
-        del topic.subscriptions[name]
         if not isinstance(topic, ReliableTopic):
+            del topic.subscriptions[name]
             return
-        self.cursors.forget(topic.topic_id, [name])
-        await self._store.transaction(
-            [],
+        await self._change(
+            topic,
             [
                 Delete(keys.SUBSCRIPTIONS.key(topic.topic_id, name)),
                 Delete(keys.SETTINGS.key(topic.topic_id, name)),
             ],
         )
+        topic.subscriptions.pop(name, None)
+        self.cursors.forget(topic.topic_id, [name])
         self._storage.save(SubscriptionDeleted(topic.topic_id, name))
         await self._storage.journal.sync()
 
@@ -214,20 +223,43 @@ class SubscriptionStore:
 
     async def save_settings(
         self,
-        topic_id: TopicId,
+        topic: ReliableTopic,
         name: SubscriptionName,
         settings: SubscriptionSettings,
         author: Principal | None,
     ) -> None:
-        """Store settings; the defaults are not stored."""
-        key = keys.SETTINGS.key(topic_id, name)
+        """
+        Store settings; the defaults are not stored.
+
+        Raises:
+            NotOwner: Another broker serves the topic now; nothing was changed.
+        """
+        key = keys.SETTINGS.key(topic.topic_id, name)
         if settings == DEFAULT_SETTINGS:
-            await self._store.delete(key)
+            await self._change(topic, [Delete(key)])
         else:
             record = SettingsRecord(
                 settings=settings, changed_at=self._wall_clock_us(), author=author
             )
-            await self._store.put(key, record)
+            await self._change(topic, [Put(key, record)])
+
+    async def _change(
+        self, topic: ReliableTopic, operations: Sequence[Operation]
+    ) -> None:
+        """
+        Change what the next owner of *topic* reads, unless it has begun to.
+
+        A change that is on its way while the shard moves is known to the next owner,
+        or it is refused.
+
+        Raises:
+            NotOwner: Another broker serves the topic now; nothing was changed.
+        """
+        try:
+            await change_owned(self._store, topic.log, operations)
+        except NotOwner:
+            topic.check_stays()
+            raise
 
     # Construction.
 

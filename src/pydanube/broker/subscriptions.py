@@ -272,6 +272,7 @@ class Subscriptions:
             NamespaceNotFound: The dead-letter topic's namespace does not exist.
             InvalidName: The dead-letter topic's name is malformed.
             PermissionDenied, Unauthenticated: *author* may not publish there.
+            NotOwner: Another broker serves the topic now; nothing was changed.
         """
         async with self._topics.opening(name) as topic:
             if not isinstance(topic, ReliableTopic):
@@ -288,9 +289,7 @@ class Subscriptions:
                 if target is not None:
                     await self._check_dead_letter_topic(target, author)
                     acts_for = replace(author, expires_at_s=None)
-            await self._store.save_settings(
-                topic.topic_id, subscription, settings, acts_for
-            )
+            await self._store.save_settings(topic, subscription, settings, acts_for)
             found = topic.subscriptions.get(subscription)
             if isinstance(found, ReliableSubscription):
                 found.apply(settings, acts_for)

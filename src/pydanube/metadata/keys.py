@@ -180,6 +180,18 @@ def deleted_topic(name: TopicName) -> Key[DeletedTopicRecord]:
     return DELETED_TOPICS.key(name.namespace, name.topic)
 
 
+def writer_epoch(topic_id: TopicId, shard: int | None) -> Key[int]:
+    """
+    Return the key that the next writer of a topic changes first.
+
+    In a cluster it is that of the topic's shard.  Who compares it in a transaction
+    changes nothing after another broker has begun to read the topic.
+    """
+    if shard is not None:
+        return SHARD_EPOCHS.key(shard)
+    return EPOCHS.key(topic_id)
+
+
 def segment(topic_id: TopicId, base: int) -> Key[SegmentEntry]:
     """Return the key of the segment of a topic that begins at *base*."""
     return SEGMENTS.key(topic_id, f"{base:020d}")

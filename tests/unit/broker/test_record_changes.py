@@ -1,17 +1,19 @@
 """Changes of records are applied, and one that fails concerns only its topic."""
 
+import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
 from msgspec.structs import replace
 
+from pydanube.aio.tasks import task_scope
 from pydanube.cluster.shard_moves import move_shard
 from pydanube.cluster.shard_topics import shard_of
 from pydanube.metadata import keys
 from pydanube.metadata.key import Prefix, key_of
-from pydanube.model.errors import Corrupt, TopicNotFound
-from pydanube.model.names import TopicName
-from pydanube.model.policy import NamespacePolicy
+from pydanube.model.errors import Corrupt, NotOwner, TopicNotFound
+from pydanube.model.names import SubscriptionName, TopicName
+from pydanube.model.policy import NamespacePolicy, SubscriptionSettings
 from support.broker_clusters import SHARDS, BrokerCluster
 from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
 from support.held_store import HeldStore
@@ -288,3 +290,94 @@ async def test_broker_starts_beside_any_damaged_record(prefix):
         await world.store.put(*damaged(prefix.key(name).path))
     async with world.broker() as a:
         assert await payloads(await a.topics.get(A_TOPIC)) == [b"x"]
+
+
+# Changes that are on their way while the shard moves.
+
+PAUSED = SubscriptionSettings(is_paused=True)
+READERS = SubscriptionName("s")
+
+
+async def held_while_moved(cluster, path, change):
+    """Return the error of a *change* that arrives when the shard has moved."""
+    async with task_scope() as tasks:
+        with cluster.store.holding_change(path) as is_changing:
+            changing = tasks.start(change)
+            await is_changing.wait()
+            await moved(cluster, "b")
+            await broker(cluster, "b").topics.get(A_TOPIC)
+        with pytest.raises(NotOwner) as raised:
+            await changing
+    return raised.value
+
+
+async def test_settings_that_arrive_after_a_move_are_refused(cluster):
+    topic, _ = await opened(cluster)
+    key = keys.SETTINGS.key(topic.topic_id, READERS)
+    change = broker(cluster, "a").subscriptions.change_settings(
+        A_TOPIC, READERS, is_paused=True
+    )
+    await held_while_moved(cluster, key.path, change)
+    assert await cluster.store.get(key) is None
+    # The next owner, which clients are told to ask, applies it once.
+    subscriptions = broker(cluster, "b").subscriptions
+    await subscriptions.change_settings(A_TOPIC, READERS, is_paused=True)
+    assert await subscriptions.settings(A_TOPIC, READERS) == PAUSED
+
+
+async def test_settings_that_arrive_before_the_next_owner_reads_are_applied(cluster):
+    await opened(cluster)
+    await broker(cluster, "a").subscriptions.change_settings(
+        A_TOPIC, READERS, is_paused=True
+    )
+    await moved(cluster, "b")
+    topic = await broker(cluster, "b").topics.get(A_TOPIC)
+    assert topic.subscriptions[READERS].settings == PAUSED
+
+
+async def test_deletion_of_a_subscription_that_arrives_after_a_move_is_refused(
+    cluster,
+):
+    topic, _ = await opened(cluster)
+    key = keys.SUBSCRIPTIONS.key(topic.topic_id, READERS)
+    change = broker(cluster, "a").subscriptions.delete(A_TOPIC, READERS, force=True)
+    await held_while_moved(cluster, key.path, change)
+    assert await cluster.store.get(key) is not None
+    await moved(cluster, "a")
+    assert READERS in (await broker(cluster, "a").topics.get(A_TOPIC)).subscriptions
+
+
+async def test_hold_that_arrives_after_a_move_is_refused(cluster):
+    topic, _ = await opened(cluster)
+    key = keys.HOLDS.key(topic.topic_id, "table")
+    change = broker(cluster, "a").holds.add(topic.log, "table", "on purpose")
+    await held_while_moved(cluster, key.path, change)
+    assert await cluster.store.get(key) is None
+
+
+async def test_release_of_a_hold_that_arrives_after_a_move_is_refused(cluster):
+    topic, _ = await opened(cluster)
+    key = keys.HOLDS.key(topic.topic_id, "table")
+    holds = broker(cluster, "a").holds
+    await holds.add(topic.log, "table", "on purpose")
+    change = holds.remove(topic.log, "table")
+    await held_while_moved(cluster, key.path, change)
+    assert await cluster.store.get(key) is not None
+
+
+async def test_change_of_a_namespace_reaches_topics_that_are_being_opened(cluster):
+    topic, _ = await opened(cluster)
+    await moved(cluster, "b")
+    b = broker(cluster, "b")
+    await b.shard_serving.close_failed(A_TOPIC)
+    reading = keys.SUBSCRIPTIONS.within(topic.topic_id)
+    async with task_scope() as tasks:
+        with cluster.store.holding(reading.path) as is_opening:
+            opening = tasks.start(b.topics.get(A_TOPIC))
+            await is_opening.wait()
+            namespaces = broker(cluster, "a").namespaces
+            await namespaces.configure(A_TOPIC.namespace, policy=LIMITS)
+            for _ in range(20):
+                await asyncio.sleep(0)
+        found = await opening
+    await until(lambda: found.limits == LIMITS)
