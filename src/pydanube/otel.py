@@ -48,6 +48,7 @@ INSTRUMENTS = {
     "received": ("messaging.client.consumed.messages", "Messages that were received"),
     "publish_failures": ("danube.client.publish_failures", "Messages that failed"),
     "redelivered": ("danube.client.redelivered", "Messages that were received again"),
+    "late": ("danube.client.late", "Messages dropped after their ack timeout"),
     "acked": ("danube.client.acked", "Messages that the program acknowledged"),
     "nacked": ("danube.client.nacked", "Messages that the program rejected"),
     "reconnects": ("danube.client.reconnects", "Connections that replaced a lost one"),

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial, wraps
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from pydanube.client import client as aio
@@ -41,6 +42,7 @@ from pydanube.client.staging import Staging as AsyncStaging
 from pydanube.client.sync_facades import ClientFacade
 from pydanube.client.transactions import Transaction as AsyncTransaction
 from pydanube.client.typed_producer import TypedProducer as AsyncTypedProducer
+from pydanube.client.unread_deliveries import HandOutPace
 from pydanube.model.errors import BrokerError, Closed, TimedOut
 
 if TYPE_CHECKING:
@@ -255,6 +257,8 @@ class Consumer(Facade, Generic[T_co]):
         self.name = consumer.name
         # Messages from the loop that are not handed out yet.
         self._messages: deque[Message[T_co]] = deque()
+        # They are few if the program is slow: nobody looks at their ack timeout.
+        self._pace = HandOutPace(BATCH_MESSAGES)
         self._acks: deque[AckTarget] = deque()
         self._is_scheduled = False
 
@@ -284,7 +288,8 @@ class Consumer(Facade, Generic[T_co]):
         Raises: As ``pydanube.Consumer.receive``.
         """
         if not self._messages:
-            batch = self._receive(BATCH_MESSAGES, timeout_s)
+            count = self._pace.next_count(monotonic())
+            batch = self._receive(count, timeout_s)
             if not batch:
                 raise TimedOut(f"no message came in {timeout_s} s")
             self._messages.extend(batch)

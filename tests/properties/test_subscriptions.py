@@ -174,6 +174,10 @@ class Events(RuleBasedStateMachine):
     def policy_changes(self, policy):
         self.history.set_policy(policy)
 
+    @rule(ack_timeout_s=st.sampled_from([1.0, 3.0, 20.0]))
+    def ack_timeout_changes(self, ack_timeout_s):
+        self.history.set_ack_timeout(ack_timeout_s)
+
     @rule(all_=st.sampled_from([None, None, 1, 7]), each=st.sampled_from([None, 1, 3]))
     def limits_change(self, all_, each):
         self.history.set_limits(all_, each)

@@ -23,6 +23,7 @@ from pydanube.broker.shared_commits import SharedCommits
 from pydanube.broker.transaction_acks import TransactionAcknowledger
 from pydanube.client.consumer import TopicConsumer
 from pydanube.client.partitioned_consumer import PartitionedConsumer
+from pydanube.client.unread_deliveries import UnreadDeliveries
 from pydanube.dispatch.deferred import DeferredMessages
 from pydanube.dispatch.machine import SubscriptionMachine
 from pydanube.metadata import keys
@@ -111,6 +112,10 @@ def _stay(_: Any) -> None:
     """Keep the messages from before a seek."""
 
 
+def _drop_nothing(_: Any, now: float) -> None:
+    """Hand out what is late."""
+
+
 async def _discover_nothing(_: Any) -> None:
     pass
 
@@ -127,6 +132,7 @@ BROKEN_RULES: dict[str, Replacements] = {
     "exclusive_access": {(ProducerRegistrations, "register"): _register_shared},
     "failed_messages_are_kept": {(DeferredMessages, "_give_up"): _drop},
     "ids_are_stored_once": {(DeduplicationWindow, "place"): _place_all},
+    "late_messages_are_dropped": {(UnreadDeliveries, "drop_late"): _drop_nothing},
     "new_partitions_are_found": {
         (PartitionedConsumer, "_discover_partitions"): _discover_nothing
     },

@@ -149,6 +149,10 @@ class Transactions(Feature):
     topics = (SOURCE, RESULTS)
     ACK_TIMEOUT_S = 5.0
 
+    def __init__(self, world: ServedWorld) -> None:
+        super().__init__(world)
+        self.commits = self.refusals = 0
+
     async def prepare(self, admin: Any) -> None:
         await super().prepare(admin)
         policy = replace(LENIENT, ack_timeout_s=self.ACK_TIMEOUT_S)
@@ -179,7 +183,9 @@ class Transactions(Feature):
                 for message in batch:
                     await run.send(self.RESULTS, message.payload + b"|" + name.encode())
                 await run.ack(batch)
+            self.commits += 1
         except (MessageNotHeld, TransactionFenced, Unavailable, TimedOut) as error:
+            self.refusals += isinstance(error, MessageNotHeld)
             self.world.note(error, MessageNotHeld, TransactionFenced)
 
     async def missing(self, admin: Any) -> str | None:
@@ -210,9 +216,18 @@ class Transactions(Feature):
 
 
 class HurriedTransactions(Transactions):
-    """Transactions with a short ack timeout: several get the same messages."""
+    """Transactions with a short ack timeout do not do most of their work in vain."""
 
     ACK_TIMEOUT_S = 1.0
+    REFUSALS_MIN = 50
+    """So many may be refused because of faults."""
+
+    async def check(self, admin: Any) -> None:
+        await super().check(admin)
+        if self.refusals > max(self.REFUSALS_MIN, self.commits):
+            self.world.violate(
+                f"{self.refusals} transactions were refused, {self.commits} were not"
+            )
 
 
 class Deduplication(Feature):

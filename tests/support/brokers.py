@@ -117,7 +117,7 @@ class Port:
     def deliver(self, frame, attempt, *args, **kwargs) -> None:
         self.frames.append(frame)
 
-    def set_active(self, *, is_active) -> None:
+    def set_state(self, *, is_active, ack_timeout_s) -> None:
         pass
 
     def close(self, reason) -> None:

@@ -148,7 +148,7 @@ class KeySharedModel(SubscriptionModel):
         )
 
     def _follow(self, delivery: Deliver, now: float) -> None:
-        timeout_s = self.policy.ack_timeout_s
+        timeout_s = self.ack_timeout_s
         deadline = None if timeout_s is None else now + timeout_s
         offsets = offsets_of(delivery)
         for offset in offsets:

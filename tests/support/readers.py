@@ -49,7 +49,7 @@ class Reader:
         ]
         self._arrived.set()
 
-    def set_active(self, *, is_active: bool) -> None:
+    def set_state(self, *, is_active: bool, ack_timeout_s: float | None) -> None:
         """See ConsumerPort."""
 
     def close(self, reason) -> None:

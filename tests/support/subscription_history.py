@@ -187,6 +187,11 @@ class History:
         self.model.set_failure_policy(policy, self.now)
         self.check(effects)
 
+    def set_ack_timeout(self, ack_timeout_s: float) -> None:
+        effects = self.machine.set_ack_timeout(ack_timeout_s, self.now)
+        self.model.set_ack_timeout(ack_timeout_s, self.now)
+        self.check(effects)
+
     def set_limits(self, all_: int | None, each: int | None) -> None:
         limits = DispatchLimits(
             unacked_messages_max=all_, unacked_messages_max_per_consumer=each

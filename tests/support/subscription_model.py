@@ -54,6 +54,8 @@ class SubscriptionModel:
     ) -> None:
         self.kind = kind
         self.policy = policy
+        self.ack_timeout_s = policy.ack_timeout_s
+        self.is_timeout_given = False
         self.limits = DispatchLimits()
         self.is_paused = False
         self.bucket: Bucket | None = None
@@ -168,7 +170,7 @@ class SubscriptionModel:
         now: float,
         ack_timeout_s: float | None,
     ) -> None:
-        timeout_s = ack_timeout_s or self.policy.ack_timeout_s
+        timeout_s = ack_timeout_s or self.ack_timeout_s
         offsets = {o for base, end in ranges for o in range(base, end)}
         for offset in offsets & set(self.in_flight):
             holder, deadline = self.in_flight[offset]
@@ -226,7 +228,17 @@ class SubscriptionModel:
         failed = [o for o, time in self.parked.items() if time is not None]
         for offset in [*self.blocked, *failed]:
             self._apply_policy(offset)
-        timeout_s = policy.ack_timeout_s
+        if not self.is_timeout_given:
+            self.ack_timeout_s = policy.ack_timeout_s
+        self._limit_deadlines(now)
+
+    def set_ack_timeout(self, ack_timeout_s: float, now: float) -> None:
+        self.is_timeout_given = True
+        self.ack_timeout_s = ack_timeout_s
+        self._limit_deadlines(now)
+
+    def _limit_deadlines(self, now: float) -> None:
+        timeout_s = self.ack_timeout_s
         latest = None if timeout_s is None else now + timeout_s
         for offset, (consumer, deadline) in self.in_flight.items():
             earlier = latest
@@ -415,7 +427,7 @@ class SubscriptionModel:
             }, "another consumer still has messages"
 
     def _follow(self, delivery: Deliver, now: float) -> None:
-        timeout_s = self.policy.ack_timeout_s
+        timeout_s = self.ack_timeout_s
         deadline = None if timeout_s is None else now + timeout_s
         for offset in range(delivery.base, delivery.end):
             self._take(offset)

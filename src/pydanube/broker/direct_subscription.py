@@ -43,6 +43,9 @@ class DirectSubscription(Subscription):
         self.counts.add(dropped=machine.ready_count)
         machine.on_seek(frame.end, now)
 
+    def set_ack_timeout(self, ack_timeout_s: float) -> None:
+        """Do nothing: no message is delivered again."""
+
     def save_cursor_now(self, done: Callable[[BrokerError | None], None]) -> None:
         """Call *done*; there is no cursor to save."""
         done(None)

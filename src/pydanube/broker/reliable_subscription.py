@@ -154,11 +154,13 @@ class ReliableSubscription(Subscription):
         """Apply other settings, also to messages that have failed already."""
         self.settings, self.author = settings, author
         machine, now = self._machine, self._clock()
+        ack_timeout_s = self.ack_timeout_s
         self._carry_out(
             machine.set_failure_policy(settings.failure_policy or DEFAULT_POLICY, now)
         )
         self._carry_out(machine.set_limits(settings.limits or NO_LIMITS, now))
         self._carry_out(machine.set_paused(settings.is_paused, now))
+        self._tell_ack_timeout(ack_timeout_s)
 
     def on_policy_changed(self) -> None:
         self.wake_up()

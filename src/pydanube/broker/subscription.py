@@ -49,8 +49,13 @@ class ConsumerPort(Protocol):
     def deliver(self, frame: BatchFrame, attempt: int) -> None:
         """Send the messages of *frame*."""
 
-    def set_active(self, *, is_active: bool) -> None:
-        """Tell the consumer whether it is active or a standby."""
+    def set_state(self, *, is_active: bool, ack_timeout_s: float | None) -> None:
+        """
+        Tell the consumer whether it is active or a standby, and the ack timeout.
+
+        Messages that were delivered before have at most this timeout from now on;
+        None: there is none.
+        """
 
     def close(self, reason: BrokerError) -> None:
         """Tell the consumer that the subscription has detached it."""
@@ -215,9 +220,12 @@ class Subscription:
         """
         Set the time within which messages must be acknowledged after delivery.
 
-        It replaces the failure policy's, and applies to later deliveries.
+        It replaces the failure policy's.  Messages in flight have at most this time
+        from now on.
         """
-        self._machine.set_ack_timeout(ack_timeout_s)
+        before = self.ack_timeout_s
+        self._carry_out(self._machine.set_ack_timeout(ack_timeout_s, self._clock()))
+        self._tell_ack_timeout(before)
 
     def on_policy_changed(self) -> None:
         """React to a changed policy of the topic."""
@@ -238,6 +246,11 @@ class Subscription:
         """Look at the clock; a subscription of a non-reliable topic does not wait."""
 
     # State.
+
+    @property
+    def ack_timeout_s(self) -> float | None:
+        """The ack timeout of new deliveries; None: there is none."""
+        return self._machine.ack_timeout_s
 
     @property
     def end_offset(self) -> int | None:
@@ -315,10 +328,8 @@ class Subscription:
                     self._deliver(effect)
                 case SaveCursor():
                     self._save_cursor()
-                case BecomeActive(consumer):
-                    self._consumers[consumer].port.set_active(is_active=True)
-                case BecomeStandby(consumer):
-                    self._consumers[consumer].port.set_active(is_active=False)
+                case BecomeActive(consumer) | BecomeStandby(consumer):
+                    self._tell_state(consumer)
                 case Park():
                     self._park(effect)
                 case Drop(base, end):
@@ -326,6 +337,17 @@ class Subscription:
                         self.counts.add(expired=end - base)
                     else:
                         self.counts.add(given_up=end - base)
+
+    def _tell_ack_timeout(self, before: float | None) -> None:
+        """Tell the consumers the ack timeout, if it is not what it was *before*."""
+        if self.ack_timeout_s != before:
+            for key in self._consumers:
+                self._tell_state(key)
+
+    def _tell_state(self, key: int) -> None:
+        self._consumers[key].port.set_state(
+            is_active=self._machine.is_active(key), ack_timeout_s=self.ack_timeout_s
+        )
 
     def _deliver(self, effect: Deliver) -> None:
         """Deliver messages, or queue the delivery."""

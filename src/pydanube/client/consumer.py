@@ -5,13 +5,13 @@ The broker sends as much as the consumer's credit allows; the consumer returns c
 as it hands out messages.  Acknowledgements gather for a few milliseconds and are sent
 as ranges.  When the connection breaks, the consumer opens again under its name, and
 drops the messages that it has not handed out, because the broker delivers them again.
+So it does with messages whose ack timeout has passed (``unread_deliveries.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic
@@ -28,10 +28,12 @@ from pydanube.client.messages import (
     Receiver,
     Source,
     T_co,
+    ranges_of_slice,
 )
 from pydanube.client.offsets import AckTarget, check_origin
 from pydanube.client.options import ConsumerOptions
 from pydanube.client.requester import Backoff, Requester, retry
+from pydanube.client.unread_deliveries import HandOutPace, UnreadDeliveries
 from pydanube.model.arguments import check
 from pydanube.model.errors import (
     BrokerError,
@@ -61,6 +63,9 @@ REASON_CHARACTERS_MAX = 1024
 """The longest reason of a nack; longer ones are truncated."""
 CONFIRM_INTERVAL_S = 1.0
 """The interval at which a consumer asks the broker to confirm acknowledgements."""
+
+UNCLOCKED_MESSAGES_MAX = 64
+"""A consumer hands out this many messages at most without a look at the clock."""
 
 RETURN_PART = 2
 """A consumer returns its free credit when it is at least one half of all."""
@@ -189,17 +194,13 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         self._decoding = options.decoding
         self._is_closing = False
         self._is_seeking = False
+        self._pace = HandOutPace(UNCLOCKED_MESSAGES_MAX)
         # The source of new messages; None after the consumer has failed.
         self._source: Source | None = Source(topic, options.subscription, self)
         # This consumer as the broker knows it until the connection breaks.
         self._receiver: Receiver | None = None
-        # Batches that arrived, and the one that is being handed out.
-        self._batches: deque[ReceivedBatch] = deque()
-        self._batch: ReceivedBatch | None = None
-        # Batches that arrived, from the first whose schema is being loaded.
-        self._awaiting_schema: deque[ReceivedBatch] = deque()
-        self._position = 0
-        # Its next messages, if they are handed out one by one.
+        self._unread = UnreadDeliveries(options.type)
+        # Some of its next messages, if they are handed out one by one.
         self._messages: Iterator[Message[T_co]] = iter(())
         self._arrived = asyncio.Event()
         # Called when messages arrive or the consumer fails.
@@ -220,7 +221,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
 
     async def __anext__(self) -> Message[T_co]:
         for message in self._messages:
-            self._position += 1
+            self._unread.position += 1
             return message
         try:
             return await self.receive()
@@ -238,39 +239,38 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         self, *, max_messages: int = 1000, timeout_s: float | None = None
     ) -> MessageBatch[T_co]:
         check_max_messages(max_messages)
-        batch = self._batch
-        if batch is None or self._position >= batch.count:
+        while not (found := self._batch_nowait(max_messages)):
             try:
-                batch = self._next_batch() or await self._wait_for_batch(timeout_s)
+                await self._wait_for_batch(timeout_s)
             except TimedOut:
-                return MessageBatch(self.topic, [])
-        return self._batch_nowait(max_messages)
+                break
+        return found
 
     def _next_nowait(self) -> Message[T_co] | None:
         """Return the next message, or None if none has arrived."""
         for message in self._messages:
-            self._position += 1
+            self._unread.position += 1
             return message
-        batch = self._batch
-        if batch is None or self._position >= batch.count:
-            batch = self._next_batch()
-            if batch is None:
-                return None
-        self._messages = batch.messages(self._position, batch.count)
+        batch = self._current_batch()
+        if batch is None:
+            return None
+        end = batch.count
+        if batch.deadline is not None:
+            now = self._loop.time()
+            end = min(end, self._unread.position + self._pace.next_count(now))
+        self._messages = batch.messages(self._unread.position, end)
         return self._next_nowait()
 
     def _batch_nowait(self, max_messages: int) -> MessageBatch[T_co]:
         """Return the messages that have arrived, at most *max_messages*."""
         taken: list[tuple[ReceivedBatch, int, int]] = []
         left = max_messages
-        batch = self._batch
-        if batch is None or self._position >= batch.count:
-            batch = self._next_batch()
+        batch = self._current_batch()
         while batch is not None and left:
-            base = self._position
+            base = self._unread.position
             end = min(batch.count, base + left)
             taken.append((batch, base, end))
-            self._position = end
+            self._unread.position = end
             self._messages = iter(())
             left -= end - base
             batch = self._next_batch() if left else None
@@ -321,6 +321,16 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         self._counters.nacked += sum(end - base for base, end in ranges)
         reason = reason[:REASON_CHARACTERS_MAX]
         self._send_ranges(ranges, partial(pb.Nack, delay_s=delay_s, reason=reason))
+
+    def _extend_unread(self) -> None:
+        """Extend the ack timeout of all messages that are not handed out."""
+        self._drop_late()
+        timeout_s = self.ack_timeout_s
+        if timeout_s is None or self._connection is None:
+            return
+        for batch in self._unread.batches:
+            self._extend_ranges(ranges_of_slice(batch, 0, batch.count), timeout_s)
+        self._unread.extend(self._loop.time())
 
     def _extend_ranges(
         self, ranges: Iterable[Range], ack_timeout_s: float | None
@@ -407,16 +417,27 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             self.arrivals += 1
             batch.arrival = self.arrivals
             batch.receiver = self._receiver
-            if not self._awaiting_schema and self._decoding.attach_decoder(batch):
-                self._batches.append(batch)
+            unread = self._unread
+            unread.set_deadline(batch, self._loop.time())
+            if not unread.awaiting_schema and self._decoding.attach_decoder(batch):
+                unread.waiting.append(batch)
                 self._on_arrival()
             else:
                 self._queue_for_schema(batch)
         elif frame.kind is Kind.CONSUMER_STATE:
-            message: Any = frame.message
-            self._is_active = message.is_active
-            state = "active" if self.is_active else "on standby"
-            self.log.info("%s is %s", self._log_name, state)
+            self._on_state(frame.message)
+
+    def _on_state(self, state: Any) -> None:
+        timeout_s = state.ack_timeout_s or None
+        if timeout_s != self.ack_timeout_s:
+            self._unread.change_ack_timeout(timeout_s, self._loop.time())
+        if state.is_active != self._is_active:
+            self._is_active = state.is_active
+            shown = "active" if self.is_active else "on standby"
+            self.log.info("%s is %s", self._log_name, shown)
+            if not self.is_active:
+                # None of its messages is in flight: the next one gets the rest.
+                self._drop_batches()
 
     # The life of the consumer.
 
@@ -449,24 +470,13 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             self._fail(Closed("the consumer is closed"))
 
     @property
-    def _has_messages(self) -> bool:
-        """True if a message has arrived that was not handed out."""
-        batch = self._batch
-        return bool(self._batches) or (
-            batch is not None and self._position < batch.count
-        )
+    def ack_timeout_s(self) -> float | None:
+        """The ack timeout of new deliveries; None: there is none, or not known yet."""
+        return self._unread.ack_timeout_s
 
     @property
     def _consumers(self) -> Sequence[TopicConsumer]:
         return [self]
-
-    @property
-    def _unread_batches(self) -> list[ReceivedBatch]:
-        """The batches that are not handed out, or not completely."""
-        batch = self._batch
-        is_read = batch is None or self._position >= batch.count
-        first = [] if batch is None or is_read else [batch]
-        return [*first, *self._batches, *self._awaiting_schema]
 
     def _open_request(self) -> pb.OpenConsumer:
         options = self._options
@@ -483,6 +493,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
 
     def _on_opened(self, connection: BrokerConnection, answer: Any) -> None:
         self._receiver = Receiver(answer.consumer_id, self)
+        self._unread.ack_timeout_s = answer.ack_timeout_s or None
         # Acknowledgements go before credit, so that the broker does not deliver
         # these messages again.
         if self._acks.has_unconfirmed:
@@ -510,13 +521,17 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
 
     # From deliveries to messages.
 
+    def _current_batch(self) -> ReceivedBatch | None:
+        """Return the batch with the next messages, or None if none has arrived."""
+        self._drop_late()
+        return self._unread.current or self._next_batch()
+
     def _next_batch(self) -> ReceivedBatch | None:
         """Start to hand out the next batch, if one has arrived."""
-        if not self._batches:
-            self._start_batch(None)
+        batch = self._unread.start_next()
+        self._messages = iter(())
+        if batch is None:
             return None
-        batch = self._batches.popleft()
-        self._start_batch(batch)
         self._counters.received += batch.count
         if batch.attempt > 1:
             self._counters.redelivered += batch.count
@@ -524,11 +539,6 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         if self.credit.has_free(RETURN_PART):
             self._return_credit()
         return batch
-
-    def _start_batch(self, batch: ReceivedBatch | None) -> None:
-        self._batch = batch
-        self._position = 0
-        self._messages = iter(())
 
     async def _wait_for_batch(self, timeout_s: float | None = None) -> ReceivedBatch:
         self._return_credit_before_wait()
@@ -547,7 +557,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         while True:
             if self.failure is not None:
                 raise self.failure
-            batch = self._next_batch()
+            batch = self._current_batch()
             if batch is not None:
                 return batch
             self._arrived.clear()
@@ -578,16 +588,17 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
 
     def _queue_for_schema(self, batch: ReceivedBatch) -> None:
         """Hand *batch* out, in its order, when its schema is loaded."""
-        self._awaiting_schema.append(batch)
-        if len(self._awaiting_schema) == 1:
+        self._unread.awaiting_schema.append(batch)
+        if len(self._unread.awaiting_schema) == 1:
             self._client.tasks.run(self._load_decoders(), f"schemas of {self.topic}")
 
     async def _load_decoders(self) -> None:
-        while self._awaiting_schema:
-            batch = self._awaiting_schema[0]
+        unread = self._unread
+        while unread.awaiting_schema:
+            batch = unread.awaiting_schema[0]
             await self._decoding.load_decoder(batch)
-            if self._awaiting_schema and self._awaiting_schema[0] is batch:
-                self._batches.append(self._awaiting_schema.popleft())
+            if unread.awaiting_schema and unread.awaiting_schema[0] is batch:
+                unread.waiting.append(unread.awaiting_schema.popleft())
                 self._on_arrival()
 
     def _on_moved(self) -> None:
@@ -601,11 +612,31 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
 
     def _drop_batches(self) -> None:
         self.drops += 1
-        for batch in (*self._batches, *self._awaiting_schema):
+        self._messages = iter(())
+        self._free(self._unread.drop_all())
+
+    def _drop_late(self) -> None:
+        """Drop messages whose ack timeout has passed, and return their credit."""
+        late = self._unread.drop_late(self._loop.time())
+        if late is None:
+            return
+        self._messages = iter(())
+        if not self._counters.late:
+            self.log.warning(
+                "%s has dropped %d messages that waited here for longer than their ack "
+                "timeout of %g s, and are delivered again: use a smaller "
+                "prefetch_messages, a longer ack_timeout_s, or more consumers",
+                *(self._log_name, late.message_count, self.ack_timeout_s or 0),
+            )
+        self._counters.late += late.message_count
+        for each in late.released:
+            self._release_ranges(ranges_of_slice(each, 0, each.count))
+        self._free((*late.waiting, *late.released))
+
+    def _free(self, dropped: Iterable[ReceivedBatch]) -> None:
+        """Return the credit of batches of which nothing was handed out."""
+        for batch in dropped:
             self.credit.free(batch.count, batch.frame.plain_bytes)
-        self._batches.clear()
-        self._awaiting_schema.clear()
-        self._start_batch(None)
         self._return_credit()
 
     # Acknowledgements.

@@ -21,6 +21,8 @@ class ClientCounters:
     """Messages that the program received, redeliveries included."""
     redelivered: int = 0
     """Messages that the program received again."""
+    late: int = 0
+    """Messages that the client dropped, because their ack timeout had passed."""
     acked: int = 0
     """
     Messages that the program acknowledged; a cumulative acknowledgement counts as one.

@@ -168,8 +168,8 @@ class ReceivedBatch:
 
     # Slots, because they are read for each message; cached properties need a dict.
     __slots__ = (
-        *("__dict__", "arrival", "attempt", "base", "count", "decode", "frame"),
-        *("receiver", "source", "topic"),
+        *("__dict__", "arrival", "attempt", "base", "count", "deadline", "decode"),
+        *("frame", "receiver", "source", "topic"),
     )
 
     def __init__(
@@ -190,6 +190,8 @@ class ReceivedBatch:
         """Decodes payloads to values; None: the messages have no schema."""
         self.arrival = 0
         """The number of the delivery, which rises for each consumer."""
+        self.deadline: float | None = None
+        """When its ack timeout ends, unless it is handed out before; None: never."""
         self.receiver: Receiver | None = None
         """The consumer that received it, as the broker knows it."""
 

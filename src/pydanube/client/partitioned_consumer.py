@@ -109,13 +109,21 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
         await asyncio.sleep(0)
         try:
             async with asyncio.timeout(timeout_s):
-                while not (consumer := self._next_consumer()):
+                while not (found := self._partition_batch_nowait(max_messages)):
                     await self._wait()
+                return found
         except TimeoutError:
             return MessageBatch(self.topic, [])
-        # Continue with the next partition.
-        self._left = 0
-        return consumer._batch_nowait(max_messages)
+
+    def _partition_batch_nowait(self, max_messages: int) -> MessageBatch[T_co]:
+        """Return messages that have arrived for one partition, if any have."""
+        while (consumer := self._next_consumer()) is not None:
+            # Continue with the next partition.
+            self._left = 0
+            found = consumer._batch_nowait(max_messages)
+            if found:
+                return found
+        return MessageBatch(self.topic, [])
 
     async def flush(self) -> None:
         await run_all([self._flush_one(each) for each in self._channels.values()])
@@ -212,7 +220,7 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
 
     def _next_consumer(self) -> TopicConsumer | None:
         """Return the next consumer that has messages, or None."""
-        if self._current is not None and self._current._has_messages:
+        if self._current is not None and self._current._unread.has_messages:
             self._ready.append(self._current)
         self._current = None
         while self._ready:
@@ -221,7 +229,8 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
                 # It stays in front, so that every call raises its failure.
                 self._ready.appendleft(consumer)
                 raise consumer.failure
-            if consumer._has_messages:
+            consumer._drop_late()
+            if consumer._unread.has_messages:
                 self._current, self._left = consumer, ROUND_ROBIN_MESSAGES
                 self._used.add(consumer)
                 return consumer

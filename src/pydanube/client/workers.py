@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -32,7 +33,6 @@ from pydanube.client.messages import Message, MessageBatch, MessageId
 from pydanube.client.offsets import AckTarget
 from pydanube.client.requester import check_seconds
 from pydanube.client.schema import Schema
-from pydanube.client.subscriptions import Subscriptions
 from pydanube.client.telemetry import Telemetry
 from pydanube.client.work_queue import (
     Recovery,
@@ -43,7 +43,6 @@ from pydanube.client.work_queue import (
 )
 from pydanube.model.arguments import check
 from pydanube.model.errors import BrokerError, Closed, InvalidRequest
-from pydanube.model.policy import FailurePolicy
 from pydanube.model.positions import PositionLike
 
 log = logging.getLogger(__name__)
@@ -91,9 +90,6 @@ class WorkerClient(Protocol):
 
     @property
     def telemetry(self) -> Telemetry | None: ...
-
-    @property
-    def subscriptions(self) -> Subscriptions: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -435,7 +431,7 @@ class RunningWorker:
             await consumer.flush()
             for recovery in recoveries:
                 recovery.limit = consumer.arrivals + 1
-            unread = [each.arrival for each in consumer._unread_batches]
+            unread = [each.arrival for each in consumer._unread.batches]
             self._queue.recover(consumer, min(unread, default=inf))
 
     def _reject(self, items: list[WorkItem], error: BaseException) -> None:
@@ -467,43 +463,28 @@ class RunningWorker:
     async def _keep_messages(self) -> None:
         try:
             while True:
-                timeout_s = await self._ack_timeout_s()
-                pause_s = SETTINGS_INTERVAL_S
-                if timeout_s is not None:
-                    pause_s = min(pause_s, timeout_s / EXTENSIONS_PER_TIMEOUT)
-                await asyncio.sleep(pause_s)
-                if timeout_s is not None:
-                    self._extend(timeout_s)
+                timeouts_s = (each.ack_timeout_s for each in self._consumer._consumers)
+                known_s = [each for each in timeouts_s if each is not None]
+                pause_s = min(known_s, default=inf) / EXTENSIONS_PER_TIMEOUT
+                await asyncio.sleep(min(SETTINGS_INTERVAL_S, pause_s))
+                self._extend()
         except InvalidRequest as error:
             log.warning("%s: %s", self._worker.handler.name, error)
         except BrokerError:
             # The consumer has failed; receiving raises the error, too.
             return
 
-    async def _ack_timeout_s(self) -> float | None:
-        """Return how long the broker waits for acknowledgements; None: for ever."""
-        given: float | None = self._worker.consumer_options.get("ack_timeout_s")
-        if given is not None:
-            return given
-        policy: FailurePolicy | None = None
-        consumer = next(iter(self._consumer._consumers), None)
-        if consumer is not None:
-            # It asks again in a moment.
-            with suppress(BrokerError):
-                settings = await self._client.subscriptions.settings(
-                    consumer.topic, self._worker.subscription
-                )
-                policy = settings.failure_policy
-        return (policy or FailurePolicy()).ack_timeout_s
-
-    def _extend(self, timeout_s: float) -> None:
+    def _extend(self) -> None:
         """Extend the ack timeout of all messages that are not processed yet."""
-        held = [item.message for item in self._queue if not item.is_lost]
-        self._consumer._extend_nowait(held, timeout_s)
+        held: defaultdict[object, list[Message]] = defaultdict(list)
+        for item in self._queue:
+            if not item.is_lost:
+                held[item.source].append(item.message)
         for consumer in self._consumer._consumers:
-            for batch in consumer._unread_batches:
-                part = MessageBatch(batch.topic, [(batch, 0, batch.count)])
-                consumer._extend_nowait(part, timeout_s)
+            timeout_s = consumer.ack_timeout_s
+            if timeout_s is not None:
+                consumer._extend_nowait(held[consumer], timeout_s)
+                consumer._extend_unread()
 
 
 def _decoded(

@@ -101,8 +101,8 @@ class SubscriptionMachine(ABC):
         self._expiries = Expiries(cursor)
         # Whether messages have failed since the cursor was saved.
         self._has_failed = False
-        # The ack timeout of new deliveries.
-        self._timeout_s = failure_policy.ack_timeout_s
+        self.ack_timeout_s = failure_policy.ack_timeout_s
+        """The ack timeout of new deliveries, to be read only; None: there is none."""
         # Whether anything but ready and in-flight messages may need attention.  Methods
         # that may change this set it; _complete() computes it again.
         self._needs_slow_path = True
@@ -269,7 +269,7 @@ class SubscriptionMachine(ABC):
         a later deadline stays.  Messages that are with another consumer or with none,
         and messages without a deadline, are ignored.
         """
-        timeout_s = self._timeout_s if ack_timeout_s is None else ack_timeout_s
+        timeout_s = self.ack_timeout_s if ack_timeout_s is None else ack_timeout_s
         if timeout_s is not None:
             for base, end in ranges:
                 self.in_flight.extend(base, end, consumer, now + timeout_s)
@@ -385,16 +385,19 @@ class SubscriptionMachine(ABC):
         self._needs_slow_path = True
         self._put_back(self.deferred.set_policy(policy, now, effects), now, effects)
         if self._ack_timeout_s is None:
-            self._timeout_s = policy.ack_timeout_s
-        timeout_s = self._timeout_s
+            self.ack_timeout_s = policy.ack_timeout_s
+        timeout_s = self.ack_timeout_s
         self.in_flight.limit_times(None if timeout_s is None else now + timeout_s)
         return self._complete(effects, now)
 
-    def set_ack_timeout(self, ack_timeout_s: float) -> None:
-        """Replace the policy's ack timeout, for deliveries from now on."""
+    def set_ack_timeout(self, ack_timeout_s: float, now: float) -> list[Effect]:
+        """Replace the policy's ack timeout, and shorten that of messages in flight."""
         assert ack_timeout_s > 0
         self._ack_timeout_s = ack_timeout_s
-        self._timeout_s = ack_timeout_s
+        if self.ack_timeout_s != ack_timeout_s:
+            self.ack_timeout_s = ack_timeout_s
+            self.in_flight.limit_times(now + ack_timeout_s)
+        return self._complete([], now)
 
     def set_limits(self, limits: DispatchLimits, now: float) -> list[Effect]:
         """Replace the limits; consumers that exceed them keep their messages."""
@@ -423,6 +426,10 @@ class SubscriptionMachine(ABC):
         return self._complete([], now)
 
     # State.
+
+    def is_active(self, consumer: int) -> bool:
+        """Return whether *consumer* gets messages now, if it gives credit."""
+        return True
 
     def demand(self) -> int:
         """Return how many more messages could be delivered at once."""

@@ -51,6 +51,10 @@ class SingleActiveSubscription(UnkeyedSubscription):
             self.active = None
         return super().on_consumer_left(consumer, now)
 
+    def is_active(self, consumer: int) -> bool:
+        """Return whether *consumer* is the active one."""
+        return consumer == self.active
+
     def _admit(
         self, consumer: int, priority: int, key_filters: Sequence[str], name: str
     ) -> list[Effect]:

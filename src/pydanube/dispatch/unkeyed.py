@@ -110,7 +110,7 @@ class UnkeyedSubscription(SubscriptionMachine):
         if self._bucket is not None:
             self._bucket.spend(count)
         span.consumer = consumer
-        span.time = None if self._timeout_s is None else now + self._timeout_s
+        span.time = None if self.ack_timeout_s is None else now + self.ack_timeout_s
         span.open_count = count
         self.in_flight.add(span)
         self.ready_count -= count

@@ -193,9 +193,18 @@ def test_ack_timeout_is_thirty_seconds_by_default(
 
 def test_ack_timeout_is_kept_when_the_policy_changes(machine_of):
     machine = machine_of()
-    machine.set_ack_timeout(5.0)
+    machine.set_ack_timeout(5.0, 0.0)
     machine.set_failure_policy(FailurePolicy(ack_timeout_s=9.0), 0.0)
     assert deadline_of(machine) == 5.0
+
+
+def test_ack_timeout_shortens_that_of_messages_in_flight(machine_of):
+    machine = machine_of()
+    assert deadline_of(machine) == 30.0
+    assert machine.set_ack_timeout(5.0, 10.0) == []
+    assert machine.next_deadline() == 15.0
+    machine.set_ack_timeout(50.0, 12.0)
+    assert (machine.next_deadline(), machine.ack_timeout_s) == (15.0, 50.0)
 
 
 def test_changed_policy_shortens_the_timeout_of_messages_in_flight(machine_of):

@@ -253,7 +253,7 @@ class KeySharedSubscription(SubscriptionMachine):
         self.ready_count -= count
         builder.add(consumer, chunk, bits, selection.attempt, byte_count)
         taken = self._ready.take(queue, selection, bits)
-        timeout_s = self._timeout_s
+        timeout_s = self.ack_timeout_s
         self.in_flight.add(
             taken, consumer, None if timeout_s is None else now + timeout_s
         )

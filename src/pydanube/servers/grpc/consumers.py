@@ -161,7 +161,7 @@ class ConsumerSession:
         self._unwritten_bytes += frame.plain_bytes
         self._wake.set()
 
-    def set_active(self, *, is_active: bool) -> None:
+    def set_state(self, *, is_active: bool, ack_timeout_s: float | None) -> None:
         """Do nothing: the protocol of Danube has no message for it."""
 
     def close(self, reason: BrokerError) -> None:

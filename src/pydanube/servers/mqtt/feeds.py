@@ -339,7 +339,7 @@ class DirectFeed(Feed):
                 self._give(row)
             self._wake()
 
-    def set_active(self, *, is_active: bool) -> None:
+    def set_state(self, *, is_active: bool, ack_timeout_s: float | None) -> None:
         """See ``ConsumerPort``."""
 
 

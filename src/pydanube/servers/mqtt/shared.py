@@ -96,7 +96,7 @@ class SharedConsumer:
             session.add([delivery])
         self._subscriber.wake()
 
-    def set_active(self, *, is_active: bool) -> None:
+    def set_state(self, *, is_active: bool, ack_timeout_s: float | None) -> None:
         """See ``ConsumerPort``."""
 
     def close(self, reason: BrokerError) -> None:

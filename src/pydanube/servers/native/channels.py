@@ -129,6 +129,7 @@ async def _open_consumer(
         reliable=topic.policy.is_reliable,
         cursor=subscription.cursor_offset,
         consumer_id=consumer_id,
+        ack_timeout_s=subscription.ack_timeout_s or 0,
     )
 
 

@@ -111,8 +111,8 @@ class ConsumerChannel(Channel):
     def _owed_s(self, now: float) -> float:
         return delay_out_s(self._link.meters_out(self.topic), now)
 
-    def set_active(self, *, is_active: bool) -> None:
-        state = pb.ConsumerState(is_active=is_active)
+    def set_state(self, *, is_active: bool, ack_timeout_s: float | None) -> None:
+        state = pb.ConsumerState(is_active=is_active, ack_timeout_s=ack_timeout_s or 0)
         self._link.send_on(self._number, Kind.CONSUMER_STATE, state)
 
     def close(self, reason: BrokerError) -> None:

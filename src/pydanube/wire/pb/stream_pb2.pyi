@@ -968,20 +968,24 @@ class OpenConsumer(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., name: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., position: _Optional[_Union[Position, _Mapping]] = ..., ack_timeout_s: _Optional[float] = ..., key_filters: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class ConsumerOpened(_message.Message):
-    __slots__ = ("reliable", "cursor", "consumer_id")
+    __slots__ = ("reliable", "cursor", "consumer_id", "ack_timeout_s")
     RELIABLE_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    ACK_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     reliable: bool
     cursor: int
     consumer_id: int
-    def __init__(self, reliable: bool = ..., cursor: _Optional[int] = ..., consumer_id: _Optional[int] = ...) -> None: ...
+    ack_timeout_s: float
+    def __init__(self, reliable: bool = ..., cursor: _Optional[int] = ..., consumer_id: _Optional[int] = ..., ack_timeout_s: _Optional[float] = ...) -> None: ...
 
 class ConsumerState(_message.Message):
-    __slots__ = ("is_active",)
+    __slots__ = ("is_active", "ack_timeout_s")
     IS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    ACK_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     is_active: bool
-    def __init__(self, is_active: bool = ...) -> None: ...
+    ack_timeout_s: float
+    def __init__(self, is_active: bool = ..., ack_timeout_s: _Optional[float] = ...) -> None: ...
 
 class CloseConsumer(_message.Message):
     __slots__ = ()
