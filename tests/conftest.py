@@ -1,6 +1,7 @@
 """Fixtures and hooks for all tests."""
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from inspect import isasyncgenfunction, iscoroutinefunction, signature
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -148,21 +150,35 @@ def pytest_itemcollected(item):
 
 def pytest_collect_directory(path, parent):
     """
-    Let the second worker import the test files from the last to the first.
+    Let each worker import the test files in an order of its own.
 
     A worker rewrites the assertions of a file when it imports it, and stores the
-    result.  If both came to a file at the same time, both would do it.
+    result for the others.  Workers that came to the files in one order would do it at
+    the same time, each for itself.
     """
-    if os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
-        return ReversedDirectory.from_parent(parent, path=path)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return ShuffledDirectory.from_parent(parent, path=path)
     return None
 
 
-class ReversedDirectory(pytest.Dir):
-    """A directory whose files are collected from the last to the first."""
+class ShuffledDirectory(pytest.Dir):
+    """A directory whose files are collected in an order that the worker has."""
 
     def collect(self):
-        return reversed(list(super().collect()))
+        children = list(super().collect())
+        Random(f"{os.environ['PYTEST_XDIST_WORKER']} {self.nodeid}").shuffle(children)
+        return children
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Search no garbage while tests are collected, nor among them afterwards."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items):

@@ -31,8 +31,8 @@ PROGRAMS = (
     *("console", "mcp", "otel"),
 )
 TOOLS = (
-    *("pytest", "pytest-timeout", "hypothesis", "httpx", "moto", "aiosmtpd", "mqtt5"),
-    *("psutil", "numpy"),
+    *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "httpx", "moto"),
+    *("aiosmtpd", "mqtt5", "psutil", "numpy"),
 )
 # They need Spark, or what else the demo and the benchmarks need.
 UNITS_LEFT_OUT = ("reader", "spark", "tables", "sinks", "demo", "bench")

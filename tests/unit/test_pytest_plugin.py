@@ -1,10 +1,11 @@
 """The fixtures for users' tests."""
 
 import tomllib
+from importlib.machinery import SourceFileLoader
 
 import pytest
 
-from pydanube import pytest_plugin
+from pydanube import pytest_plugin, testing
 from support.project import ROOT
 
 pytest_plugins = ["pytester"]
@@ -99,3 +100,7 @@ def test_plugin_imports_no_broker_before_a_test_needs_one(inner):
 def test_pytest_finds_the_plugin():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"pydanube": pytest_plugin.__name__}
+
+
+def test_the_assertions_of_pydanube_are_not_rewritten_when_its_own_tests_run():
+    assert isinstance(testing.__loader__, SourceFileLoader)
