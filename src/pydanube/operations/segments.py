@@ -21,9 +21,10 @@ async def find_segments(call: Call, m: pb.FindSegments) -> pb.SegmentsFound:
     ranges = {TopicName.parse(each.topic): each for each in m.ranges}
     names = permitted([each.topic for each in m.ranges], Permission.CONSUME)
     looks = await call.broker.views.look_at(names)
-    answer = pb.SegmentsFound(
-        elsewhere=elsewhere(looks), store_options=call.broker.storage.store_options
-    )
+    answer = pb.SegmentsFound(elsewhere=elsewhere(looks))
+    if names:
+        # Callers that may read nothing need not know where the segments are.
+        answer.store_options.update(call.broker.storage.store_options)
     byte_count = 0
     for name, (offsets, segments) in looks.found.items():
         found = segments_in(call.broker, ranges[name], offsets, segments)
