@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -67,6 +67,8 @@ from pydanube.model.schemas import TopicSchema
 log = logging.getLogger(__name__)
 
 
+REMOVED_AT_ONCE = OPERATIONS_MAX // 4
+"""The most partitions whose records one transaction deletes: each has three."""
 REMOVAL_WAIT_S = 10.0
 """How long the deletion of a topic waits for the broker that serves the topic."""
 
@@ -439,15 +441,53 @@ class Catalog:
 
         Reliable topics are recorded as deleted until ``forget_content``.
 
+        Many partitions are deleted in several transactions, the last ones first.  If
+        one of them fails, the topic is left without those, and can be deleted again.
+
         Raises:
             RevisionConflict: A record has changed meanwhile.
         """
+        left = list(topics)
+        while partitioned is not None and len(left) > REMOVED_AT_ONCE:
+            # From the end, so that the record has one range of missing partitions.
+            left, some = left[:-REMOVED_AT_ONCE], left[-REMOVED_AT_ONCE:]
+            base, stored = partitioned
+            partitioned = base, await self._remove_some(base, stored, some)
+        conditions, operations = self._removal_of(left)
+        if partitioned is not None:
+            base, stored = partitioned
+            conditions.append(unchanged(keys.partitioned_topic(base), stored))
+            operations.append(Delete(keys.partitioned_topic(base)))
+        await self._store.transaction(conditions, operations)
+
+    async def _remove_some(
+        self,
+        base: TopicName,
+        stored: Stored[PartitionedTopicRecord],
+        partitions: Sequence[tuple[TopicName, Stored[TopicRecord]]],
+    ) -> Stored[PartitionedTopicRecord]:
+        """Delete the last *partitions* of *base*, and return its new record."""
+        split = partitions[0][0].split_partition()
+        assert split is not None, "not a partition"
+        record, key = stored.value, keys.partitioned_topic(base)
+        missing = [each for each in record.missing if each[0] < split[1]]
+        missing.append((split[1], record.partitions))
+        record = msgspec.structs.replace(record, missing=tuple(missing))
+        conditions, operations = self._removal_of(partitions)
+        revision = await self._store.transaction(
+            [*conditions, unchanged(key, stored)], [*operations, Put(key, record)]
+        )
+        return Stored(record, revision)
+
+    def _removal_of(
+        self, topics: Iterable[tuple[TopicName, Stored[TopicRecord]]]
+    ) -> tuple[list[Comparison], list[Operation]]:
         now = self._wall_clock_us()
         conditions: list[Comparison] = []
         operations: list[Operation] = []
-        for name, stored_topic in topics:
-            topic = stored_topic.value
-            conditions.append(unchanged(keys.topic(name), stored_topic))
+        for name, stored in topics:
+            topic = stored.value
+            conditions.append(unchanged(keys.topic(name), stored))
             operations.append(Delete(keys.topic(name)))
             if topic.shard is not None:
                 key = keys.SHARD_TOPICS.key(topic.shard, topic.topic_id)
@@ -457,11 +497,7 @@ class Catalog:
                     topic_id=topic.topic_id, deleted_at=now, shard=topic.shard
                 )
                 operations.append(Put(keys.deleted_topic(name), deleted))
-        if partitioned is not None:
-            base, stored = partitioned
-            conditions.append(unchanged(keys.partitioned_topic(base), stored))
-            operations.append(Delete(keys.partitioned_topic(base)))
-        await self._store.transaction(conditions, operations)
+        return conditions, operations
 
     async def wait_forgotten(self, topics: Set[TopicName], name: TopicName) -> None:
         """

@@ -10,7 +10,7 @@ from pydanube.broker.namespaces import Namespaces
 from pydanube.cluster.shard_topics import shard_of
 from pydanube.metadata import keys
 from pydanube.metadata.records import NamespaceRecord
-from pydanube.model.errors import Unavailable
+from pydanube.model.errors import MetadataUnavailable, Unavailable
 from support.brokers import A_TOPIC, RELIABLE
 from support.memory_store import MemoryStore
 
@@ -102,3 +102,27 @@ async def test_topics_of_a_standalone_broker_have_no_shard(store, catalog_of):
     await catalog.create(A_TOPIC, RELIABLE)
     assert (await catalog.find(A_TOPIC)).value.shard is None
     assert await shard_topics(store) == {}
+
+
+async def test_deletion_of_many_partitions_that_was_interrupted_is_finished(world):
+    async with world.broker() as broker:
+        await broker.topics.create_partitioned(A_TOPIC, 60, RELIABLE)
+    broken = [0]
+
+    async def fail():
+        broken[0] += 1
+        if broken[0] == 2:
+            raise MetadataUnavailable("on purpose")
+
+    async with world.broker() as broker:
+        for name in map(A_TOPIC.partition, range(60)):
+            await broker.topics.get(name)
+        world.store.concurrent_actions = [fail, fail]
+        with pytest.raises(MetadataUnavailable):
+            await broker.topics.delete(A_TOPIC)
+        assert len(await broker.catalog.partitions_of(A_TOPIC)) == 35
+    async with world.broker() as broker:
+        await broker.topics.delete(A_TOPIC)
+        assert await broker.catalog.names() == []
+        await broker.topics.create_partitioned(A_TOPIC, 60, RELIABLE)
+    assert len(await world.store.scan(keys.TOPICS)) == 60
