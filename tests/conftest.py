@@ -182,6 +182,7 @@ def pytest_collection():
 
 
 def pytest_collection_modifyitems(items):
+    items[:] = selection.without_differences(items)
     # The tests that start Spark take longest, so they are first.
     items.sort(key=lambda item: (not _starts_spark(_file_of(item)), _file_of(item)))
 

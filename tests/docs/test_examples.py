@@ -10,10 +10,11 @@ import pytest
 
 import pydanube
 from pydanube.servers.config import load_config
-from support.examples import BLOCK, run_commands, run_page, stores_in
+from support.examples import BLOCK, run_commands, run_page, run_page_here, stores_in
 from support.processes import BrokerProcess
 from support.project import ROOT
 from support.tiered_brokers import publish, settings, uploaded
+from support.worlds.current import MEMORY, sync_memory_broker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -91,5 +92,9 @@ def test_the_commands_of_the_guide_to_object_storage_run(tmp_path):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_examples_of_a_page_run(page, tmp_path):
-    run_page(page, tmp_path)
+def test_the_examples_of_a_page_run(page, world, tmp_path):
+    if world == MEMORY:
+        run_page(page, tmp_path)
+        return
+    with sync_memory_broker() as broker:
+        run_page_here(page, broker.url, tmp_path)

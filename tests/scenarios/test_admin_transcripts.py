@@ -16,16 +16,16 @@ from pathlib import Path
 import grpc
 import pytest
 from google.protobuf import text_format
-from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.errors import BrokerError
 from pydanube.servers.grpc.admin import admin_services
 from pydanube.servers.grpc.danube_server import schema_registry
 from pydanube.servers.grpc.id_registry import stable_id
-from pydanube.testing import memory_broker
 from pydanube.wire.pb import danube_admin_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
-from support.grpc_calls import open_grpc_server
+from support.grpc_calls import Caller
+from support.worlds.current import memory_broker
+from support.worlds.grpc_calls import brokers_of, calling
 
 pytestmark = pytest.mark.e2e
 
@@ -37,6 +37,14 @@ ADDRESSES = {
     "admin_url": "http://127.0.0.1:50051",
     "metrics_address": "127.0.0.1:8080",
 }
+
+
+def services_of(broker):
+    return [*admin_services(broker, **ADDRESSES), schema_registry(broker)]
+
+
+def id_of(broker):
+    return str(stable_id(("broker", broker.broker_id)))
 
 
 SERVICES = {
@@ -60,38 +68,24 @@ async def play(text):
     async with (
         asyncio.timeout(TIMEOUT_S),
         memory_broker() as broker,
-        open_grpc_server(
-            "127.0.0.1",
-            0,
-            [
-                *admin_services(broker.broker, **ADDRESSES),
-                schema_registry(broker.broker),
-            ],
-            name="administrators",
-            flag="--admin-port",
-        ) as port,
-        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         broker.connect() as client,
         AsyncExitStack() as stack,
     ):
-        transcript = Transcript(channel, client, stack)
-        broker_id = str(stable_id(("broker", broker.broker.broker_id)))
+        transcript = Transcript(broker, client, stack)
         for line in text.splitlines():
             if line.startswith("  "):
                 continue
             lines.append(line)
             if line.partition("#")[0].strip():
-                asked = line.replace("BROKER", broker_id)
-                answers = await transcript.play(asked)
-                lines += [f"  {each.replace(broker_id, 'BROKER')}" for each in answers]
+                lines += [f"  {each}" for each in await transcript.play(line)]
     return "\n".join(lines) + "\n"
 
 
 class Transcript:
     """Executes the lines of a transcript."""
 
-    def __init__(self, channel, client, stack):
-        self.channel = channel
+    def __init__(self, broker, client, stack):
+        self.broker = broker
         self.client = client
         self.stack = stack
         self.consumers = {}
@@ -109,20 +103,34 @@ class Transcript:
 
     async def ask(self, command, rest):
         """Service.Method FIELD: VALUE …, as protobuf writes messages."""
-        service, _, method = command.partition(".")
-        shape = SERVICES[service].methods_by_name[method]
-        request = text_format.Parse(rest, GetMessageClass(shape.input_type)())
-        call = self.channel.unary_unary(
-            f"/{SERVICES[service].full_name}/{method}",
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=GetMessageClass(shape.output_type).FromString,
-        )
-        try:
-            answer = await call(request)
-        except grpc.aio.AioRpcError as error:
-            return [f"{error.code().name} {error.details()}"]
-        said = text_format.MessageToString(answer, as_utf8=True).splitlines()
-        return said or ["(nothing)"]
+        service, _, name = command.partition(".")
+        method = f"{SERVICES[service].full_name}/{name}"
+        while True:
+            code, answers = await self.call(method, rest)
+            # Clients repeat what nobody serves at the moment.
+            if code is not grpc.StatusCode.UNAVAILABLE:
+                return answers or ["(nothing)"]
+
+    async def call(self, method, fields):
+        """Return the status of the answer of one of the brokers, and its lines."""
+        empty = Caller.request_type(method)()
+        named = text_format.Parse(fields.replace("BROKER", ""), empty)
+        async with calling(self.broker, method, named, services_of) as (broker, call):
+            text = fields.replace("BROKER", id_of(broker))
+            request = text_format.Parse(text, Caller.request_type(method)())
+            try:
+                answer = await call(method, request)
+            except grpc.aio.AioRpcError as error:
+                text = f"{error.code().name} {error.details()}"
+                return error.code(), [self.without_ids(text)]
+            text = text_format.MessageToString(answer, as_utf8=True)
+            return None, self.without_ids(text).splitlines()
+
+    def without_ids(self, text):
+        """Return *text* with one name for all brokers."""
+        for broker in brokers_of(self.broker):
+            text = text.replace(id_of(broker), "BROKER")
+        return text
 
     # Other commands.
 

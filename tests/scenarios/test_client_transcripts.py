@@ -24,11 +24,12 @@ from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.names import NamespaceName, TopicName
 from pydanube.model.policy import NamespacePolicy
-from pydanube.testing import memory_broker
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
 from support.danube_calls import open_danube_server, stream_count
 from support.grpc_calls import connected
+from support.worlds.current import memory_broker
+from support.worlds.grpc_calls import permit
 
 pytestmark = pytest.mark.e2e
 
@@ -63,7 +64,7 @@ async def play(text):
         memory_broker(**options) as broker,
         AsyncExitStack() as stack,
     ):
-        transcript = Transcript(broker.broker, stack)
+        transcript = Transcript(broker, stack)
         await transcript.open()
         for line in text.splitlines():
             if line.startswith("  "):
@@ -79,8 +80,9 @@ async def play(text):
 class Transcript:
     """Executes the lines of a transcript."""
 
-    def __init__(self, broker, stack):
-        self.broker = broker
+    def __init__(self, memory, stack):
+        self.memory = memory
+        self.broker = memory.broker
         self.stack = stack
         self.callers = {}
         self.name = "anna"
@@ -94,6 +96,7 @@ class Transcript:
                 self.broker,
                 wall_clock_us=lambda: 1_700_000_000_000_000,
                 advertised_url="http://broker:6650",
+                authenticator=self.memory.server.authenticator,
             )
         )
 
@@ -123,8 +126,10 @@ class Transcript:
         shape = file.DESCRIPTOR.services_by_name[service].methods_by_name[method]
         request = text_format.Parse(rest, GetMessageClass(shape.input_type)())
         call = await self.caller()
+        path = f"{package}.{service}/{method}"
+        await permit(self.memory, path, request)
         try:
-            answer = await call(f"{package}.{service}/{method}", request)
+            answer = await call(path, request)
         except grpc.aio.AioRpcError as error:
             return [f"{error.code().name} {error.details()}"]
         for kind in ("producer", "consumer"):

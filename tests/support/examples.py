@@ -9,7 +9,7 @@ import subprocess
 import sys
 from contextlib import ExitStack, chdir
 
-from support.commands import danube, end, start_danube
+from support.commands import danube, end, logging_restored, start_danube
 from support.processes import BrokerProcess
 from support.project import ROOT
 
@@ -34,6 +34,19 @@ def run_page(page, directory):
         for language, code in blocks:
             run = run_python if language == "python" else run_bash
             run(at(broker, code), broker.url, directory)
+
+
+def run_page_here(page, url, directory):
+    """Run every example of *page* in this process, with a running broker at *url*."""
+    blocks = BLOCK.findall((ROOT / page).read_text())
+    assert blocks
+    for language, code in blocks:
+        if language == "python":
+            with chdir(directory), logging_restored():
+                program = compile(connecting_to(url, code), page, "exec")
+                exec(program, {"__name__": "__main__"})
+        else:
+            run_bash(code, url, directory)
 
 
 def stores_in(directory):
@@ -72,12 +85,16 @@ def at(broker, text):
 
 def run_python(code, url, directory):
     assert URL in code or "connect()" in code or "memory_broker" in code
-    here = (
+    execute([sys.executable, "-c", connecting_to(url, code)], directory, url)
+
+
+def connecting_to(url, code):
+    """*code* that connects to *url* instead of the usual address."""
+    return (
         code.replace(URL, url)
         .replace("pydanube.connect()", f"pydanube.connect({url!r})")
         .replace("sync.connect()", f"sync.connect({url!r})")
     )
-    execute([sys.executable, "-c", here], directory, url)
 
 
 def run_bash(code, url, directory):

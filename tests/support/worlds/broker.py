@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
+
+from google.protobuf.message import Message
 
 from pydanube.aio.tasks import TaskScope
 from pydanube.broker.broker import Broker
 from pydanube.client.connection import BrokerConnection
+from pydanube.operations.authorization import Need
 from pydanube.servers.native.server import NativeServer
 from pydanube.testing import BrokerClock, MemoryBroker
+from pydanube.wire.native.kinds import Kind
 from support.worlds.chance import Chance
-from support.worlds.steps import SteppedConnection, Steps, dial_in_steps
+from support.worlds.steps import Step, SteppedConnection, Steps, dial_in_steps
 
 
 class WorldBroker(MemoryBroker, Steps):
@@ -70,6 +74,13 @@ class WorldBroker(MemoryBroker, Steps):
     def redirect(self, url: str | None = None) -> AbstractContextManager[None]:
         """See ``MemoryBroker.redirect``."""
         return super().redirect(url)
+
+    async def before_call(
+        self, kind: Kind, request: Message, targets: Sequence[Need]
+    ) -> None:
+        """Let a call be a step that another listener gets and that needs *targets*."""
+        step = Step.of_call(kind, request, targets)
+        await self.on_step(await self.find_server(), step)
 
     async def _dial(self, factory: Callable[[], BrokerConnection]) -> BrokerConnection:
         if not self.is_open:

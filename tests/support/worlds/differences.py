@@ -14,6 +14,11 @@ INSIDE = "The test looks inside of a broker, or of its only connection"
 """There are several, or others after a restart; such a test is not about clients."""
 MOMENTS = "The test depends on the moment at which frames arrive or the broker counts"
 PROCESSES = "The test starts processes, which no world reaches"
+ALONE = "The test is about a broker that is in no cluster"
+GRPC_CLIENTS = (
+    "The test is of single calls, and its producers and consumers are not opened again"
+)
+"""Published clients look up brokers and register again by themselves."""
 OWN_POLICY = "The test is about a broker without security, or has a policy of its own"
 
 AGAIN = "Messages that were delivered and not acknowledged are delivered again"
@@ -33,7 +38,16 @@ REMOTE = "The history is in a store that all brokers share"
 OTHERS = (
     "Lists, and errors about what does not exist, show only what the client may see"
 )
+MALFORMED = "Malformed names of a gRPC call are refused before the method sees them"
 
+EXAMPLE = " for "
+"""Comes before the only example of a test that cannot hold."""
+
+_ADMIN = "scenarios/test_admin_transcripts.py::test_admin_server_answers_as_written"
+_DANUBE = "scenarios/test_client_transcripts.py::test_danube_server_answers_as_written"
+_EXAMPLES = (
+    f"docs/test_examples.py::test_the_examples_of_a_page_run{EXAMPLE}docs/guide/"
+)
 _CLIENT = "unit/client/test_"
 _INSIDE = (
     f"{_CLIENT}client.py::test_connecting_*",
@@ -69,6 +83,14 @@ _MOMENTS = (
     f"{_CLIENT}security.py::test_quota_is_listed_until_it_is_removed",
 )
 _PROCESSES = (
+    f"{_EXAMPLES}request-reply.md",
+    f"{_EXAMPLES}admin.md",
+    f"{_EXAMPLES}schemas.md",
+    f"{_EXAMPLES}lakehouse.md",
+    f"{_EXAMPLES}iceberg-catalog.md",
+    f"{_EXAMPLES}maintenance.md",
+    f"{_EXAMPLES}backup.md",
+    f"{_EXAMPLES}authorization.md",
     "e2e/test_cli.py::test_a_second_consumer_of_an_exclusive_subscription_*",
     "e2e/test_cli.py::test_a_topic_is_copied_by_a_pipe",
     "e2e/test_cli.py::test_an_interrupted_*",
@@ -108,7 +130,9 @@ _FAILURES: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}consumer.py::test_standby_is_promoted_when_*",
         f"{_CLIENT}producer.py::test_more_producers_may_wait_*",
     ),
+    GRPC_CLIENTS: (_DANUBE,),
     LEFT: (
+        f"{_ADMIN}{EXAMPLE}subscriptions",
         f"{_CLIENT}client.py::test_topic_in_use_is_deleted_only_by_force",
         f"{_CLIENT}consumer.py::test_ack_of_a_message_from_before_a_seek_is_refused",
         f"{_CLIENT}consumer.py::test_seek_moves_the_subscription",
@@ -125,6 +149,7 @@ _FAILURES: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}consumer.py::test_*non_reliable_topic_*",
     ),
     TRANSACTIONS: (
+        f"{_EXAMPLES}exactly-once.md",
         f"{_CLIENT}transactions.py::test_body_that_raises_*",
         f"{_CLIENT}transactions.py::test_cancelled_body_gives_the_messages_back",
         f"{_CLIENT}transactions.py::test_consumer_that_was_opened_again_has_other_*",
@@ -135,6 +160,7 @@ _FAILURES: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}transactions.py::test_message_is_not_acknowledged_by_two_*",
         f"{_CLIENT}transactions.py::test_newer_transaction_of_the_same_name_*",
         f"{_CLIENT}transactions.py::test_transaction_may_acknowledge_messages_that_*",
+        f"{_CLIENT}transactions.py::test_transaction_may_only_acknowledge_or_*",
         f"{_CLIENT}transactions.py::test_two_deliveries_of_a_message_are_not_*",
         f"{_CLIENT}transactions.py::test_ranges_of_a_transaction_are_bounded",
         f"{_CLIENT}transactions.py::test_results_and_acknowledgements_are_visible_*",
@@ -152,6 +178,13 @@ _FAILURES: dict[str, tuple[str, ...]] = {
 DIFFERENCES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "cluster": {
         **_FAILURES,
+        ALONE: (
+            "e2e/test_admin_cli.py::test_a_broker_alone_is_no_cluster",
+            "e2e/test_admin_cli.py::test_broker_is_listed_and_described",
+            f"{_ADMIN}{EXAMPLE}brokers",
+            f"{_ADMIN}{EXAMPLE}cluster_and_roles",
+            f"{_ADMIN}{EXAMPLE}topics",
+        ),
         ONE_BROKER: (
             f"{_CLIENT}transactions.py::test_transaction_spans_partitions_and_*",
         ),
@@ -176,8 +209,20 @@ DIFFERENCES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         MOMENTS: _MOMENTS,
         PROCESSES: _PROCESSES,
-        OWN_POLICY: (f"{_CLIENT}security.py::*",),
+        OWN_POLICY: (
+            f"{_ADMIN}{EXAMPLE}cluster_and_roles",
+            f"{_DANUBE}{EXAMPLE}other_services",
+            f"{_CLIENT}security.py::*",
+        ),
+        MALFORMED: (
+            f"{_ADMIN}{EXAMPLE}topics",
+            f"{_DANUBE}{EXAMPLE}ack_and_nack",
+            f"{_DANUBE}{EXAMPLE}schema_registry",
+            f"{_DANUBE}{EXAMPLE}send_message",
+        ),
         OTHERS: (
+            f"{_ADMIN}{EXAMPLE}namespaces",
+            "e2e/test_admin_cli.py::test_broker_is_listed_and_described",
             f"{_CLIENT}client.py::test_topics_are_created_listed_described_and_*",
             f"{_CLIENT}namespaces.py::*",
             f"{_CLIENT}schemas.py::test_missing_subjects_and_versions_are_not_found",
@@ -190,14 +235,19 @@ DIFFERENCES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 """By world and reason: patterns of the names of tests, below ``tests``."""
 
-FOR_DEVELOPERS = frozenset({INSIDE, MOMENTS, PROCESSES, OWN_POLICY})
+FOR_DEVELOPERS = frozenset(
+    {INSIDE, MOMENTS, PROCESSES, OWN_POLICY, ALONE, GRPC_CLIENTS}
+)
 """The reasons that say nothing to users."""
 
 
 def find_difference(world: str, nodeid: str) -> str | None:
     """Return why the test *nodeid* cannot hold in *world*; None: it must."""
-    name = nodeid.removeprefix("tests/").partition("[")[0]
+    name, _, example = nodeid.removeprefix("tests/").partition("[")
+    example = example.rstrip("]").removeprefix(f"{world}-").removesuffix(f"-{world}")
     for reason, patterns in DIFFERENCES.get(world, {}).items():
-        if any(fnmatchcase(name, each) for each in patterns):
-            return reason
+        for each in patterns:
+            test, _, examples = each.partition(EXAMPLE)
+            if fnmatchcase(name, test) and examples in {"", example}:
+                return reason
     return None

@@ -71,7 +71,7 @@ class WorldAuthenticator(Authenticator):
         return Identity(NEIGHBOUR if credential == NEIGHBOUR.name else CLIENT)
 
 
-_RESOURCE_OF = {
+RESOURCE_OF = {
     On.TOPIC: lambda name: Resource.topic(TopicName.parse(name)),
     On.SUBJECT: lambda name: Resource.subject(parse_subject(name)),
 }
@@ -90,15 +90,15 @@ def documented_needs(kind: Kind, message: Any) -> list[Need]:
         needs.append(Need(kind.permission, Resource.topic(_A_TOPIC)))
     for target in kind.targets:
         # What a request touches besides, such as a dead-letter topic.
-        resource_of = _RESOURCE_OF.get(target.on)
+        resource_of = RESOURCE_OF.get(target.on)
         if resource_of is not None and target.permission is not None:
             needs += (
                 Need(target.permission, resource_of(name))
-                for name in _values_at(message, target.field)
+                for name in values_at(message, target.field)
                 if name
             )
     # Lists have only what the client may see.
-    for name in _values_at(message, _LISTED.get(kind, "")):
+    for name in values_at(message, _LISTED.get(kind, "")):
         with suppress(InvalidName):
             needs.append(Need(kind.permission, Resource.topic(TopicName.parse(name))))
     if kind is Kind.LIST_NAMESPACES:
@@ -112,7 +112,7 @@ def documented_needs(kind: Kind, message: Any) -> list[Need]:
     return needs
 
 
-def _values_at(message: Any, path: str) -> list[str]:
+def values_at(message: Any, path: str) -> list[str]:
     """Return the values of a field of *message*, which may repeat."""
     found = [message] if path else []
     for name in filter(None, path.split(".")):
@@ -154,7 +154,8 @@ class SecuredBroker(WorldBroker):
             return
         # The broker itself refuses malformed names.
         with suppress(InvalidName):
-            for need in documented_needs(kind, await self._with_subject(kind, message)):
+            named = await self._with_subject(kind, message)
+            for need in (*documented_needs(kind, named), *step.targets):
                 await self._grant(need)
         is_replayed = kind.on in _REPLAYED and not kind.on_channel
         if is_replayed and self._chance.is_due():
@@ -162,12 +163,13 @@ class SecuredBroker(WorldBroker):
 
     async def _with_subject(self, kind: Kind, message: Any) -> Any:
         """Return a request with its subject instead of the number of a schema."""
-        if kind.on is not On.SUBJECT or message.subject or not message.schema_id:
+        schema_id = getattr(message, "schema_id", 0)
+        if kind.on is not On.SUBJECT or message.subject or not schema_id:
             return message
         named = type(message)()
         named.CopyFrom(message)
         with suppress(SchemaNotFound):
-            named.subject = await self.broker.registry.subject_of(message.schema_id)
+            named.subject = await self.broker.registry.subject_of(schema_id)
         return named
 
     async def _grant(self, need: Need) -> None:

@@ -39,7 +39,11 @@ ROTATED = (
     "unit/client/",
     "e2e/test_cli.py",
     "e2e/test_cli_",
+    "e2e/test_admin_cli.py",
     "e2e/test_topic_configuration.py",
+    "scenarios/test_admin_transcripts.py",
+    "scenarios/test_client_transcripts.py",
+    "docs/test_examples.py",
 )
 """
 The tests of which ``rotating`` runs a part; their seed is the number of the part.
@@ -93,6 +97,17 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     if worlds == [MEMORY]:
         return
     metafunc.parametrize("world", worlds, indirect=True)
+
+
+def without_differences(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """Return *items* without the examples of tests that cannot hold in their world."""
+    return [each for each in items if not _differs(each)]
+
+
+def _differs(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    world = MEMORY if callspec is None else callspec.params.get("world", MEMORY)
+    return find_difference(world, item.nodeid) is not None
 
 
 def takes_part(metafunc: pytest.Metafunc) -> bool:

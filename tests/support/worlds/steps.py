@@ -8,12 +8,14 @@ until the world has let it pass.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from google.protobuf.message import Message
 
 from pydanube.aio.tasks import TaskScope
+from pydanube.operations.authorization import Need
 from pydanube.servers.native.connection import NativeConnection
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.servers.native.server import NativeServer
@@ -38,7 +40,7 @@ class Steps:
     """What the clients of a world do; worlds derive from it."""
 
     def __init__(self) -> None:
-        self._once: set[tuple[SteppedConnection, int]] = set()
+        self._once: set[tuple[object, int]] = set()
         self._connections: dict[SteppedConnection, None] = {}
 
     async def may_break(self, step: Step) -> bool:
@@ -59,6 +61,16 @@ class Steps:
         for each in list(self._connections):
             if each.server is server:
                 each.break_off(is_stop=is_stop)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Break no connections during the body, in which a call is on its way."""
+        call = (object(), 0)
+        self._once.add(call)
+        try:
+            yield
+        finally:
+            self._once.discard(call)
 
     def on_connected(self, connection: SteppedConnection) -> None:
         """Remember a connection."""
@@ -93,9 +105,18 @@ class Step:
         self.kind = frame.kind
         self.message: Message | None = None
         """The request, if the frame is one."""
+        self.targets: Sequence[Need] = ()
+        """What it needs besides what the operation and the request say."""
         if frame.kind in OPERATIONS:
             assert frame.kind.body is not None
             self.message = frame.kind.body.FromString(bytes(frame.body))
+
+    @classmethod
+    def of_call(cls, kind: Kind, request: Message, targets: Sequence[Need]) -> Step:
+        """Return the step of a call that reaches the broker by another listener."""
+        step = cls(RawFrame(kind, 0, 1, bytearray(request.SerializeToString())))
+        step.targets = targets
+        return step
 
     @property
     def is_once(self) -> bool:

@@ -1,0 +1,108 @@
+"""Calls of gRPC in a world: each one is a step, before which the brokers may change."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
+
+from pydanube.broker.broker import Broker
+from pydanube.model.errors import InvalidName
+from pydanube.model.names import TopicName
+from pydanube.security.permissions import Permission
+from pydanube.servers.grpc.call_rules import CALL_RULES
+from pydanube.servers.grpc.forwarding import Forwarding, Owners
+from pydanube.servers.grpc.peer_channels import PeerFiles, open_peer_channels
+from pydanube.servers.grpc.server import open_listener
+from pydanube.servers.grpc.services import Service
+from pydanube.testing import MemoryBroker
+from pydanube.wire.native.kinds import On
+from support.grpc_calls import Caller, connected
+from support.worlds.broker import WorldBroker
+from support.worlds.secured import RESOURCE_OF, Need, values_at
+
+LISTENER = "admin"
+
+TARGETS = (
+    ("schema_subject", Permission.SCHEMA_READ, RESOURCE_OF[On.SUBJECT]),
+    ("schema_ref.subject", Permission.SCHEMA_READ, RESOURCE_OF[On.SUBJECT]),
+    ("failure_policy.dead_letter_topic", Permission.PRODUCE, RESOURCE_OF[On.TOPIC]),
+)
+"""What a call touches besides what its rule names, and the permission for it."""
+
+
+async def permit(memory: MemoryBroker, method: str, request: Any) -> None:
+    """Let a world do what it does before *request*, such as granting permissions."""
+    if isinstance(memory, WorldBroker):
+        rule = CALL_RULES[method]
+        targets = list(_targets_of(request))
+        await memory.before_call(rule.kind, rule.native_request(request), targets)
+
+
+def _targets_of(request: Any) -> Iterator[Need]:
+    for path, permission, resource_of in TARGETS:
+        if path.partition(".")[0] not in request.DESCRIPTOR.fields_by_name:
+            continue
+        for name in filter(None, values_at(request, path)):
+            # The broker itself refuses malformed names.
+            with suppress(InvalidName):
+                yield Need(permission, resource_of(name))
+
+
+def brokers_of(memory: MemoryBroker) -> list[Broker]:
+    """Return the brokers that run."""
+    if isinstance(memory, WorldBroker):
+        return [each.broker for each in memory.servers]
+    return [memory.broker]
+
+
+@asynccontextmanager
+async def calling(
+    memory: MemoryBroker,
+    method: str,
+    request: Any,
+    services_of: Callable[[Broker], Sequence[Service]],
+) -> AsyncIterator[tuple[Broker, Caller]]:
+    """
+    Connect to one of the brokers for a call of *method* with *request*.
+
+    No broker ends during the body.  A call that is for another broker is forwarded.
+    """
+    await permit(memory, method, request)
+    async with AsyncExitStack() as stack:
+        if isinstance(memory, WorldBroker):
+            stack.enter_context(memory.held())
+            server = await memory.find_server()
+        else:
+            server = memory.server
+        channels = await stack.enter_async_context(open_peer_channels(PeerFiles()))
+        ports: dict[str, int] = {}
+        for broker in brokers_of(memory):
+            listener = await stack.enter_async_context(
+                open_listener("127.0.0.1", 0, name="administrators", flag="-")
+            )
+            ports[broker.broker_id] = listener.port
+            await stack.enter_async_context(
+                listener.serving(
+                    services_of(broker),
+                    broker,
+                    authenticator=server.authenticator,
+                    forwarding=_forwarding(broker, ports, channels),
+                )
+            )
+        port = ports[server.broker.broker_id]
+        yield server.broker, await stack.enter_async_context(connected(port))
+
+
+def _forwarding(broker: Broker, ports: dict[str, int], channels: Any) -> Any:
+    if broker.shards is None:
+        return None
+
+    async def find(topic: TopicName) -> dict[str, str]:
+        for address in (await broker.topics.find_addresses(topic)).values():
+            for broker_id, port in ports.items():
+                if f"//{broker_id}:" in address:
+                    return {LISTENER: f"http://127.0.0.1:{port}"}
+        return {}
+
+    return Forwarding(Owners(find, list), listener=LISTENER, channels=channels)
