@@ -12,6 +12,7 @@ import pytest
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import BrokerError, CorruptJournal, ObjectsUnavailable
 from pydanube.storage.config import JournalConfig
+from pydanube.storage.manifest import change_manifest
 from support.batches import frame_of, payloads_of
 from support.compacted import compact
 from support.object_journals import Link
@@ -113,7 +114,7 @@ async def test_messages_that_retention_dropped_do_not_return():
         world.remote.gate = asyncio.Event()
         await seal(storage, 1)
         dropped = log.segments
-        await storage.sealer.change_manifest(log, removed=dropped)
+        await change_manifest(world.manifest, log, removed=dropped)
         log.on_dropped(len(dropped))
         await publish_some(log, 20, 5)
     world.remote.gate = None

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from pydanube.model.errors import BackupRunning
+from pydanube.model.errors import BackupRunning, TopicFenced
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
+from pydanube.storage.topic_log import TopicLog
 
 
 class Manifest(Protocol):
@@ -142,3 +143,29 @@ class HoldableManifest(Manifest):
             await self._manifest.change(
                 topic_id, epoch, shard=shard, removed=removed, added=added
             )
+
+
+async def change_manifest(
+    manifest: Manifest,
+    topic_log: TopicLog,
+    *,
+    removed: Sequence[SegmentEntry] = (),
+    added: Sequence[SegmentEntry] = (),
+) -> None:
+    """
+    Change the list of a topic's segments; see ``Manifest.change``.
+
+    Raises:
+        TopicFenced: Another broker writes this log now; it accepts no more batches.
+    """
+    try:
+        await manifest.change(
+            topic_log.topic_id,
+            topic_log.epoch,
+            shard=topic_log.shard,
+            removed=removed,
+            added=added,
+        )
+    except TopicFenced as error:
+        topic_log.refusal = error
+        raise

@@ -40,7 +40,7 @@ from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import Objects
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.journal import Journal
-from pydanube.storage.manifest import HoldableManifest
+from pydanube.storage.manifest import HoldableManifest, change_manifest
 from pydanube.storage.retention import plan_drops
 from pydanube.storage.seal_planning import SealCandidate, plan_seals, pressure_bytes
 from pydanube.storage.segments import encode_segment, publish_times_of
@@ -109,13 +109,18 @@ class Sealer:
         executor: Executor,
         clock: Callable[[], float],
         wall_clock: Callable[[], int],
+        on_sealed: Callable[[TopicId, Sequence[SegmentEntry]], None] | None,
+        room: Callable[[int], AbstractAsyncContextManager[None]],
     ) -> None:
+        """
+        *on_sealed* is called with each new segment.
+
+        *room* makes room for a segment of a size on the local disk.
+        """
         self.sealing_seconds = Histogram()
         self.failure_count = 0
-        self.on_sealed: Callable[[TopicId, Sequence[SegmentEntry]], None] | None = None
-        """Called with each new segment."""
-        self.room: Callable[[int], AbstractAsyncContextManager[None]] = no_room_needed
-        """Makes room for a segment of this size on the local disk."""
+        self.room = room
+        self._on_sealed = on_sealed
         self._config = config
         self._logs = logs
         self._memory = memory
@@ -205,31 +210,6 @@ class Sealer:
         """Search a newly opened log for orphans soon."""
         self._opened.append(topic_log)
         self._memory.due.set()
-
-    async def change_manifest(
-        self,
-        topic_log: TopicLog,
-        *,
-        removed: Sequence[SegmentEntry] = (),
-        added: Sequence[SegmentEntry] = (),
-    ) -> None:
-        """
-        Change the list of a topic's segments; see ``Manifest.change``.
-
-        Raises:
-            TopicFenced: Another broker writes this log now; it accepts no more batches.
-        """
-        try:
-            await self._manifest.change(
-                topic_log.topic_id,
-                topic_log.epoch,
-                shard=topic_log.shard,
-                removed=removed,
-                added=added,
-            )
-        except TopicFenced as error:
-            topic_log.refusal = error
-            raise
 
     def delete_later(self, topic_log: TopicLog, names: Iterable[str]) -> None:
         """
@@ -407,8 +387,8 @@ class Sealer:
                 # Another broker has read the messages in the journal.
                 return
             topic_log.on_sealed(segment)
-            if self.on_sealed is not None:
-                self.on_sealed(topic_log.topic_id, [segment])
+            if self._on_sealed is not None:
+                self._on_sealed(topic_log.topic_id, [segment])
             topic_log.on_seal_recovered()
         self.sealing_seconds.observe(self._clock() - begun_at)
         self.on_memory_freed()
@@ -434,7 +414,7 @@ class Sealer:
             # twice.
             await self._journal.sync()
         await self._objects.put(segment.object_name, data)
-        await self.change_manifest(topic_log, added=[segment])
+        await change_manifest(self._manifest, topic_log, added=[segment])
 
     async def _append_sealed(self, topic_log: TopicLog, segment: SegmentEntry) -> None:
         if self._journal.outlives_disk:
@@ -509,7 +489,7 @@ class Sealer:
             if topic_log.retention.drops_acknowledged:
                 # A power failure must not take the cursors back below the drops.
                 await self._journal.sync()
-            await self.change_manifest(topic_log, removed=drops)
+            await change_manifest(self._manifest, topic_log, removed=drops)
             topic_log.on_dropped(len(drops))
             log.info(
                 "topic %s: retention dropped %d segments (%d messages) up to offset %d",

@@ -30,7 +30,7 @@ from pydanube.storage.config import StorageConfig
 from pydanube.storage.idle_logs import IdleLogs
 from pydanube.storage.journal import Journal
 from pydanube.storage.journal_copying import JournalCopy
-from pydanube.storage.manifest import HoldableManifest
+from pydanube.storage.manifest import HoldableManifest, change_manifest
 from pydanube.storage.replacement import (
     REPLACED_MAX,
     Replacement,
@@ -38,7 +38,7 @@ from pydanube.storage.replacement import (
     verify_replacement,
 )
 from pydanube.storage.seal_planning import pressure_bytes, small_segments_problem
-from pydanube.storage.sealing import Sealer
+from pydanube.storage.sealing import Sealer, no_room_needed
 from pydanube.storage.segment_cache import SegmentCache
 from pydanube.storage.segment_pages import SegmentPages
 from pydanube.storage.segments import topic_id_of
@@ -100,17 +100,6 @@ class Storage:
         self.cache = cache
         self.retention_interval_s = config.retention_interval_s
         """How often retention is applied to open topics."""
-        self.sealer = Sealer(
-            config,
-            self.logs,
-            self.memory,
-            journal=journal,
-            objects=objects,
-            manifest=manifest,
-            executor=seal_thread,
-            clock=clock,
-            wall_clock=wall_clock,
-        )
         self.idle = IdleLogs(
             *(self.logs, journal, manifest),
             cache=cache,
@@ -135,7 +124,6 @@ class Storage:
                 self.logs,
                 journal=journal,
                 manifest=manifest,
-                change_manifest=self.sealer.change_manifest,
                 claim=claim_remote,
                 prefix=object_prefix(config.root, "").lstrip("/"),
                 orphan_keep_s=config.orphan_keep_s,
@@ -143,8 +131,20 @@ class Storage:
                 clock=clock,
                 wall_clock=wall_clock,
             )
-            self.sealer.on_sealed = self.uploader.add
-            self.sealer.room = self.uploader.evictor.room
+        uploader = self.uploader
+        self.sealer = Sealer(
+            config,
+            self.logs,
+            self.memory,
+            journal=journal,
+            objects=objects,
+            manifest=manifest,
+            executor=seal_thread,
+            clock=clock,
+            wall_clock=wall_clock,
+            on_sealed=None if uploader is None else uploader.add,
+            room=no_room_needed if uploader is None else uploader.evictor.room,
+        )
         pages = SegmentPages(manifest, clock)
         claim = None if self.uploader is None else self.uploader.claim
         self.verification = Verification(objects, self.logs, pages=pages, claim=claim)
@@ -533,7 +533,7 @@ class Storage:
             if self.journal.outlives_disk:
                 # The journal does not have the messages of the old segments any more.
                 new = await self.require_uploader().upload_first(new)
-            await self.sealer.change_manifest(topic_log, removed=old, added=new)
+            await change_manifest(self._manifest, topic_log, removed=old, added=new)
             topic_log.on_replaced(old, new)
             if self.uploader is not None:
                 self.uploader.on_replaced(old)

@@ -39,7 +39,7 @@ from pydanube.model.segments import SegmentEntry
 from pydanube.storage.config import MIB, RemoteConfig
 from pydanube.storage.evicting import Evictor
 from pydanube.storage.journal import Journal
-from pydanube.storage.manifest import Manifest
+from pydanube.storage.manifest import Manifest, change_manifest
 from pydanube.storage.remote_orphans import RemoteOrphans
 from pydanube.storage.segment_copies import find_damage
 from pydanube.storage.tiered_objects import TieredObjects
@@ -105,7 +105,6 @@ class Uploader:
         *,
         journal: Journal,
         manifest: Manifest,
-        change_manifest: Callable[..., Awaitable[None]],
         claim: Callable[[bool], Awaitable[None]],
         prefix: str,
         orphan_keep_s: float,
@@ -117,7 +116,7 @@ class Uploader:
         In a cluster, other brokers upload the segments of topics that are not open
         here.
 
-        *change_manifest* is that of the Sealer.  *claim* raises if the remote store is
+        *claim* raises if the remote store is
         not this cluster's; its argument says whether segments were uploaded before.
         """
         self.counts = UploadCounts()
@@ -136,7 +135,6 @@ class Uploader:
         self._logs = logs
         self._journal = journal
         self._manifest = manifest
-        self._change_manifest = change_manifest
         self._claim_store = claim
         self._clock = clock
         self._wall_clock = wall_clock
@@ -558,7 +556,7 @@ class Uploader:
                     self._deletions_due.set()
                 return
             uploaded = replace(entry, is_uploaded=True)
-            await self._change_manifest(topic_log, added=[uploaded])
+            await change_manifest(self._manifest, topic_log, added=[uploaded])
             topic_log.on_uploaded(uploaded)
             is_local = self.objects.is_local(name)
             self.tiers.add(topic_log.topic_id, uploaded, is_local=is_local)
