@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from pydanube.broker.shards import Shards
 from pydanube.broker.topics import Topics
@@ -17,8 +18,12 @@ from pydanube.storage.topic_openings import Leftover
 
 log = logging.getLogger(__name__)
 
-RETRIES = RetryPolicy(first_s=1.0, max_s=60.0)
-"""The pauses before contents that could not be removed are removed again."""
+RETRIES = RetryPolicy(first_s=1.0, max_s=5.0)
+"""
+The pauses before contents that could not be removed are removed again.
+
+Meanwhile nobody can create a topic of the name, so the longest is short.
+"""
 
 
 class DeletedTopics:
@@ -40,19 +45,32 @@ class DeletedTopics:
         self._shards = shards
 
     async def run(self) -> None:
-        """Remove contents whenever some are left, forever."""
-        failures = 0
+        """
+        Remove contents whenever some are left, forever.
+
+        After a failure it tries again soon, and at once when the broker takes a shard
+        over or a topic is deleted, but not within ``RETRIES.first_s``.
+        """
+        leftovers, failures = self._topics.leftovers, 0
         while True:
-            await self._topics.leftovers.wait()
-            self._topics.leftovers.clear()
+            await leftovers.wait()
+            leftovers.clear()
             try:
                 await self.remove_all()
             except BrokerError as error:
                 log.warning("deleted topics cannot be listed: %s", error)
-                self._topics.leftovers.set()
-            failures = failures + 1 if self._topics.leftovers.is_set() else 0
+                leftovers.set()
+            failures = failures + 1 if leftovers.is_set() else 0
             if failures:
-                await asyncio.sleep(RETRIES.delay_s(failures))
+                # The failure has set it; now a takeover may.
+                leftovers.clear()
+                await asyncio.sleep(RETRIES.first_s)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(
+                        RETRIES.delay_s(failures) - RETRIES.first_s
+                    ):
+                        await leftovers.wait()
+                leftovers.set()
 
     async def remove_all(self) -> None:
         """

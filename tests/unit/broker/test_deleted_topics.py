@@ -10,6 +10,7 @@ from pydanube.model.errors import ObjectsUnavailable, Unavailable
 from pydanube.model.names import TopicName
 from pydanube.model.retry import RetryPolicy
 from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
+from support.guarded_clusters import eventually
 from support.readers import a_while, publish, stored
 from support.storages import FlakyObjects, seal
 
@@ -27,6 +28,23 @@ class GatedObjects(FlakyObjects):
         self.is_waiting.set()
         await self.gate.wait()
         await super().delete(name)
+
+
+class CountingObjects(FlakyObjects):
+    """Objects that count the attempts to delete one."""
+
+    deletions = 0
+
+    async def delete(self, name):
+        self.deletions += 1
+        await super().delete(name)
+
+
+class LongRetries(RetryPolicy):
+    """Retries after a very long time."""
+
+    def delay_s(self, failures, random=None):
+        return 1e6
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +96,23 @@ async def test_a_deletion_that_was_interrupted_keeps_the_name_taken():
         world.objects.failing.clear()
         await until_forgotten(world)
     assert not world.objects.stored
+
+
+async def test_takeover_does_not_wait_for_the_pause_after_a_failure(monkeypatch):
+    monkeypatch.setattr(deleted_topics, "RETRIES", LongRetries(0.001, 1.0))
+    world = BrokerWorld(objects=CountingObjects())
+    async with world.broker() as broker:
+        await sealed(broker, b"old")
+        world.objects.failing.add("orders")
+        with pytest.raises(ObjectsUnavailable):
+            await broker.topics.delete(A_TOPIC)
+        await eventually(lambda: world.objects.deletions > 1)
+        await a_while()
+        world.objects.failing.clear()
+        # As a takeover does.
+        broker.topics.leftovers.set()
+        await until_forgotten(world)
+        await broker.topics.create(A_TOPIC, RELIABLE)
 
 
 async def test_other_topics_are_used_while_contents_are_removed():
