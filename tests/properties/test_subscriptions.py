@@ -13,12 +13,15 @@ from hypothesis.stateful import (
     rule,
 )
 
+from pydanube.dispatch.deferred import DeferredMessages
+from pydanube.dispatch.machine import SubscriptionMachine
 from pydanube.model.policy import (
     Backoff,
     FailurePolicy,
     PoisonPolicy,
     SubscriptionType,
 )
+from pydanube.model.ranges import RangeSet
 from support.key_shared_model import history_of
 
 offsets = st.integers(0, 80)
@@ -148,6 +151,30 @@ class Events(RuleBasedStateMachine):
         released = data.draw(self.in_flight_ranges())
         self.history.release(data.draw(st.sampled_from(consumers)), released)
 
+    @rule(held=range_lists)
+    def commit_begins(self, held):
+        self.history.hold(held)
+
+    @precondition(lambda self: self.history.machine.in_flight.count)
+    @rule(data=st.data())
+    def commit_of_messages_in_flight_begins(self, data):
+        self.history.hold(data.draw(self.in_flight_ranges()))
+
+    @precondition(lambda self: self.history.model.held)
+    @rule(data=st.data(), is_refused=st.booleans())
+    def commit_is_decided(self, data, is_refused):
+        held = sorted(self.history.model.held)
+        some = data.draw(st.lists(st.sampled_from(held), unique=True, min_size=1))
+        ranges = list(RangeSet((o, o + 1) for o in some))
+        if is_refused:
+            self.history.refuse_commit(ranges)
+        else:
+            self.history.commit(ranges)
+
+    @rule(base=offsets, count=st.integers(1, 6))
+    def commit_is_carried_out_after_a_takeover(self, base, count):
+        self.history.commit([(base, base + count)])
+
     @rule(passed_s=st.sampled_from([0.0, 1.0, 2.0, 10.0]))
     def time_passes(self, passed_s):
         self.history.pass_time(passed_s)
@@ -222,6 +249,39 @@ class SharedEvents(Events):
 
 class KeySharedEvents(Events):
     kind = SubscriptionType.KEY_SHARED
+
+
+@pytest.mark.parametrize("kind", SubscriptionType)
+def test_model_finds_that_messages_are_not_held(kind, monkeypatch):
+    history = history_of(kind, 0, set(), FailurePolicy(), done_ranges_max=100)
+    history.join()
+    history.credit(0, 100, 10_000)
+    history.add_batch(10, 1000)
+    monkeypatch.setattr(
+        SubscriptionMachine, "on_hold", lambda self, _, now: self._complete([], now)
+    )
+    held = sorted(history.model.in_flight)[:1]
+    with pytest.raises(AssertionError):
+        history.hold([(offset, offset + 1) for offset in held])
+
+
+@pytest.mark.parametrize("kind", SubscriptionType)
+def test_model_finds_that_held_messages_come_again_before_the_decision(
+    kind, monkeypatch
+):
+    history = history_of(kind, 0, set(), FailurePolicy(), done_ranges_max=100)
+    history.join()
+    history.credit(0, 100, 10_000)
+    history.add_batch(10, 1000)
+    monkeypatch.setattr(DeferredMessages, "hold", _keep_waiting)
+    held = sorted(history.model.in_flight)[:1]
+    with pytest.raises(AssertionError):
+        history.hold([(offset, offset + 1) for offset in held])
+
+
+def _keep_waiting(messages, span):
+    """Hold *span* only for a second."""
+    messages.delay(span, 1.0)
 
 
 _SETTINGS = settings(stateful_step_count=40)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pydanube.dispatch.effects import Deliver
     from pydanube.dispatch.machine import SubscriptionMachine
     from pydanube.model.policy import FailurePolicy
+    from pydanube.model.ranges import Range
 
 
 class KeySharedModel(SubscriptionModel):
@@ -87,6 +88,11 @@ class KeySharedModel(SubscriptionModel):
     def _fail(self, offset: int, now: float, requested_s: float, reason: str) -> None:
         super()._fail(offset, now, requested_s, reason)
         self.failed.add(offset)
+
+    def on_hold(self, ranges: list[Range]) -> None:
+        super().on_hold(ranges)
+        # It may be delivered again.
+        self.failed |= self.held
 
     def _deliverable(self) -> dict[int, int]:
         """Return the ready messages that only credit and limits hold back, by owner."""

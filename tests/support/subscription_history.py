@@ -155,6 +155,26 @@ class History:
         self.model.on_extend(consumer, ranges, self.now, ack_timeout_s)
         self.check(effects)
 
+    def hold(self, ranges: list[Range]) -> None:
+        """Let a commit hold messages, if it may."""
+        ranges = list(RangeSet(each for each in ranges if each[0] < each[1]))
+        can_hold = self.model.can_hold(ranges)
+        assert self.machine.can_hold(ranges) == can_hold
+        if can_hold:
+            effects = self.machine.on_hold(ranges, self.now)
+            self.model.on_hold(ranges)
+            self.check(effects)
+
+    def commit(self, ranges: list[Range]) -> None:
+        effects = self.machine.on_commit(ranges, self.now)
+        self.model.on_commit(ranges)
+        self.check(effects)
+
+    def refuse_commit(self, ranges: list[Range]) -> None:
+        effects = self.machine.on_commit_refused(ranges, self.now)
+        self.model.on_commit_refused(ranges)
+        self.check(effects)
+
     def pass_time(self, passed_s: float) -> None:
         self.now += passed_s
         effects = self.machine.on_time(self.now)
@@ -235,6 +255,7 @@ class History:
         assert not machine.ready_count + machine.in_flight.count
         assert not machine.deferred.waiting.count + machine.deferred.parked.count
         assert not machine.deferred.blocked.ranges()
+        assert not machine.deferred.held.count
         assert machine.next_deadline() is None
 
     def _process_some(self, end: int) -> None:
@@ -246,6 +267,8 @@ class History:
             self.add_batch(end - machine.next_offset, 10)
         had = machine.cursor.offset, len(machine.cursor.done)
         self.ack([(o, o + 1) for o in sorted({*model.in_flight, *model.blocked})])
+        if model.held:
+            self.commit([(o, o + 1) for o in sorted(model.held)])
         for offset in list(model.parked):
             self.park(offset, offset + 1)
         deadline = machine.next_deadline()

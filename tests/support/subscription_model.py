@@ -74,6 +74,7 @@ class SubscriptionModel:
         self.waiting: dict[int, float] = {}
         self.blocked: set[int] = set()
         self.parked: dict[int, float | None] = {}
+        self.held: set[int] = set()
         # Properties of messages.
         self.batch_of: dict[int, tuple[int, int, int]] = {}
         self.expires: dict[int, float] = {}
@@ -177,6 +178,28 @@ class SubscriptionModel:
             if holder == consumer and None not in (deadline, timeout_s):
                 self.in_flight[offset] = consumer, max(deadline, now + timeout_s)
 
+    def can_hold(self, ranges: list[Range]) -> bool:
+        delayed = {o for o in self.waiting if not self.failures.get(o)}
+        free = self._tracked() - delayed - set(self.parked) - self.held
+        return free.issuperset(o for base, end in ranges for o in range(base, end))
+
+    def on_hold(self, ranges: list[Range]) -> None:
+        for offset in [o for base, end in ranges for o in range(base, end)]:
+            if offset not in self.in_flight:
+                # It was delivered before, perhaps by an earlier owner.
+                self.deliveries[offset] = self.deliveries.get(offset, 0) + 1
+            self._take(offset)
+            self.held.add(offset)
+
+    def on_commit(self, ranges: list[Range]) -> None:
+        offsets = {o for base, end in ranges for o in range(base, end)}
+        self._finish(offsets - self.done)
+
+    def on_commit_refused(self, ranges: list[Range]) -> None:
+        offsets = {o for base, end in ranges for o in range(base, end)}
+        for offset in sorted(offsets & self.held):
+            self._apply_policy(offset)
+
     def on_time(self, now: float) -> None:
         self._expire(now)
         due = [o for o, time in self.waiting.items() if time <= now]
@@ -200,6 +223,7 @@ class SubscriptionModel:
             self.waiting,
             self.blocked,
             self.parked,
+            self.held,
             self.expires,
             self.was_delayed,
             self.deliveries,
@@ -330,6 +354,7 @@ class SubscriptionModel:
         """Remove *offset* from its state, if it has one."""
         self.ready.discard(offset)
         self.blocked.discard(offset)
+        self.held.discard(offset)
         for state in (self.in_flight, self.waiting, self.parked):
             state.pop(offset, None)
 
@@ -466,6 +491,7 @@ class SubscriptionModel:
         assert machine.ready_count == len(self.ready)
         assert machine.deferred.waiting.count == len(self.waiting)
         assert machine.deferred.parked.count == len(self.parked)
+        assert machine.deferred.held.count == len(self.held)
         blocked = [
             o
             for base, end in machine.deferred.blocked.ranges()
@@ -544,7 +570,7 @@ class SubscriptionModel:
         return self.ready | set(self.in_flight) | self._deferred()
 
     def _deferred(self) -> set[int]:
-        return set(self.waiting) | self.blocked | set(self.parked)
+        return set(self.waiting) | self.blocked | set(self.parked) | self.held
 
     def _allowance(self, consumer: int) -> tuple[int, int]:
         messages, byte_count = self.credits[consumer]
