@@ -374,8 +374,10 @@ class Topics:
         """
         Delete a topic, or all partitions of a base name.
 
-        Durability: All names disappear at once.  Messages, subscriptions and segments
-            are removed by the next start at the latest.
+        Durability: On return all names have disappeared.  After a crash meanwhile, a
+            topic of many partitions may be left with some of them: delete it again.
+            Messages, subscriptions and segments are removed by the next start at the
+            latest.
 
         Raises:
             TopicNotFound: There is no such topic.

@@ -2,10 +2,12 @@
 
 import pytest
 
+import pydanube
 from pydanube import InvalidRequest
 from pydanube.broker import findings
 from pydanube.cli.findings import Verdict
 from pydanube.cli.findings import subscriptions as judge
+from pydanube.cluster.shard_topics import shard_of
 from pydanube.console.monitor import TOPICS_MAX, Monitor
 from pydanube.console.pages.overview import render
 from pydanube.model import metrics
@@ -16,8 +18,10 @@ from pydanube.model.policy import FailurePolicy
 from pydanube.servers.samples import samples_of
 from pydanube.testing import memory_broker
 from support.batches import A_TIME
+from support.broker_clusters import SHARDS
 from support.brokers import RELIABLE, BrokerWorld
 from support.readers import S, publish, subscribe
+from support.served_clusters import ServedCluster
 from support.storages import seal
 
 pytestmark = pytest.mark.slow
@@ -127,3 +131,46 @@ async def test_idle_topics_are_measured_by_what_the_journal_knows_of_them():
         [finding] = found.subscriptions
         assert (finding.topic, finding.kind) == (str(late), FindingKind.LATE)
         assert not broker.topics.opened
+
+
+async def problems_of(cluster, client):
+    """Return the topics with problems, as findings say and as metrics say."""
+    found = await client.cluster.list_findings()
+    series = {
+        labels[0]
+        for broker_id, server in cluster.servers.items()
+        for metric, labels, _ in samples_of(
+            cluster.cluster.members[broker_id].broker, server, (), is_ready=True
+        )
+        if metric is metrics.SUBSCRIPTION_PROBLEM
+    }
+    return found, {each.topic for each in found.subscriptions}, series
+
+
+@pytest.mark.parametrize("idle", [40, pytest.param(5000, marks=pytest.mark.soak)])
+@pytest.mark.timeout(1200)
+async def test_findings_and_metrics_are_complete_after_a_failover(idle):
+    blocked = {f"/default/blocked{number}" for number in range(8)}
+    async with (
+        ServedCluster().running("a", "b", "c") as cluster,
+        pydanube.connect("danube://a,b,c") as client,
+    ):
+        for number in range(idle):
+            await client.topics.create(f"/default/idle{number}")
+        for topic in sorted(blocked):
+            await client.topics.create(topic)
+            await block(client, topic)
+        before, named_before, series_before = await problems_of(cluster, client)
+        assert (named_before, series_before) == (blocked, blocked)
+        for member in cluster.cluster.members.values():
+            # A failure is in the journal 20 ms later.
+            member.broker.subscription_store.cursors.flush()
+            await member.broker.storage.journal.sync()
+        gone = cluster.owner_of(shard_of(named("blocked0"), SHARDS))
+        cluster.kill(gone)
+        await cluster.cluster.settled(*({"a", "b", "c"} - {gone}))
+        after, named_after, series_after = await problems_of(cluster, client)
+    assert (named_after, series_after) == (blocked, blocked)
+    for each in (before, after):
+        assert each.problem_count == each.subscription_count == len(blocked)
+        assert each.topic_count == idle + len(blocked)
