@@ -10,6 +10,8 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 PAGE_NAMES_MAX = PAGE_MAX // 10
 """The most names in one answer; each has up to eight keys."""
+GRACE_S = 3600.0
+"""How long earlier keys of a name stay valid, if the request does not say it."""
 
 
 @operation
@@ -17,7 +19,7 @@ async def create_api_key(call: Call, m: pb.CreateApiKey) -> pb.ApiKeyCreated:
     """Create an API key; only this answer has the key itself."""
     created = await call.api_keys().create(
         m.name,
-        principal=m.principal or m.name,
+        principal=m.principal if m.HasField("principal") else m.name,
         groups=tuple(m.groups),
         expires_at=m.expires_at if m.HasField("expires_at") else None,
     )
@@ -46,9 +48,12 @@ async def revoke_api_key(call: Call, m: pb.RevokeApiKey) -> None:
 @operation
 async def rotate_api_key(call: Call, m: pb.RotateApiKey) -> pb.ApiKeyCreated:
     """Create another API key of a name; only this answer has the key."""
+    grace_s = GRACE_S
+    if m.HasField("grace_s"):
+        grace_s = seconds_from_wire("grace time", m.grace_s) or 0.0
     created = await call.api_keys().rotate(
         m.name,
-        grace_s=seconds_from_wire("grace time", m.grace_s) or 0.0,
+        grace_s=grace_s,
         expires_at=m.expires_at if m.HasField("expires_at") else None,
     )
     return to_wire(pb.ApiKeyCreated, created)

@@ -6,6 +6,7 @@ fields of the same names, apart from ``_ALIASES``; fields of only one of the two
 left out.
 
 - None is an absent field; if the message always has the field, it is 0 or empty.
+- An absent number whose dataclass has a default is that default, and 0 is None.
 - A member of an enum is the number of the same name, or its value as text.  An empty
   text is the default of the dataclass's field, if there is one.
 - Ranges of offsets are an ``OffsetRanges``, other tuples are repeated fields.
@@ -99,6 +100,8 @@ def to_wire(kind: type[M], value: DataclassInstance | None, **more: Any) -> M | 
         given = getattr(value, name)
         if given is not None:
             more[field.name] = _value_to_wire(given, field)
+        elif _default_of(type(value), name, field) is not None:
+            more[field.name] = 0
     return kind(**more)
 
 
@@ -180,16 +183,33 @@ def _readers(model: Any, kind: Any) -> list[tuple[str, Callable[[Message], Any]]
             convert: Callable[[Any], Any] | None = partial(seconds_from_wire, what)
         else:
             convert = _converter(hint, field, defaults[name])
-        readers.append((name, _reader(field, convert, is_optional=is_optional)))
+        default = _default_of(model, name, field)
+        readers.append(
+            (name, _reader(field, convert, default, is_optional=is_optional))
+        )
     return readers
 
 
+@cache
+def _default_of(model: Any, name: str, field: FieldDescriptor) -> Any:
+    """Return what stands for a number that a message does not have; None: nothing."""
+    [default] = [each.default for each in fields(model) if each.name == name]
+    is_number = isinstance(default, int | float)
+    return default if is_number and field.has_presence else None
+
+
 def _reader(
-    field: FieldDescriptor, convert: Callable[[Any], Any] | None, *, is_optional: bool
+    field: FieldDescriptor,
+    convert: Callable[[Any], Any] | None,
+    default: Any,
+    *,
+    is_optional: bool,
 ) -> Callable[[Message], Any]:
     name, has_presence = field.name, field.has_presence
 
     def read(message: Message) -> Any:
+        if default is not None and not message.HasField(name):
+            return default
         if is_optional and has_presence and not message.HasField(name):
             return None
         value = getattr(message, name)

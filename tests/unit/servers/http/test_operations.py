@@ -177,7 +177,12 @@ async def test_subscription_is_moved(api):
         cursors.append(found["cursor"])
     assert cursors == ["3", "2", "0"]
     await api.post("configure_subscription", **one, settings={"is_paused": True})
-    assert (await api.post("describe_settings", **one))["is_paused"]
+    policy = {"failure_policy": {"redeliveries_max": 3}}
+    await api.post("configure_subscription", **one, settings=policy)
+    found = await api.post("describe_settings", **one)
+    assert found["is_paused"]
+    assert found["failure_policy"]["redeliveries_max"] == 3
+    assert found["failure_policy"]["ack_timeout_s"] == 30
     await api.post("seek_subscription", 400, **one, to={"offset": 9})
 
 

@@ -402,3 +402,16 @@ def test_the_remote_copy_of_a_segment_is_sent(is_uploaded):
         segment.is_uploaded,
         segment.remote_url,
     )
+
+
+def test_absent_numbers_of_a_policy_have_its_defaults():
+    given = pb.FailurePolicy(redeliveries_max=0)
+    assert from_wire(FailurePolicy, given) == FailurePolicy(redeliveries_max=0)
+    assert from_wire(Deduplication, pb.Deduplication()) == Deduplication()
+
+
+def test_policy_without_ack_timeout_differs_from_one_that_does_not_say():
+    policy = FailurePolicy(ack_timeout_s=None)
+    sent = to_wire(pb.FailurePolicy, policy)
+    assert sent.HasField("ack_timeout_s")
+    assert from_wire(FailurePolicy, sent) == policy
