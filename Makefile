@@ -36,7 +36,7 @@ soak: servers  ## Run the long tests: kill suites, clusters, many seeds of the s
 	@tools/zookeeper
 	@tools/opensearch
 	@tools/kafka
-	@$(PYTHON) -m pytest -m soak $(ARGS)
+	@$(PYTHON) -m pytest -m 'soak or rotated' $(ARGS)
 	@$(if $(ARGS),,$(PYTHON) -m pytest -m 'not soak' --hypothesis-profile soak \
 		tests/properties)
 	@$(if $(ARGS),,$(PYTHON) -m pytest -n 4 --dist loadfile -m 'not soak' --world all \

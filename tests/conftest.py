@@ -181,8 +181,9 @@ def pytest_collection():
         gc.enable()
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     items[:] = selection.without_differences(items)
+    selection.rotate(config, items)
     # The tests that start Spark take longest, so they are first.
     items.sort(key=lambda item: (not _starts_spark(_file_of(item)), _file_of(item)))
 

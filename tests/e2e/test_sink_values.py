@@ -439,6 +439,7 @@ def check(new_target, kind, values):
     assert plain(found) == plain([target.expected(each, column) for each in values])
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", KINDS)
 def test_every_bound_is_stored_as_it_is_or_refused_by_name(new_target, name):
     kind = KINDS[name]

@@ -247,6 +247,7 @@ def test_every_interleaving_processes_the_message_once():
     assert {(0, False, EPOCHS_MAX), (1, True, 0), (1, True, EPOCHS_MAX)} <= found
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", sorted(Rules.__dataclass_fields__))
 def test_model_finds_the_broken_promise_if_a_rule_is_left_out(rule):

@@ -513,6 +513,7 @@ def test_every_interleaving_keeps_the_promises(bounds):
     assert ((1, REFUSED) in told) == bool(bounds.droppers)
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", sorted(Rules.__dataclass_fields__))
 def test_model_finds_the_broken_promise_if_a_rule_is_left_out(rule):

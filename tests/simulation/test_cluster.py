@@ -19,6 +19,7 @@ def test_nothing_acknowledged_is_lost_by_takeovers_and_moves(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     ("rule", "first", "found"),
     [

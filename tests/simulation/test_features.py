@@ -29,6 +29,7 @@ def test_feature_keeps_its_promises_through_faults(kind: type[Feature]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     ("rule", "feature", "first", "found"),
     [

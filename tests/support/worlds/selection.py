@@ -110,6 +110,20 @@ def _differs(item: pytest.Item) -> bool:
     return find_difference(world, item.nodeid) is not None
 
 
+def rotate(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests marked as rotated whose turn it is not."""
+    if config.option.world != ROTATING:
+        return
+    left_out = [
+        each
+        for each in items
+        if each.get_closest_marker("rotated") and not _has_turn(config, each.nodeid)
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    gone = set(left_out)
+    items[:] = [each for each in items if each not in gone]
+
+
 def takes_part(metafunc: pytest.Metafunc) -> bool:
     """Return whether a test opens brokers of worlds."""
     fixtures = metafunc._arg2fixturedefs.values()
@@ -157,13 +171,15 @@ def _worlds_of(config: pytest.Config, nodeid: str) -> list[str]:
         return chosen
     if not nodeid.removeprefix("tests/").startswith(ROTATED):
         return [MEMORY]
-    part = config.option.world_seed % PARTS
     return [
         each
         for each in chosen
-        if each not in OTHER_WORLDS
-        or crc32(f"{each} {nodeid}".encode()) % PARTS == part
+        if each not in OTHER_WORLDS or _has_turn(config, f"{each} {nodeid}")
     ]
+
+
+def _has_turn(config: pytest.Config, name: str) -> bool:
+    return crc32(name.encode()) % PARTS == config.option.world_seed % PARTS
 
 
 @cache
