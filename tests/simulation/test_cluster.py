@@ -28,7 +28,7 @@ def test_nothing_acknowledged_is_lost_by_takeovers_and_moves(seed: int) -> None:
         ("epoch_comparison", 16, "gap"),
         # Only a long run finds it; the model of takeovers does so at once.
         pytest.param(
-            *("serve_only_after_open", 46, "forked|lost"), marks=pytest.mark.soak
+            *("serve_only_after_open", 67, "forked|lost"), marks=pytest.mark.soak
         ),
     ],
 )
