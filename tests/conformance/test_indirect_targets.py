@@ -519,7 +519,7 @@ class Listed(Uses):
             "other", "/bank/*", *(set(Permission) - {self.kind.permission})
         )
         with pytest.raises(Refused):
-            await self.alice.segments(self.ledgers[0])
+            await self.alice.storage.segments(self.ledgers[0])
         assert await self.found_or_refused(*self.ledgers) == {}
 
     async def found_or_refused(self, *topics: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ async def app(broker, monkeypatch):
 
 async def test_without_workers_there_is_only_a_client(app):
     async with pydanube.asgi.lifespan(close_timeout_s=3)(app):
-        assert app.state.danube.close_timeout_s == 3
+        assert app.state.danube.requester.close_timeout_s == 3
         assert app.state.danube_workers is None
     with pytest.raises(pydanube.Closed):
         await app.state.danube.topics.list()

@@ -172,7 +172,7 @@ def test_a_broker_of_a_cluster_is_unloaded_and_activated() -> None:
     request = pb.UnloadBrokerRequest(broker_id=number)
     assert asyncio.run(admin.unload_broker(request)).started
     activate = pb.ActivateBrokerRequest(broker_id=number, reason="back")
-    asyncio.run(admin.cluster.activate_broker(activate))
+    asyncio.run(admin.activate_broker(activate))
     assert broker.modes == [
         ("b", BrokerMode.DRAINING, ""),
         ("b", BrokerMode.ACTIVE, "back"),
