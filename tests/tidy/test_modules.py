@@ -22,7 +22,11 @@ MERGE_CONFLICT = re.compile(r"^(<{7}|>{7}) ")
 
 NESTED_TEST = re.compile(r"^ +(async )?def test\(")
 
-TESTED = [path for path in (ROOT / "tests" / "unit").iterdir() if path.is_dir()]
+TESTED = [
+    path
+    for path in (ROOT / "tests" / "unit").iterdir()
+    if path.is_dir() and path.name != "__pycache__"
+]
 
 
 def test_a_module_is_named_after_its_subject() -> None:
