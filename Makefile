@@ -5,7 +5,10 @@ SHELL := /bin/bash
 .PHONY: help demo test soak smoke check lint style format bench sim sim-long attack lowest docs site release proto clean set-up servers
 
 PYTHON := .venv/bin/python
-DANUBE := $(PYTHON) -m pydanube
+# The package that `make check PKG=broker` checks; PKG=client is pydanube itself.
+PACKAGE := packages/pydanube$(addprefix -,$(filter-out client,$(PKG)))
+# The files among these that have contracts of imports.
+contracts = $$(grep -l '^\[tool.importlinter\]' $(1))
 # More words for the command behind a target: make test ARGS='-k journal -x'.
 ARGS ?=
 # Compile modules and rewrite assertions once, not in every run.
@@ -26,7 +29,7 @@ servers: set-up  ## Install the servers that tests start (test, soak and smoke d
 
 demo:  ## Run the whole system on real data, from messages to a chart.
 	@tools/set-up demo
-	@$(DANUBE) demo $(ARGS)
+	@$(PYTHON) -m examples.demo $(ARGS)
 
 test: servers  ## Run every test but the long ones: with real processes and Spark.
 	@$(PYTHON) -m pytest -n 4 --dist loadfile -m 'not soak' --world rotating $(ARGS)
@@ -40,7 +43,7 @@ soak: servers  ## Run the long tests: kill suites, clusters, many seeds of the s
 	@$(if $(ARGS),,$(PYTHON) -m pytest -m 'not soak' --hypothesis-profile soak \
 		tests/properties)
 	@$(if $(ARGS),,$(PYTHON) -m pytest -n 4 --dist loadfile -m 'not soak' --world all \
-		tests/unit/client tests/e2e/test_cli.py tests/e2e/test_cli_*.py tests/e2e/test_topic_configuration.py)
+		packages/pydanube/tests/client tests/e2e/test_cli.py tests/e2e/test_cli_*.py tests/e2e/test_topic_configuration.py)
 
 smoke: servers  ## Run one or two of each kind of long test, as continuous integration does.
 	@$(PYTHON) -m pytest -n 3 --dist loadfile -m 'soak and smoke' $(ARGS)
@@ -53,14 +56,24 @@ style: set-up
 		{ echo "Some files are not formatted; 'make format' does it:"; \
 		  $(PYTHON) -m ruff format --check . ; exit 1; }
 	@$(PYTHON) -m ruff check --quiet .
-	@.venv/bin/lint-imports --no-logo
+	@.venv/bin/lint-imports --no-logo $(call contracts,pyproject.toml packages/*/pyproject.toml)
 
-check: style  ## Run before a commit: what lint does, and the fast tests.
+ifdef PKG
+check: set-up
+	@$(PYTHON) -m ruff format --check --quiet $(PACKAGE)
+	@$(PYTHON) -m ruff check --quiet $(PACKAGE)
+	@.venv/bin/lint-imports --no-logo $(call contracts,pyproject.toml $(PACKAGE)/pyproject.toml)
+	@$(PYTHON) -m mypy $(PACKAGE)/src
+	@$(PYTHON) -m pytest -q -n 2 --dist loadfile --hypothesis-profile quick \
+		-m 'not slow and not e2e and not soak' $(PACKAGE)/tests $(ARGS)
+else
+check: style  ## Run before a commit: lint, types, fast tests; PKG=broker for one package.
 	@types=$$(mktemp); trap 'rm -f "$$types"' EXIT; \
 		$(PYTHON) -m mypy > "$$types" 2>&1 & \
 		$(PYTHON) -m pytest -q -n 2 --dist loadfile --hypothesis-profile quick \
 			--ignore tests/e2e -m 'not slow and not e2e and not soak' $(ARGS); tests=$$?; \
 		wait $$!; correct=$$?; cat "$$types"; [ $$tests = 0 ] && [ $$correct = 0 ]
+endif
 
 format: set-up  ## Format the code, and mend what the linter can mend.
 	@$(PYTHON) -m ruff check --quiet --fix-only .
@@ -93,13 +106,13 @@ docs: set-up  ## Write docs/reference, the dashboards and sync_facades.py again.
 site: set-up  ## Build the documentation site in build/site, and check its links.
 	@$(PYTHON) tools/site.py $(ARGS)
 
-release: set-up  ## Build the wheel, the sdist and a bill of materials into dist.
+release: set-up  ## Build the wheels, the sdists and a bill of materials into dist.
 	@$(PYTHON) tools/release.py $(ARGS)
 
-proto: set-up  ## Generate src/pydanube/wire/pb again from its .proto files.
+proto: set-up  ## Generate pydanube/wire/pb again from its .proto files.
 	@$(PYTHON) tools/proto.py
 
 clean:  ## Remove .venv and whatever else was made here (data and demo output stay).
 	@rm -rf .venv .venv-lowest .venv-danube-client build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis \
 		.import_linter_cache
-	@find src bench tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find packages bench examples tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

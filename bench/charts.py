@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bench.plan import WORKLOADS
 from bench.report import title_of
 from bench.rows import FIGURES, Row, by_table
-from pydanube.bench.figures import PERCENTS, Durability
+from pydanube_cli.bench.figures import PERCENTS, Durability
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -36,11 +36,11 @@ from bench.remote_reads import say
 from bench.run import interruptible
 from bench.servers import HOST, accepts, free_port, running
 from bench.systems.rabbitmq import find_server, serving
-from pydanube.connectors import load
-from pydanube.connectors.running import ConnectorRuns
-from pydanube.connectors.status import ConnectorStatus
-from pydanube.demo.broker_process import running_broker
 from pydanube.model import arrow
+from pydanube_cli.bench.broker_process import running_broker
+from pydanube_connect import load
+from pydanube_connect.running import ConnectorRuns
+from pydanube_connect.status import ConnectorStatus
 
 PAYLOAD = b"x" * 100
 BATCH = 1000

@@ -18,7 +18,7 @@ from bench.servers import (
     log_tail,
 )
 from bench.systems.system import BenchFailed
-from pydanube.demo.cluster_processes import etcd_command
+from examples.demo.cluster_processes import etcd_command
 
 _ANSWER_S = 2.0
 

@@ -46,15 +46,15 @@ from bench.servers import (
     running,
 )
 from bench.systems.system import BenchFailed
-from pydanube.aio.tasks import task_scope
-from pydanube.bench.figures import percentile
-from pydanube.demo.cluster_processes import (
+from examples.demo.cluster_processes import (
     SESSION_LOST,
     broker_command,
     broker_settings,
     etcd_command,
 )
+from pydanube.aio.tasks import task_scope
 from pydanube.model.clusters import BrokerMode, ClusterDescription
+from pydanube_cli.bench.figures import percentile
 
 LOOK_S = 0.1
 REST_S = 3.0

@@ -36,8 +36,8 @@ from bench.remote_reads import say
 from bench.run import interruptible
 from bench.servers import end_with_parent
 from pydanube.aio.tasks import task_scope
-from pydanube.bench.figures import percentile
-from pydanube.demo.broker_process import BrokerProcess, running_broker
+from pydanube_cli.bench.broker_process import BrokerProcess, running_broker
+from pydanube_cli.bench.figures import percentile
 
 STEADY_TOPICS = 10
 STEADY_BYTES = 1000

@@ -27,10 +27,10 @@ from bench.remote_reads import say
 from bench.servers import free_port
 from pydanube.aio.loops import new_loop
 from pydanube.aio.tasks import gather
-from pydanube.demo.broker_process import running_broker
-from pydanube.wire.mqtt.decoding import PacketReader
-from pydanube.wire.mqtt.encoding import encode, encode_ack
-from pydanube.wire.mqtt.packets import (
+from pydanube_cli.bench.broker_process import running_broker
+from pydanube_mqtt.wire.decoding import PacketReader
+from pydanube_mqtt.wire.encoding import encode, encode_ack
+from pydanube_mqtt.wire.packets import (
     V311,
     Connack,
     Connect,

@@ -31,9 +31,9 @@ from typing import Any
 
 from bench.remote_reads import BUCKET, KEY, s3_server, say
 from bench.systems.system import BenchFailed
-from pydanube.bench.native_workloads import publish_latency, publish_messages
-from pydanube.demo.broker_process import running_broker
 from pydanube.objects.opening import open_objects
+from pydanube_cli.bench.broker_process import running_broker
+from pydanube_cli.bench.native_workloads import publish_latency, publish_messages
 
 PUTS = 50
 PROXY_PORT = 17072

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bench.payloads import HEADER_BYTES
 from bench.plan import WORKLOADS
 from bench.systems import NAMES
-from pydanube.bench.figures import Durability
+from pydanube_cli.bench.figures import Durability
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydanube.bench.figures import Durability
+from pydanube_cli.bench.figures import Durability
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

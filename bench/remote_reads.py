@@ -40,13 +40,13 @@ import pydanube
 from bench.systems.system import BenchFailed
 from bench.usage import Meter
 from pydanube.aio.tasks import gather
-from pydanube.demo.broker_process import BrokerProcess, running_broker
 from pydanube.objects.opening import open_objects
-from pydanube.reader.catalog import Catalog
-from pydanube.reader.read_options import Mode, parse_read_options
-from pydanube.reader.scan_reader import SCHEMA_DEFAULT, read_scan
-from pydanube.reader.scans import Scan, plan_scans
 from pydanube.wire.files.segment_format import parse_object_name
+from pydanube_cli.bench.broker_process import BrokerProcess, running_broker
+from pydanube_spark.reader.catalog import Catalog
+from pydanube_spark.reader.pure.read_options import Mode, parse_read_options
+from pydanube_spark.reader.pure.scans import Scan, plan_scans
+from pydanube_spark.reader.scan_reader import SCHEMA_DEFAULT, read_scan
 
 HISTORY = "/default/history"
 LIVE = "/default/live"

@@ -33,8 +33,8 @@ from bench.remote_reads import BUCKET, KEY, MIB, s3_server, say
 from bench.systems.system import BenchFailed
 from bench.usage import memory_bytes
 from pydanube.aio.tasks import task_scope
-from pydanube.demo.broker_process import BrokerProcess, running_broker
 from pydanube.model.policy import Retention
+from pydanube_cli.bench.broker_process import BrokerProcess, running_broker
 
 TOPIC = "/default/soak"
 MESSAGE_BYTES = 100

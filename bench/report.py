@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from bench.plan import WORKLOADS, Skip
 from bench.rows import FIGURES, Row, Run, Spread, by_table, rows_of
 from bench.run import Measurement
-from pydanube.bench.figures import PERCENTS
-from pydanube.bench.figures import headline as headline_of
+from pydanube_cli.bench.figures import PERCENTS
+from pydanube_cli.bench.figures import headline as headline_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from pydanube.bench.figures import FIGURES as CLIENT_FIGURES
+from pydanube_cli.bench.figures import FIGURES as CLIENT_FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

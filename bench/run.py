@@ -12,7 +12,7 @@ import psutil
 
 from bench.plan import blocks
 from bench.trial import run_trial
-from pydanube.bench.machine import measure_machine
+from pydanube_cli.bench.machine import measure_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import pydanube
 from bench.usage import memory_bytes
-from pydanube.bench.machine import measure_machine
-from pydanube.demo.broker_process import BrokerProcess, running_broker
+from pydanube_cli.bench.broker_process import BrokerProcess, running_broker
+from pydanube_cli.bench.machine import measure_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

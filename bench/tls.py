@@ -25,7 +25,7 @@ from statistics import median
 import psutil
 
 from pydanube.aio.tls_connection import ENCRYPTED_BYTES_AT_ONCE
-from pydanube.demo.broker_process import BrokerProcess, running_broker
+from pydanube_cli.bench.broker_process import BrokerProcess, running_broker
 
 MESSAGE_BYTES = 100
 BATCH_MESSAGES = 1000
@@ -50,7 +50,7 @@ def measure(broker: BrokerProcess, url: str, workload: str, messages: int) -> Ro
     """Run a workload of ``danube bench`` once."""
     process = psutil.Process(broker.pid)
     before = process.cpu_times()
-    command = [sys.executable, "-m", "pydanube", "bench", "--workload", workload]
+    command = [sys.executable, "-m", "pydanube_cli", "bench", "--workload", workload]
     command += ["--messages", str(messages), "--message-bytes", str(MESSAGE_BYTES)]
     command += ["--batch-messages", str(BATCH_MESSAGES)]
     command += ["--url", url, "--format", "json"]
@@ -135,7 +135,14 @@ def main() -> None:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         certificates = directory / "certs"
-        make = [sys.executable, "-m", "pydanube", "certs", "init", str(certificates)]
+        make = [
+            sys.executable,
+            "-m",
+            "pydanube_cli",
+            "certs",
+            "init",
+            str(certificates),
+        ]
         subprocess.run(make, capture_output=True, check=True)  # noqa: S603
         tls = {
             "DANUBE_TLS__CERTIFICATE_FILE": str(certificates / "server.pem"),

@@ -23,7 +23,7 @@ from bench.rows import Run
 from bench.systems.system import BenchFailed
 from bench.usage import Meter
 from bench.worker_pool import WorkerPool, worker_pool
-from pydanube.bench.figures import rate_figures
+from pydanube_cli.bench.figures import rate_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,9 +14,9 @@ import numpy as np
 from bench.checking import OrderCheck, UnionCheck
 from bench.pacing import due_count, sleep_until, ticking
 from bench.payloads import Rings, headers_of, make_ring, pieces
-from pydanube.bench import workloads
-from pydanube.bench.figures import latency_figures
-from pydanube.bench.workloads import Arrivals, Clock
+from pydanube_cli.bench import workloads
+from pydanube_cli.bench.figures import latency_figures
+from pydanube_cli.bench.workloads import Arrivals, Clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

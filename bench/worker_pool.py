@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -48,7 +50,7 @@ class WorkerPool:
                 text=True,
                 cwd=ROOT,
                 # The interpreter of another client does not have this project.
-                env=clean_environ() | {"PYTHONPATH": str(ROOT / "src")},
+                env=clean_environ() | {"PYTHONPATH": os.pathsep.join(sys.path)},
                 start_new_session=True,
             )
         self._processes[name] = process

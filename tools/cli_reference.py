@@ -13,10 +13,10 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydanube.cli.error_report import SIGNAL_EXIT_CODE
-from pydanube.cli.help_pages import default_of, metavar_of, names_of
-from pydanube.cli.main import all_commands, load
-from pydanube.servers.errors import EXIT_CODE
+from pydanube_cli.error_report import SIGNAL_EXIT_CODE
+from pydanube_cli.exit_codes import EXIT_CODE
+from pydanube_cli.help_pages import default_of, metavar_of, names_of
+from pydanube_cli.main import all_commands, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

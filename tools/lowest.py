@@ -1,5 +1,5 @@
 """
-Run the fast tests with the oldest versions that pyproject.toml allows.
+Run the fast tests with the oldest versions that the packages allow.
 
 Creates two environments in .venv-lowest: one with what the client, the command line and
 the broker need, and one with what connectors, the console and traces need as well.  In
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tomllib
 import venv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -23,59 +23,71 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
-BROKER = ("schemas", "protoc", "cli", "broker")
-STORES = ("objects", "redis", "etcd", "zookeeper")
+Chosen = tuple[str, ...]
+CLIENT = ("pydanube", "schemas", "protoc", "objects", "redis")
+BROKER = (
+    CLIENT,
+    ("pydanube-broker", "etcd"),
+    ("pydanube-cli",),
+    ("pydanube-mqtt",),
+    ("pydanube-zookeeper",),
+)
+"""Distributions, each with its extras."""
 PROGRAMS = (
-    *("connect", "kafka", "mqtt", "mysql-cdc", "nats", "postgres-cdc", "rabbitmq"),
-    *("redis", "objects", "sql", "qdrant"),
-    *("console", "mcp", "otel"),
+    (*CLIENT, "otel"),
+    ("pydanube-broker",),
+    ("pydanube-cli",),
+    ("pydanube-spark",),
+    (
+        *("pydanube-connect", "all", "kafka", "mqtt", "mysql-cdc", "nats"),
+        *("postgres-cdc", "rabbitmq", "redis", "sql", "qdrant"),
+    ),
+    ("pydanube-console", "mcp"),
 )
 TOOLS = (
     *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "httpx", "moto"),
     *("aiosmtpd", "mqtt5", "psutil", "numpy"),
 )
-# They need Spark, or what else the demo and the benchmarks need.
-UNITS_LEFT_OUT = ("reader", "spark", "tables", "sinks", "demo", "bench")
-# The second environment has what they need.
-UNITS_OF_PROGRAMS = ("administration", "connectors", "console")
+PACKAGES_OF_PROGRAMS = ("connect", "console")
 FILES_OF_PROGRAMS = (
-    *("tests/unit/cli/test_connector_endpoint.py", "tests/unit/cli/test_main.py"),
-    *("tests/unit/servers/test_tracing.py", "tests/unit/test_otel.py"),
+    *(
+        "packages/pydanube-cli/tests/test_main.py",
+        "packages/pydanube/tests/test_otel.py",
+    ),
+    "packages/pydanube-broker/tests/servers/test_tracing.py",
 )
+# They need Spark, or what else the demo and the benchmarks need.
 LEFT_OUT = (
-    *(f"tests/unit/{each}" for each in UNITS_LEFT_OUT),
+    *("packages/pydanube-spark", "tests/bench", "tests/demo"),
     *("tests/tidy", "tests/docs", "tests/e2e", "tests/conformance/test_lake_table.py"),
     "tests/conformance/test_lake_table_merge.py",
-    "tests/unit/wire/files/test_iceberg_metadata.py",
+    "packages/pydanube-cli/tests/bench",
+    "packages/pydanube/tests/wire/files/test_iceberg_metadata.py",
 )
 TESTS_LEFT_OUT = (
     # They need every extra, and Spark.
-    "model/test_extras.py::test_require_passes_if_the_packages_are_installed",
-    "cli/commands/test_pipeline.py::test_brokers_are_asked_before_spark_starts",
+    "packages/pydanube/tests/model/test_extras.py::test_require_passes_if_the_packages_are_installed",
     # Channels of gRPC 1.76 do not end their streams when they are closed.
-    "servers/grpc/test_connection.py::test_stream_ends_when_its_client_disconnects",
+    "packages/pydanube-broker/tests/servers/grpc/test_connection.py::test_stream_ends_when_its_client_disconnects",
 )
 
 
 def main() -> int:
     """Install and test both environments; return an exit code."""
-    left_out = [
-        *LEFT_OUT,
-        *(f"tests/unit/{each}" for each in UNITS_OF_PROGRAMS),
-        *FILES_OF_PROGRAMS,
+    programs = [f"packages/pydanube-{each}" for each in PACKAGES_OF_PROGRAMS]
+    ignored = [
+        *(f"--ignore={path}" for path in (*LEFT_OUT, *programs, *FILES_OF_PROGRAMS)),
+        *(f"--deselect={each}" for each in TESTS_LEFT_OUT),
     ]
-    ignored = [f"--ignore={path}" for path in left_out]
-    ignored += [f"--deselect=tests/unit/{each}" for each in TESTS_LEFT_OUT]
-    programs = [f"tests/unit/{each}" for each in UNITS_OF_PROGRAMS]
     results = [
-        _test("broker", (*BROKER, *STORES), ignored),
-        _test("programs", (*BROKER, *PROGRAMS), [*programs, *FILES_OF_PROGRAMS]),
+        _test("broker", BROKER, ignored),
+        _test("programs", PROGRAMS, [*programs, *FILES_OF_PROGRAMS]),
     ]
     return int(any(results))
 
 
-def _test(name: str, extras: Sequence[str], arguments: Sequence[str]) -> int:
-    python = _install(name, extras)
+def _test(name: str, chosen: Sequence[Chosen], arguments: Sequence[str]) -> int:
+    python = _install(name, chosen)
     markers = "not slow and not e2e and not soak"
     # Old releases of Starlette use a name that AnyIO has moved.
     warnings = ["-W", "ignore:The anyio:DeprecationWarning"]
@@ -83,13 +95,16 @@ def _test(name: str, extras: Sequence[str], arguments: Sequence[str]) -> int:
     return subprocess.run(tests, cwd=ROOT, check=False).returncode
 
 
-def _install(name: str, extras: Iterable[str]) -> str:
+def _install(name: str, chosen: Sequence[Chosen]) -> str:
     """Create the environment *name*, and return its Python."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    optional = project["optional-dependencies"]
-    listed = [*project["dependencies"], *(each for e in extras for each in optional[e])]
-    wanted = [each for each in map(Requirement, listed) if each.name != "pydanube"]
-    tools = [*map(Requirement, optional["dev"] + optional["demo"])]
+    listed = [text for each in chosen for text in _listed(*each)]
+    wanted = [each for each in map(Requirement, listed) if "pydanube" not in each.name]
+    tools = [
+        Requirement(line)
+        for path in ROOT.glob("requirements-*.txt")
+        for line in path.read_text().splitlines()
+        if line and not line.startswith(("#", "-"))
+    ]
     wanted += [each for each in tools if each.name in TOOLS]
     directory = ROOT / ".venv-lowest" / name
     venv.create(directory, clear=True)
@@ -99,9 +114,19 @@ def _install(name: str, extras: Iterable[str]) -> str:
     # Direct ones: of what they bring, the newest versions are installed.
     lowest = ["--resolution", "lowest-direct", *map(str, wanted)]
     subprocess.run([*install, *lowest], check=True)
-    subprocess.run([*install, "--no-deps", "--editable", str(ROOT)], check=True)
+    ours = [f"--editable={ROOT / 'packages' / each[0]}" for each in chosen]
+    subprocess.run([*install, "--no-deps", *ours], check=True)
     _print_raised(name, wanted, python)
     return python
+
+
+def _listed(name: str, *extras: str) -> Iterator[str]:
+    """Yield what a distribution and its *extras* need."""
+    path = ROOT / "packages" / name / "pyproject.toml"
+    project = tomllib.loads(path.read_text())["project"]
+    yield from project["dependencies"]
+    for extra in extras:
+        yield from project["optional-dependencies"][extra]
 
 
 def _print_raised(name: str, wanted: Iterable[Requirement], python: str) -> None:

@@ -21,11 +21,11 @@ from hashlib import sha256
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ROOT / "src" / "pydanube" / "wire" / "pb"
+SOURCES = ROOT / "packages" / "pydanube" / "src" / "pydanube" / "wire" / "pb"
 RECORD = ROOT / "tools" / "proto.sha256"
 
 COMPILER = "grpcio-tools==1.76.*"
-"""Its code needs protobuf 6.31.1 or newer, which is the bound in pyproject.toml."""
+"""Its code needs protobuf 6.31.1 or newer, which is the bound of pydanube."""
 
 POOL_IMPORT = "from google.protobuf import descriptor_pool as _descriptor_pool"
 OUR_POOL_IMPORT = "from pydanube.wire.pb import POOL as _POOL"
@@ -37,7 +37,9 @@ def main(arguments: list[str]) -> int:
     if "--check" in arguments:
         if RECORD.read_text(encoding="utf-8") == _record():
             return 0
-        print("src/pydanube/wire/pb is not what 'make proto' made; run it again.")
+        print(
+            f"{SOURCES.relative_to(ROOT)} is not what 'make proto' made; run it again."
+        )
         return 1
     environment = ROOT / "build" / "proto"
     python = environment / "bin" / "python"
@@ -46,8 +48,8 @@ def main(arguments: list[str]) -> int:
     _run(python, "-m", "pip", "install", "--quiet", COMPILER)
     sources = sorted(SOURCES.glob("*.proto"))
     _run(
-        *(python, "-m", "grpc_tools.protoc", "-I", ROOT / "src"),
-        *(f"--python_out={ROOT / 'src'}", f"--pyi_out={ROOT / 'src'}"),
+        *(python, "-m", "grpc_tools.protoc", "-I", SOURCES.parents[2]),
+        *(f"--python_out={SOURCES.parents[2]}", f"--pyi_out={SOURCES.parents[2]}"),
         *sources,
     )
     for path in SOURCES.glob("*_pb2.py"):

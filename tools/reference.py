@@ -22,19 +22,20 @@ from pydanube.model.connector_metrics import CONNECTOR_METRICS
 from pydanube.model.errors import BrokerError
 from pydanube.model.metrics import METRICS, OTHER, SERIES_MAX, Metric
 from pydanube.model.pipeline_metrics import PIPELINE_METRICS
-from pydanube.operations.handlers import handlers
-from pydanube.servers.config import (
+from pydanube.wire.native.kinds import Kind
+from pydanube_broker.operations.handlers import handlers
+from pydanube_broker.servers.config import (
     ORIGINAL_VARIABLES,
     OTHER_VARIABLES,
     Setting,
     listener_types,
     settings_of,
 )
-from pydanube.servers.errors import exit_code_of, http_status_of
-from pydanube.servers.http.operations import is_readable
-from pydanube.servers.mqtt.rule_config import MqttRule
-from pydanube.storage.config import NamedStoreConfig
-from pydanube.wire.native.kinds import Kind
+from pydanube_broker.servers.errors import http_status_of
+from pydanube_broker.servers.http.operations import is_readable
+from pydanube_broker.storage.config import NamedStoreConfig
+from pydanube_cli.exit_codes import exit_code_of
+from pydanube_mqtt.rule_config import MqttRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -271,8 +272,8 @@ Catching a class also catches those that are indented below it.
 def connectors_page() -> str:
     """Every kind of connector with its options, from their declarations."""
     # Later than the page of errors, which has those that are imported.
-    from pydanube.connectors.connector import Source  # noqa: PLC0415
-    from pydanube.connectors.kinds import KINDS, find_kind, options_of  # noqa: PLC0415
+    from pydanube_connect.connector import Source  # noqa: PLC0415
+    from pydanube_connect.kinds import KINDS, find_kind, options_of  # noqa: PLC0415
 
     parts = [
         f"""\
@@ -325,7 +326,7 @@ def _docstrings_of(struct: type) -> dict[str, str]:
     """The strings under the fields of *struct* and its bases, each on one line."""
     found: dict[str, str] = {}
     for each in reversed(struct.__mro__):
-        if each.__module__.startswith("pydanube."):
+        if each.__module__.startswith("pydanube"):
             found |= _own_docstrings_of(each)
     return found
 

@@ -1,5 +1,5 @@
 """
-Build a release: the wheel, the sdist, a bill of materials, and their checksums.
+Build a release: wheels, sdists, a bill of materials, and their checksums.
 
     python tools/release.py                  write them into dist
     python tools/release.py DIRECTORY --no-sbom
@@ -7,7 +7,7 @@ Build a release: the wheel, the sdist, a bill of materials, and their checksums.
 The same commit gives the same bytes, in any directory and at any time, because archives
 get the time of the commit.  SOURCE_DATE_EPOCH gives another time, and allows changes
 that are not committed.  The bill of materials (CycloneDX) has the packages of a fresh
-installation with the extra ``all``, so it changes when one of them has a new version.
+installation of ``pydanube[all]``, so it changes when one of them has a new version.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ def main() -> None:
         environ = os.environ | {"SOURCE_DATE_EPOCH": _time_of_commit()}
         # Modes of files that no umask changes.
         os.umask(0o022)
-        _run(tools, "-m", "build", "--outdir", target, ROOT, environ=environ)
+        for package in sorted(ROOT.glob("packages/*/pyproject.toml")):
+            build = ("-m", "build", "--outdir", target, package.parent)
+            _run(tools, *build, environ=environ)
         if not given.no_sbom:
-            [wheel] = target.glob("*.whl")
-            _write_sbom(Path(directory), tools, wheel, environ)
+            _write_sbom(Path(directory), tools, target, environ)
     files = sorted(target.iterdir())
     sums = "".join(
         f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}\n"
@@ -72,20 +73,26 @@ def _git(*words: str) -> str:
 
 
 def _write_sbom(
-    directory: Path, tools: Path, wheel: Path, environ: dict[str, str]
+    directory: Path, tools: Path, target: Path, environ: dict[str, str]
 ) -> None:
-    """Write what an installation of *wheel* has, beside it."""
-    installed = _new_environment(directory / "installed", f"{wheel}[all]")
+    """Write what an installation of the wheels in *target* has, beside them."""
+    wheels = sorted(target.glob("*.whl"))
+    [client] = target.glob("pydanube-*.whl")
+    others = [str(each) for each in wheels if each != client]
+    installed = _new_environment(directory / "installed", f"{client}[all]", *others)
     # Nobody who installs pydanube gets pip with it.
     remove = ("-m", "pip", "uninstall", "--quiet", "--yes", "setuptools", "pip")
     _run(installed, *remove)
-    name = "-".join(wheel.name.split("-")[:2])
-    output = wheel.with_name(f"{name}.cdx.json")
+    name = "-".join(client.name.split("-")[:2])
+    output = target / f"{name}.cdx.json"
     options = ("--output-reproducible", "--of", "JSON", "--output-file", output)
     program = tools.with_name("cyclonedx-py")
     _run(program, "environment", *options, installed, environ=environ)
-    # The place where the wheel was built is nobody's business.
-    output.write_text(output.read_text().replace(wheel.as_uri(), wheel.name))
+    # The place where the wheels were built is nobody's business.
+    text = output.read_text()
+    for wheel in wheels:
+        text = text.replace(wheel.as_uri(), wheel.name)
+    output.write_text(text)
 
 
 def _new_environment(directory: Path, *packages: str) -> Path:

@@ -1,5 +1,5 @@
 """
-Generate src/pydanube/client/sync_facades.py from the asynchronous classes, or check it.
+Generate sync_facades.py of the client from the asynchronous classes, or check it.
 
     python tools/sync_facades.py            write the module
     python tools/sync_facades.py --check    exit with 1 if the module is stale
@@ -14,6 +14,7 @@ import inspect
 import sys
 from pathlib import Path
 
+from pydanube import client
 from pydanube.client.client import Client
 from pydanube.client.cluster import Cluster
 from pydanube.client.namespaces import Namespaces
@@ -23,7 +24,7 @@ from pydanube.client.storage import Storage
 from pydanube.client.subscriptions import Subscriptions
 from pydanube.client.topics import Topics
 
-MODULE = Path(__file__).parents[1] / "src" / "pydanube" / "client" / "sync_facades.py"
+MODULE = Path(client.__file__).with_name("sync_facades.py")
 
 CLASSES = [Topics, Subscriptions, Namespaces, Schemas, Storage, Security, Cluster]
 ASYNC_ONLY = {"aclose", "run_workers"}

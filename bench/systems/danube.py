@@ -17,9 +17,9 @@ from bench.systems.system import (
     System,
     Variant,
 )
-from pydanube.bench.figures import Durability
-from pydanube.bench.workloads import CHUNK_MESSAGES, RECEIVED_MAX, Sender
-from pydanube.demo.broker_process import COMMAND, printed_url
+from pydanube_cli.bench.broker_process import COMMAND, printed_url
+from pydanube_cli.bench.figures import Durability
+from pydanube_cli.bench.workloads import CHUNK_MESSAGES, RECEIVED_MAX, Sender
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

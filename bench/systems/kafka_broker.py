@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from bench.plan import WORKLOADS
 from bench.servers import HOST, accepts, clean_environ, free_port, running
 from bench.systems.system import BenchFailed, Server, Variant
-from pydanube.bench.figures import Durability
+from pydanube_cli.bench.figures import Durability
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

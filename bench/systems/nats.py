@@ -19,7 +19,7 @@ from bench.systems.system import (
     System,
     Variant,
 )
-from pydanube.bench.figures import Durability
+from pydanube_cli.bench.figures import Durability
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

@@ -17,7 +17,7 @@ from bench.systems.system import (
     System,
     Variant,
 )
-from pydanube.bench.figures import Durability
+from pydanube_cli.bench.figures import Durability
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
-    from pydanube.bench.figures import Durability
+    from pydanube_cli.bench.figures import Durability
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,13 +15,13 @@ import grpc
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from pydanube.wire.grpc.http2_frames import FrameType
 from pydanube.wire.pb import (
     danube_admin_pb2,
     danube_api_pb2,
     health_pb2,
     schema_registry_pb2,
 )
+from pydanube_broker.wire.grpc.http2_frames import FrameType
 from support.http2_frames import END_HEADERS, data, frame, handshake, request
 
 if TYPE_CHECKING:

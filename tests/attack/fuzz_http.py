@@ -10,8 +10,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from pydanube.operations.handlers import handlers
-from pydanube.servers.http.operations import path_of
+from pydanube_broker.operations.handlers import handlers
+from pydanube_broker.servers.http.operations import path_of
 
 if TYPE_CHECKING:
     from random import Random

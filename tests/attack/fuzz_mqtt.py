@@ -11,8 +11,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pydanube.wire.mqtt.encoding import encode
-from pydanube.wire.mqtt.packets import (
+from pydanube_mqtt.wire.encoding import encode
+from pydanube_mqtt.wire.packets import (
     V5,
     V311,
     Ack,

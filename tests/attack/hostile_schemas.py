@@ -19,9 +19,9 @@ import pydanube
 from pydanube import Schema
 from pydanube.client.typed_producer import TypedProducer
 from pydanube.model.schemas import SchemaType
-from pydanube.reader.decoding import decode_column
 from pydanube.schemas.parsing import parse_schema
 from pydanube.wire.pb import danube_api_pb2 as pb
+from pydanube_spark.reader.decoding import decode_column
 from support.danube_calls import DanubeCalls
 from support.grpc_calls import connected
 from support.hostile_schemas import Hostile, hostile_schemas

@@ -23,9 +23,9 @@ from select import select
 from typing import TYPE_CHECKING
 
 from attack.target import running_target
-from pydanube.wire.grpc.hpack import encode_headers
-from pydanube.wire.grpc.http2_frames import FrameType
 from pydanube.wire.pb import danube_api_pb2 as pb
+from pydanube_broker.wire.grpc.hpack import encode_headers
+from pydanube_broker.wire.grpc.http2_frames import FrameType
 from support.danube_calls import DanubeCalls
 from support.grpc_calls import connected
 from support.http2_frames import (

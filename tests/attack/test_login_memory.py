@@ -10,10 +10,10 @@ import psutil
 import pytest
 
 from pydanube.aio.tasks import gather
-from pydanube.wire.grpc.hpack import encode_headers
-from pydanube.wire.grpc.http2_frames import FrameType
 from pydanube.wire.native.frames import header
 from pydanube.wire.native.kinds import Kind
+from pydanube_broker.wire.grpc.hpack import encode_headers
+from pydanube_broker.wire.grpc.http2_frames import FrameType
 from support.certificates import write_certificates
 from support.http2_frames import REQUEST, data, frame, handshake, request
 from support.processes import BrokerProcess

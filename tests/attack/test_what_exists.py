@@ -7,17 +7,17 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from pydanube.broker.schema_registry import NewSchema
 from pydanube.model.errors import BrokerError, Refused
 from pydanube.model.schemas import SchemaType
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
-from pydanube.servers.http.app import make_app
-from pydanube.servers.http.iceberg import ICEBERG
-from pydanube.servers.http.operations import is_readable, path_of
 from pydanube.wire.native.kinds import OPERATIONS, Kind
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.broker.schema_registry import NewSchema
+from pydanube_broker.servers.http.app import make_app
+from pydanube_broker.servers.http.iceberg import ICEBERG
+from pydanube_broker.servers.http.operations import is_readable, path_of
 from support.http_api import State
 from support.principals import ROOT, ChosenIdentity, client_of, guarded_broker
 

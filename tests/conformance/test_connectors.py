@@ -12,11 +12,11 @@ import json
 import msgspec
 import pytest
 
-from pydanube.connectors.connector import Sink, Source
-from pydanube.connectors.kinds import KINDS, find_kind
-from pydanube.connectors.status import State
 from pydanube.model.extras import EXTRAS
-from pydanube.testing import memory_broker
+from pydanube_broker.testing import memory_broker
+from pydanube_connect.connector import Sink, Source
+from pydanube_connect.kinds import KINDS, find_kind
+from pydanube_connect.status import State
 from support.connectors import declared, running
 from support.ports import free_port
 

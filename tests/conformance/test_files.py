@@ -2,7 +2,7 @@
 
 import pytest
 
-from pydanube.storage.files import DirectoryFiles, MemoryFiles
+from pydanube_broker.storage.files import DirectoryFiles, MemoryFiles
 from support.recording_files import RecordingFiles
 
 

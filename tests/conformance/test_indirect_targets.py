@@ -17,7 +17,6 @@ import pyarrow as pa
 import pytest
 
 from pydanube import connect
-from pydanube.broker import dead_letters
 from pydanube.client.client import Client
 from pydanube.model.errors import (
     BrokerError,
@@ -32,10 +31,11 @@ from pydanube.model.retry import RetryPolicy
 from pydanube.model.schemas import SchemaReference, TopicSchema
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding
-from pydanube.storage.config import NamedStoreConfig
-from pydanube.storage.tiered_objects import MARKER_NAME
 from pydanube.wire.native.kinds import OPERATIONS, Kind, On, Target
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.broker import dead_letters
+from pydanube_broker.storage.config import NamedStoreConfig
+from pydanube_broker.storage.tiered_objects import MARKER_NAME
 from support.guarded_clusters import ROOT, GuardedCluster, eventually, running
 
 OWN, RESULTS = "/shop/orders", "/shop/results"

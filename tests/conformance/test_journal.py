@@ -12,9 +12,6 @@ from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.memory import MemoryObjects
 from pydanube.objects.opening import open_objects
 from pydanube.objects.redis_objects import open_redis
-from pydanube.storage.config import JournalConfig
-from pydanube.storage.files import DirectoryFiles, MemoryFiles
-from pydanube.storage.journal import open_journal
 from pydanube.wire.files.journal_format import (
     Batch,
     CursorSaved,
@@ -24,6 +21,9 @@ from pydanube.wire.files.journal_format import (
     TopicDeleted,
     TopicOpened,
 )
+from pydanube_broker.storage.config import JournalConfig
+from pydanube_broker.storage.files import DirectoryFiles, MemoryFiles
+from pydanube_broker.storage.journal import open_journal
 from support.batches import frame_of, payloads_of
 from support.object_journals import MemorySessions, object_journal
 from support.object_stores import StoreServers

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from pydanube.model.errors import Conflict, InvalidRequest, NotFound
-from pydanube.tables.data_files import write_files
-from pydanube.tables.table import AppTransaction
+from pydanube_spark.tables.data_files import write_files
+from pydanube_spark.tables.table import AppTransaction
 from support.lake_tables import (
     KINDS,
     data_files,

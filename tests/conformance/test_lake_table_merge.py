@@ -9,13 +9,13 @@ import pytest
 
 from conformance.test_lake_table import EVERYTHING
 from pydanube.model.errors import InvalidPayload, InvalidRequest
-from pydanube.spark.sink import BatchKey, TaskKey
-from pydanube.spark.upserts import UpsertColumns
-from pydanube.tables.schema_evolution import rows_schema
-from pydanube.tables.staged_rows import StagingLocation, read_latest_rows
-from pydanube.tables.table import AppTransaction
-from pydanube.tables.table_options import WriteOptions, parse_partition_by
-from pydanube.tables.table_sink import LakeSink
+from pydanube_spark.pure.sink import BatchKey, TaskKey
+from pydanube_spark.pure.upserts import UpsertColumns
+from pydanube_spark.tables.pure.schema_evolution import rows_schema
+from pydanube_spark.tables.pure.table_options import WriteOptions, parse_partition_by
+from pydanube_spark.tables.staged_rows import StagingLocation, read_latest_rows
+from pydanube_spark.tables.table import AppTransaction
+from pydanube_spark.tables.table_sink import LakeSink
 from support.lake_tables import (
     KINDS,
     data_files,

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pydanube.metadata.etcd.store import open_etcd
-from pydanube.metadata.key import Key, key_of, prefix_of
-from pydanube.metadata.sqlite import open_sqlite
-from pydanube.metadata.store import (
+from pydanube.model.errors import Corrupt, RevisionConflict, SessionLost
+from pydanube_broker.metadata.etcd.store import open_etcd
+from pydanube_broker.metadata.key import Key, key_of, prefix_of
+from pydanube_broker.metadata.sqlite import open_sqlite
+from pydanube_broker.metadata.store import (
     ABSENT,
     Delete,
     HasValue,
@@ -21,8 +22,7 @@ from pydanube.metadata.store import (
     Stored,
     Unchanged,
 )
-from pydanube.metadata.zookeeper.store import open_zookeeper
-from pydanube.model.errors import Corrupt, RevisionConflict, SessionLost
+from pydanube_zookeeper.store import open_zookeeper
 from support import etcd as etcd_servers
 from support import zookeeper as zookeeper_servers
 from support.memory_store import MemoryStore
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from pydanube.metadata.store import MetadataStore
+    from pydanube_broker.metadata.store import MetadataStore
     from support.etcd import EtcdMember
     from support.zookeeper import ZookeeperMember
 

@@ -13,7 +13,6 @@ import pytest
 
 from pydanube.aio.futures import completion
 from pydanube.objects.memory import MemoryObjects
-from pydanube.storage.shard_recovery import SourceReading, entries_of_adoption
 from pydanube.wire.files.journal_format import (
     Batch,
     CursorSaved,
@@ -21,6 +20,7 @@ from pydanube.wire.files.journal_format import (
     ShardLeft,
     TopicAdopted,
 )
+from pydanube_broker.storage.shard_recovery import SourceReading, entries_of_adoption
 from support.batches import frame_of, payloads_of
 from support.object_journals import JOURNAL_ID, MemorySessions, object_journal
 

@@ -25,7 +25,7 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName
 from pydanube.model.policy import Durability, TopicPolicy
 from pydanube.model.staging import StagedPart
-from pydanube.storage.config import StagingConfig
+from pydanube_broker.storage.config import StagingConfig
 from support.memory_store import MemoryStore
 from support.recording_files import RecordingFiles
 from support.staging import A_QUERY, PartMaker, quiet, stage_part, stored

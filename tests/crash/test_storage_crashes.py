@@ -20,9 +20,9 @@ import pytest
 from pydanube.model.errors import BrokerError, DiskFull
 from pydanube.model.policy import Durability, Retention, TopicPolicy
 from pydanube.objects.memory import MemoryObjects
-from pydanube.storage.config import JournalConfig, StorageConfig
-from pydanube.storage.storage_opening import open_storage
 from pydanube.wire.files.journal_format import CursorSaved, CursorState
+from pydanube_broker.storage.config import JournalConfig, StorageConfig
+from pydanube_broker.storage.storage_opening import open_storage
 from support.batches import frame_of, offsets_of, payloads_of
 from support.manifests import MemoryManifest
 from support.recording_files import RecordingFiles

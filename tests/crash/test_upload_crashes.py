@@ -12,8 +12,8 @@ import asyncio
 import pytest
 
 from pydanube.model.policy import Retention, TopicPolicy
-from pydanube.storage.config import RemoteConfig
-from pydanube.storage.tiered_objects import TieredObjects
+from pydanube_broker.storage.config import RemoteConfig
+from pydanube_broker.storage.tiered_objects import TieredObjects
 from support.batches import payloads_of
 from support.storages import open_topic, publish, read_all, seal, until
 from support.upload_worlds import UploadWorld

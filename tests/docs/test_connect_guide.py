@@ -19,10 +19,10 @@ import pytest
 import redis
 from qdrant_client import QdrantClient
 
-from pydanube.connectors.kinds import KINDS
-from pydanube.connectors.status import State
-from pydanube.connectors.trial import try_connector
 from pydanube.objects.opening import open_objects
+from pydanube_connect.kinds import KINDS
+from pydanube_connect.status import State
+from pydanube_connect.trial import try_connector
 from support.command_lines import check_line
 from support.commands import danube
 from support.connectors import declared, running

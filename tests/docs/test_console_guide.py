@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("nicegui")
 
-from pydanube.console.serving import PAGES
+from pydanube_console.serving import PAGES
 from support.commands import end, start_danube
 from support.project import ROOT
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import pydanube
-from pydanube.servers.config import load_config
+from pydanube_broker.servers.config import load_config
 from support.examples import BLOCK, run_commands, run_page, run_page_here, stores_in
 from support.processes import BrokerProcess
 from support.project import ROOT
@@ -62,7 +62,14 @@ def test_tests_in_the_guide_to_testing_pass(tmp_path):
     ]
     for number, code in enumerate(blocks):
         (tmp_path / f"test_{number}.py").write_text(code)
-    command = [sys.executable, "-m", "pytest", "-p", "pydanube.pytest_plugin", "-W"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "pydanube_broker.pytest_plugin",
+        "-W",
+    ]
     done = subprocess.run(
         [*command, "error", "-v", str(tmp_path)],
         check=False,

@@ -2,7 +2,7 @@
 
 import re
 
-from support.project import ROOT, SRC
+from support.project import ROOT, SOURCES
 
 REFERENCE = re.compile(r"\| `([\w.]+)` \|$", re.MULTILINE)
 
@@ -15,10 +15,9 @@ def test_every_type_and_module_of_the_glossary_exists():
 
 
 def exists(name):
-    place = SRC / "pydanube"
     *parents, last = name.split(".")
-    for each in parents:
-        place /= each
+    [source] = [each for each in SOURCES if (each / name.partition(".")[0]).is_dir()]
+    place = source.joinpath(*parents)
     if (place / last).is_dir() or (place / f"{last}.py").exists():
         return True
     module = place.with_suffix(".py")

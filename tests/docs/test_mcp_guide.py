@@ -13,8 +13,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 import pydanube
-from pydanube.administration.changes import Changes
-from pydanube.administration.inspection import Inspection
+from pydanube_console.administration.changes import Changes
+from pydanube_console.administration.inspection import Inspection
 from support.commands import danube, environment
 from support.processes import BrokerProcess
 from support.project import ROOT

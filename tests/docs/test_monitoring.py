@@ -16,12 +16,15 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from pydanube.cli.main import app
 from pydanube.model.connector_metrics import CONNECTOR_METRICS
 from pydanube.model.metrics import METRICS, MetricKind
 from pydanube.model.pipeline_metrics import PIPELINE_METRICS
-from pydanube.servers.mqtt.metrics import MQTT_METRICS
-from pydanube.storage.seal_planning import SMALL_SEGMENT_BYTES, SMALL_SEGMENTS_MIN
+from pydanube_broker.storage.seal_planning import (
+    SMALL_SEGMENT_BYTES,
+    SMALL_SEGMENTS_MIN,
+)
+from pydanube_cli.main import app
+from pydanube_mqtt.metrics import MQTT_METRICS
 from support.commands import danube
 from support.examples import run_commands
 from support.ports import free_port

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 import pydanube.client.topics
-import pydanube.operations.topics
 import pydanube.wire.native.kinds
 import pydanube.wire.pb.stream_pb2
+import pydanube_broker.operations.topics
 from support.project import ROOT
 from tools.proto import use_our_pool
 
@@ -104,8 +104,8 @@ async def main():
 asyncio.run(main())
 """
 GENERIC = [
-    "tests/unit/wire/native/test_kinds.py",
-    "tests/unit/operations/test_access.py",
+    "packages/pydanube/tests/wire/native/test_kinds.py",
+    "packages/pydanube-broker/tests/operations/test_access.py",
 ]
 """Tests of all operations, which cover the new one without an edit."""
 
@@ -150,7 +150,7 @@ def test_an_operation_needs_five_edits(tmp_path):
     use_our_pool(generated)
     kinds = copy_of(pydanube.wire.native.kinds, tmp_path)
     insert(kinds, ROWS, "\n\nKIND_OF: dict")
-    handlers = copy_of(pydanube.operations.topics, tmp_path)
+    handlers = copy_of(pydanube_broker.operations.topics, tmp_path)
     handlers.write_text(handlers.read_text(encoding="utf-8") + HANDLER, "utf-8")
     client = copy_of(pydanube.client.topics, tmp_path)
     insert(client, METHOD, "\n\nasync def drops_of(")

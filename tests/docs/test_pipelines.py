@@ -6,8 +6,8 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
-from pydanube.cli.main import app
-from pydanube.pipelines.loading import load
+from pydanube_cli.main import app
+from pydanube_spark.pipelines.loading import load
 from support.command_lines import check_line
 from support.project import ROOT
 

@@ -9,10 +9,10 @@ import sys
 import msgspec
 import pytest
 
-from pydanube.metadata import keys, records
-from pydanube.metadata.key import Key, Prefix
-from pydanube.servers.config import settings_of
-from pydanube.servers.mqtt import records as mqtt_records
+from pydanube_broker.metadata import keys, records
+from pydanube_broker.metadata.key import Key, Prefix
+from pydanube_broker.servers.config import settings_of
+from pydanube_mqtt import records as mqtt_records
 from support.project import ROOT
 
 FORMAT = "".join(

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from pydanube import sync
-from pydanube.demo.broker_process import running_broker
+from pydanube_cli.bench.broker_process import running_broker
 from support.warm_python import WarmPython
 from support.worlds.current import MEMORY, sync_memory_broker
 
@@ -53,11 +53,11 @@ def python(tmp_path_factory):
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory, python):
     """A session with two cores; starting one takes a while, so there is one."""
-    import pydanube.spark
+    import pydanube_spark
 
     directory = tmp_path_factory.mktemp("spark")
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
-    session = pydanube.spark.session(
+    session = pydanube_spark.session(
         "tests",
         master="local[2]",
         config={

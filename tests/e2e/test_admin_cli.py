@@ -8,7 +8,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from pydanube.cli import main
+from pydanube_cli import main
 from support.commands import danube
 from support.processes import BrokerProcess
 

@@ -15,7 +15,6 @@ import pytest
 
 import pydanube
 from pydanube.security.failed_attempts import ATTEMPTS_MAX
-from pydanube.wire.grpc.http2_frames import FrameType
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import header
 from pydanube.wire.native.kinds import Kind, Side
@@ -23,6 +22,7 @@ from pydanube.wire.pb import danube_admin_pb2 as admin_pb
 from pydanube.wire.pb import danube_api_pb2 as api_pb
 from pydanube.wire.pb import health_pb2
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.wire.grpc.http2_frames import FrameType
 from support.certificates import tls_settings, write_certificates
 from support.grpc_calls import connected as connected_grpc
 from support.http2_frames import (

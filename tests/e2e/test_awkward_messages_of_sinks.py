@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from pydanube.connectors.connector import Sink
-from pydanube.connectors.kinds import KINDS, find_kind
-from pydanube.connectors.status import State
-from pydanube.testing import memory_broker
+from pydanube_broker.testing import memory_broker
+from pydanube_connect.connector import Sink
+from pydanube_connect.kinds import KINDS, find_kind
+from pydanube_connect.status import State
 from support.awkward_messages import publish
 from support.connectors import declared, running
 

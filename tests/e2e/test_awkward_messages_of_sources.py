@@ -13,10 +13,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from pydanube.connectors.connector import Source
-from pydanube.connectors.kinds import KINDS, find_kind
-from pydanube.connectors.status import State
-from pydanube.testing import memory_broker
+from pydanube_broker.testing import memory_broker
+from pydanube_connect.connector import Source
+from pydanube_connect.kinds import KINDS, find_kind
+from pydanube_connect.status import State
 from support.awkward_messages import PAYLOADS, PLAIN
 from support.connectors import declared, running
 from support.ports import free_port

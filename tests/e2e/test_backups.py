@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pydanube.cli.main import app
 from pydanube.model.errors import (
     BackupRunning,
     CorruptBackup,
@@ -22,7 +21,8 @@ from pydanube.model.errors import (
 from pydanube.model.findings import FindingKind
 from pydanube.model.policy import FailurePolicy, PoisonPolicy, Retention
 from pydanube.objects.directory import DirectoryObjects
-from pydanube.servers.restore import choose_backup, restore_backup
+from pydanube_broker.servers.restore import choose_backup, restore_backup
+from pydanube_cli.main import app
 from support.directories import publish, serving
 from support.processes import BrokerProcess
 from support.redis_servers import DurableRedis

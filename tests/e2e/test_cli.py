@@ -491,7 +491,7 @@ def test_debug_shows_a_traceback(url):
 WITHOUT_SPARK = """
 import sys
 sys.modules["pyspark"] = None
-from pydanube.cli.main import main
+from pydanube_cli.main import main
 sys.argv[0] = "danube"
 main()
 """

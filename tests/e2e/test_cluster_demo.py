@@ -6,8 +6,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from support.commands import danube
-from support.demos import interrupt_demo, start_demo
+from support.demos import CLUSTER_DEMO, interrupt_demo, refused_demo, start_demo
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -15,7 +14,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 @pytest.mark.soak
 def test_a_killed_broker_loses_nothing(tmp_path):
     output = tmp_path / "output"
-    process = start_demo(output, "cluster", "demo", "--kills", "1", "--topics", "6")
+    process = start_demo(CLUSTER_DEMO, output, "--kills", "1", "--topics", "6")
     printed, _ = process.communicate(timeout=240)
     assert process.returncode == 0, printed
     assert "All 6 checks hold" in printed
@@ -29,15 +28,13 @@ def test_a_killed_broker_loses_nothing(tmp_path):
 
 def test_interrupted_demo_leaves_no_process(tmp_path):
     output = tmp_path / "output"
-    process = start_demo(output, "cluster", "demo", "--kills", "1000")
+    process = start_demo(CLUSTER_DEMO, output, "--kills", "1000")
     printed = interrupt_demo(process, signal.SIGINT, after=output / "broker-3.log")
     assert "Traceback" not in printed
 
 
 def test_missing_etcd_is_an_error_with_instructions(tmp_path):
-    done = danube(
-        "cluster", "demo", "--etcd", "/missing/etcd", "--output", str(tmp_path)
-    )
-    assert done.returncode == 2
-    assert "apt-get install etcd-server" in done.stderr
-    assert "--etcd" in done.stderr
+    options = ("--etcd", "/missing/etcd", "--output", str(tmp_path))
+    printed = refused_demo(CLUSTER_DEMO, *options)
+    assert "apt-get install etcd-server" in printed
+    assert "--etcd" in printed

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from pydanube.connectors.status import State
-from pydanube.testing import memory_broker
+from pydanube_broker.testing import memory_broker
+from pydanube_connect.status import State
 from support.connectors import declared, running, write_messages
 from support.opensearch import OpensearchProcess
 

@@ -13,8 +13,8 @@ from paho.mqtt.properties import Properties
 
 import pydanube
 from pydanube.aio.tasks import task_scope
-from pydanube.connectors.status import State
-from pydanube.testing import memory_broker
+from pydanube_broker.testing import memory_broker
+from pydanube_connect.status import State
 from support.connectors import ConnectProcess, declared, running
 from support.mosquitto import MosquittoProcess
 from support.processes import BrokerProcess

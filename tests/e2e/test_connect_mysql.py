@@ -10,9 +10,9 @@ pytest.importorskip("pymysqlreplication")
 
 import pymysql
 
-from pydanube.connectors.status import State
-from pydanube.connectors.trial import try_connector
-from pydanube.testing import memory_broker
+from pydanube_broker.testing import memory_broker
+from pydanube_connect.status import State
+from pydanube_connect.trial import try_connector
 from support.change_events import (
     broker_with_topics,
     check_kills,

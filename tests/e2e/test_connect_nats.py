@@ -9,10 +9,10 @@ pytest.importorskip("nats")
 import nats
 
 import pydanube
-from pydanube.connectors.status import State
-from pydanube.connectors.trial import try_connector
 from pydanube.model.batch import batch_of
-from pydanube.testing import memory_broker
+from pydanube_broker.testing import memory_broker
+from pydanube_connect.status import State
+from pydanube_connect.trial import try_connector
 from support.connectors import (
     ConnectProcess,
     declared,

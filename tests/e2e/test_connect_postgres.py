@@ -11,8 +11,8 @@ pytest.importorskip("psycopg")
 
 import psycopg
 
-from pydanube.connectors.status import State
-from pydanube.testing import memory_broker
+from pydanube_broker.testing import memory_broker
+from pydanube_connect.status import State
 from support.change_events import (
     TOPIC,
     broker_with_topics,

@@ -11,10 +11,10 @@ pytest.importorskip("aio_pika")
 import aio_pika
 
 import pydanube
-from pydanube.connectors.status import State
-from pydanube.connectors.trial import try_connector
 from pydanube.model.batch import batch_of
-from pydanube.testing import memory_broker
+from pydanube_broker.testing import memory_broker
+from pydanube_connect.status import State
+from pydanube_connect.trial import try_connector
 from support.connectors import (
     ConnectProcess,
     declared,

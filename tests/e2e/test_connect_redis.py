@@ -15,8 +15,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 import pydanube
-from pydanube.connectors.status import State
-from pydanube.testing import memory_broker
+from pydanube_broker.testing import memory_broker
+from pydanube_connect.status import State
 from support.connectors import ConnectProcess, declared, running
 from support.processes import BrokerProcess
 from support.redis_servers import DurableRedis

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from deltalake import DeltaTable
 
 from pydanube import sync
-from pydanube.pipelines.state import StateDirectory, kill, process_start_time
+from pydanube_spark.pipelines.state import StateDirectory, kill, process_start_time
 from support.commands import danube
 from support.connectors import ConnectProcess
 from support.processes import BrokerProcess

@@ -7,11 +7,16 @@ import pytest
 pytest.importorskip("nicegui")
 
 import pydanube
-from pydanube.pipelines.graph import Edge, Graph, Node, NodeKind
-from pydanube.pipelines.progress import QueryProgress, QueryState, RunState, RunStatus
-from pydanube.pipelines.run_directory import Entry, RunDirectory
-from pydanube.pipelines.run_records import RunRecord
-from pydanube.pipelines.state import StateDirectory
+from pydanube_spark.pipelines.graph import Edge, Graph, Node, NodeKind
+from pydanube_spark.pipelines.pure.progress import (
+    QueryProgress,
+    QueryState,
+    RunState,
+    RunStatus,
+)
+from pydanube_spark.pipelines.pure.run_records import RunRecord
+from pydanube_spark.pipelines.run_directory import Entry, RunDirectory
+from pydanube_spark.pipelines.state import StateDirectory
 from support.browsers import opened_page, running_browser
 from support.consoles import EVIL, check_page, running_console, take_picture
 from support.processes import BrokerProcess

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pydanube.metadata import keys
-from pydanube.metadata.key import key_of
 from pydanube.model.errors import Corrupt
 from pydanube.model.names import TopicName
+from pydanube_broker.metadata import keys
+from pydanube_broker.metadata.key import key_of
 from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
 from support.metadata_services import SERVICES
 

@@ -13,8 +13,8 @@ pytest.importorskip("grpc_status")
 pytest.importorskip("google.rpc")
 pytest.importorskip("zstandard")
 
-from pydanube.pipelines.templates import write_template
-from pydanube.spark.java import find_java
+from pydanube_spark.java import find_java
+from pydanube_spark.pipelines.templates import write_template
 from support.pipelines import read_json, send, unique_topic
 
 pytestmark = [

@@ -7,8 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
-from support.commands import danube
-from support.demos import interrupt_demo, start_demo
+from support.demos import DEMO, interrupt_demo, refused_demo, start_demo
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
@@ -17,7 +16,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 @pytest.mark.smoke
 def test_demo_proves_exactly_once(tmp_path):
     output = tmp_path / "output"
-    process = start_demo(output, "demo", "--small", "--seconds", "4")
+    process = start_demo(DEMO, output, "--small", "--seconds", "4")
     printed, _ = process.communicate(timeout=240)
     assert process.returncode == 0, printed
     assert "nothing lost, nothing duplicated" in printed
@@ -33,12 +32,11 @@ def test_demo_proves_exactly_once(tmp_path):
 @pytest.mark.soak
 def test_interrupted_demo_leaves_no_process(tmp_path, number):
     output = tmp_path / "output"
-    process = start_demo(output, "demo", "--small", "--seconds", "600")
+    process = start_demo(DEMO, output, "--small", "--seconds", "600")
     interrupt_demo(process, number, after=output / "spark.log")
 
 
 def test_non_empty_directory_is_refused(tmp_path):
     (tmp_path / "something").write_text("x")
-    done = danube("demo", "--directory", str(tmp_path), "--output", str(tmp_path))
-    assert done.returncode == 2
-    assert "is not empty" in done.stderr
+    options = ("--directory", str(tmp_path), "--output", str(tmp_path))
+    assert "is not empty" in refused_demo(DEMO, *options)

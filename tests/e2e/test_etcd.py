@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pydanube.metadata.etcd.store import open_etcd
-from pydanube.metadata.key import prefix_of
-from pydanube.metadata.store import Put
 from pydanube.model.errors import (
     InvalidConfig,
     MetadataUnavailable,
     TransactionTooLarge,
 )
+from pydanube_broker.metadata.etcd.store import open_etcd
+from pydanube_broker.metadata.key import prefix_of
+from pydanube_broker.metadata.store import Put
 from support.certificates import write_certificates
 from support.etcd import (
     EtcdMember,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pydanube.metadata.store import MetadataStore
+    from pydanube_broker.metadata.store import MetadataStore
 
 pytestmark = pytest.mark.e2e
 

@@ -13,13 +13,13 @@ import grpc
 import httpx
 import pytest
 
-from pydanube.operations.handlers import handlers
-from pydanube.servers.grpc.call_rules import CALL_RULES
-from pydanube.servers.http.operations import is_readable, path_of
 from pydanube.wire.native.connection import REVISION, StreamConnection
 from pydanube.wire.native.kinds import OPERATIONS, Kind, Side
 from pydanube.wire.pb import health_pb2
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.operations.handlers import handlers
+from pydanube_broker.servers.grpc.call_rules import CALL_RULES
+from pydanube_broker.servers.http.operations import is_readable, path_of
 from support.grpc_calls import connected
 from support.listeners import port_of
 from support.secured import ISSUER, claims, jwks, secured, signed

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pydanube.spark.jobs import SparkRunner
-from pydanube.tables.export.exporter import Exporter, ExportOptions
+from pydanube_spark.jobs import SparkRunner
+from pydanube_spark.tables.export.exporter import Exporter, ExportOptions
 from support.lake_tables import KINDS, catalog_of, data_files, read, table_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]

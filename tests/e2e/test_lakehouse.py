@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from pydanube.cli import main
 from pydanube.model.errors import BrokerError, InvalidPayload, InvalidRequest
-from pydanube.spark.jobs import ThreadRunner
-from pydanube.tables.export.exporter import Exporter, ExportOptions
-from pydanube.tables.export.zero_copy import ZeroCopyExporter
-from pydanube.tables.table_options import UndecodablePolicy
+from pydanube_cli import main
+from pydanube_spark.jobs import ThreadRunner
+from pydanube_spark.tables.export.exporter import Exporter, ExportOptions
+from pydanube_spark.tables.export.zero_copy import ZeroCopyExporter
+from pydanube_spark.tables.pure.table_options import UndecodablePolicy
 from support.lake_tables import (
     KINDS,
     data_files,
@@ -340,7 +340,7 @@ def test_the_command_exports_plans_compacts_and_cleans(
 def test_following_export_ends_cleanly_on_a_signal(client, broker_url, topic, tmp_path):
     publish(client, topic, 0)
     words = ("lakehouse", "export", topic, "--to", "delta", "--table", tmp_path / "t")
-    command = [sys.executable, "-m", "pydanube.cli.main", *map(str, words)]
+    command = [sys.executable, "-m", "pydanube_cli.main", *map(str, words)]
     asked = ["--url", broker_url, "--every", "100ms", "--format", "json"]
     with subprocess.Popen(
         [*command, *asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from pydanube import sync
-from pydanube.cli.main import app
 from pydanube.model.errors import NotFound, TopicHeld
-from pydanube.spark.jobs import SparkRunner, ThreadRunner
-from pydanube.tables.maintenance.run import MaintenanceOptions, maintain
+from pydanube_cli.main import app
+from pydanube_spark.jobs import SparkRunner, ThreadRunner
+from pydanube_spark.tables.maintenance.run import MaintenanceOptions, maintain
 
 SEAL_BYTES = 64 * 1024
 """As the broker of these tests has it."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pydanube.metadata import keys
+from pydanube_broker.metadata import keys
 from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
 from support.metadata_services import SERVICES
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pydanube.aio.tasks import task_scope
-from pydanube.cluster.controller import create_shards
-from pydanube.cluster.session import open_cluster_session
-from pydanube.metadata import keys
-from pydanube.metadata.cluster_records import SessionRecord, ShardState
+from pydanube_broker.cluster.controller import create_shards
+from pydanube_broker.cluster.session import open_cluster_session
+from pydanube_broker.metadata import keys
+from pydanube_broker.metadata.cluster_records import SessionRecord, ShardState
 from support.clusters import Ledger, Member
 from support.metadata_services import SERVICES, MetadataService
 from support.tcp_proxy import Fault, tcp_proxy
@@ -21,7 +21,7 @@ from support.tcp_proxy import Fault, tcp_proxy
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pydanube.metadata.store import MetadataStore
+    from pydanube_broker.metadata.store import MetadataStore
 
 pytestmark = pytest.mark.e2e
 

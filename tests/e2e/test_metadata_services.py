@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pydanube.metadata.key import prefix_of
-from pydanube.metadata.store import ABSENT, Delete, Put
 from pydanube.model.errors import InvalidConfig, MetadataUnavailable, SessionLost
+from pydanube_broker.metadata.key import prefix_of
+from pydanube_broker.metadata.store import ABSENT, Delete, Put
 from support.metadata_services import SERVICES, MetadataService
 from support.ports import free_port
 from support.tcp_proxy import Fault, tcp_proxy
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from pydanube.metadata.store import MetadataStore
+    from pydanube_broker.metadata.store import MetadataStore
 
 pytestmark = pytest.mark.e2e
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 import pydanube
-from pydanube.wire.mqtt.packets import (
+from pydanube_mqtt.wire.packets import (
     V5,
     Ack,
     PacketType,

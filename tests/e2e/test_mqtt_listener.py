@@ -9,7 +9,7 @@ import aiomqtt
 import pytest
 
 import pydanube
-from pydanube.wire.mqtt.packets import (
+from pydanube_mqtt.wire.packets import (
     V5,
     V311,
     Ack,

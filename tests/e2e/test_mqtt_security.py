@@ -8,7 +8,7 @@ import pytest
 
 import pydanube
 from pydanube.security.failed_attempts import ATTEMPTS_MAX
-from pydanube.wire.mqtt.packets import V5, V311, Property, Publish, Reason, Will
+from pydanube_mqtt.wire.packets import V5, V311, Property, Publish, Reason, Will
 from support.certificates import tls_settings, write_certificates
 from support.mqtt_clients import (
     VERSIONS,

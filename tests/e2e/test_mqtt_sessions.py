@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 import pydanube
-from pydanube.wire.mqtt.encoding import encode
-from pydanube.wire.mqtt.packets import (
+from pydanube_mqtt.wire.encoding import encode
+from pydanube_mqtt.wire.packets import (
     V5,
     V311,
     Ack,

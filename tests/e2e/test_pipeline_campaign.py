@@ -27,8 +27,8 @@ import duckdb
 import pyarrow as pa
 
 from pydanube import sync
-from pydanube.pipelines.run_records import FINAL_EXITS
-from pydanube.pipelines.state import StateDirectory
+from pydanube_spark.pipelines.pure.run_records import FINAL_EXITS
+from pydanube_spark.pipelines.state import StateDirectory
 from support.duckdb_iceberg import connect_duckdb
 from support.lake_tables import catalog_of
 from support.postgres import PostgresProcess
@@ -229,7 +229,7 @@ def test_every_row_arrives_once_although_everything_is_killed(tmp_path, fan_out)
         )
         sinks = Sinks(tmp_path, broker, postgres)
         publisher = Publisher(broker.url)
-        run = [sys.executable, "-m", "pydanube.cli.main", "pipeline", "run", file]
+        run = [sys.executable, "-m", "pydanube_cli.main", "pipeline", "run", file]
         own = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "home")}
         processes = []
 

@@ -8,9 +8,9 @@ pyspark = pytest.importorskip("pyspark")
 
 from deltalake import DeltaTable  # noqa: E402
 
-from pydanube.declarations.problems import InvalidDeclaration  # noqa: E402
-from pydanube.pipelines.progress import RunState  # noqa: E402
-from pydanube.pipelines.validation import graph_with_schemas  # noqa: E402
+from pydanube.declarations.pure.problems import InvalidDeclaration  # noqa: E402
+from pydanube_spark.pipelines.pure.progress import RunState  # noqa: E402
+from pydanube_spark.pipelines.validation import graph_with_schemas  # noqa: E402
 from support.pipelines import (  # noqa: E402
     PipelineDirectory,
     read,

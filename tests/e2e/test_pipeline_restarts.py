@@ -102,7 +102,7 @@ def test_every_message_is_in_the_table_once(tmp_path):
             client.topics.create(TOPIC)
         file.write_text(PIPELINE.format(url=broker.url, topic=TOPIC, table=table))
         with (tmp_path / "log").open("w") as log:
-            run = [sys.executable, "-m", "pydanube.cli.main", "pipeline", "run", file]
+            run = [sys.executable, "-m", "pydanube_cli.main", "pipeline", "run", file]
             pipeline = subprocess.Popen(run, stdout=log, stderr=log)
         try:
             threads = [

@@ -6,10 +6,10 @@ import pytest
 
 pyspark = pytest.importorskip("pyspark")
 
-from pydanube.declarations.problems import InvalidDeclaration  # noqa: E402
-from pydanube.pipelines.loading import load  # noqa: E402
-from pydanube.pipelines.sample_cases import check_names, load_cases  # noqa: E402
-from pydanube.pipelines.sample_runs import run_case  # noqa: E402
+from pydanube.declarations.pure.problems import InvalidDeclaration  # noqa: E402
+from pydanube_spark.pipelines.loading import load  # noqa: E402
+from pydanube_spark.pipelines.sample_cases import check_names, load_cases  # noqa: E402
+from pydanube_spark.pipelines.sample_runs import run_case  # noqa: E402
 from support.project import ROOT  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]

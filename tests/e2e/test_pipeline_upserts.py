@@ -9,10 +9,10 @@ pyspark = pytest.importorskip("pyspark")
 from deltalake import DeltaTable  # noqa: E402
 
 from pydanube import Schema  # noqa: E402
-from pydanube.declarations.problems import InvalidDeclaration  # noqa: E402
-from pydanube.pipelines.change_feeds import PLACEHOLDER  # noqa: E402
-from pydanube.pipelines.progress import RunState  # noqa: E402
-from pydanube.pipelines.validation import validate  # noqa: E402
+from pydanube.declarations.pure.problems import InvalidDeclaration  # noqa: E402
+from pydanube_spark.pipelines.change_feeds import PLACEHOLDER  # noqa: E402
+from pydanube_spark.pipelines.pure.progress import RunState  # noqa: E402
+from pydanube_spark.pipelines.validation import validate  # noqa: E402
 from support.lake_tables import catalog_of, read, table_in  # noqa: E402
 from support.pipelines import PipelineDirectory, send, unique_topic  # noqa: E402
 

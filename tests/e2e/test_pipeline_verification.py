@@ -11,11 +11,11 @@ import pyarrow.compute as pc  # noqa: E402
 from deltalake import DeltaTable, write_deltalake  # noqa: E402
 
 from pydanube import Retention  # noqa: E402
-from pydanube.pipelines.display import LineDisplay  # noqa: E402
-from pydanube.pipelines.progress import RunState  # noqa: E402
-from pydanube.pipelines.running import PipelineRun  # noqa: E402
-from pydanube.pipelines.shadows import backfill_of, shadow_of  # noqa: E402
-from pydanube.pipelines.verifying import compare_sinks, verify_sink  # noqa: E402
+from pydanube_spark.pipelines.display import LineDisplay  # noqa: E402
+from pydanube_spark.pipelines.pure.progress import RunState  # noqa: E402
+from pydanube_spark.pipelines.running import PipelineRun  # noqa: E402
+from pydanube_spark.pipelines.shadows import backfill_of, shadow_of  # noqa: E402
+from pydanube_spark.pipelines.verifying import compare_sinks, verify_sink  # noqa: E402
 from support.pipelines import (  # noqa: E402
     POLLS_MAX,
     PipelineDirectory,

@@ -14,14 +14,14 @@ pyspark = pytest.importorskip("pyspark")
 from typer.testing import CliRunner  # noqa: E402
 
 from pydanube import Schema  # noqa: E402
-from pydanube.cli.main import app  # noqa: E402
-from pydanube.declarations.problems import InvalidDeclaration  # noqa: E402
+from pydanube.declarations.pure.problems import InvalidDeclaration  # noqa: E402
 from pydanube.model.positions import to_datetime  # noqa: E402
-from pydanube.pipelines.progress import RunState  # noqa: E402
-from pydanube.pipelines.run_records import RunRecord  # noqa: E402
-from pydanube.pipelines.state import process_start_time, utc_text  # noqa: E402
-from pydanube.pipelines.stop_requests import StopRequest, signals_to  # noqa: E402
-from pydanube.pipelines.validation import validate  # noqa: E402
+from pydanube_cli.main import app  # noqa: E402
+from pydanube_spark.pipelines.pure.progress import RunState  # noqa: E402
+from pydanube_spark.pipelines.pure.run_records import RunRecord  # noqa: E402
+from pydanube_spark.pipelines.state import process_start_time, utc_text  # noqa: E402
+from pydanube_spark.pipelines.stop_requests import StopRequest, signals_to  # noqa: E402
+from pydanube_spark.pipelines.validation import validate  # noqa: E402
 from support.pipelines import (  # noqa: E402
     PipelineDirectory,
     read,

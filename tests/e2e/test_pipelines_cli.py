@@ -8,8 +8,8 @@ import pytest
 
 pyspark = pytest.importorskip("pyspark")
 
-from pydanube.pipelines.state import StateDirectory  # noqa: E402
-from pydanube.pipelines.templates import write_template  # noqa: E402
+from pydanube_spark.pipelines.state import StateDirectory  # noqa: E402
+from pydanube_spark.pipelines.templates import write_template  # noqa: E402
 from support.commands import danube, start_danube  # noqa: E402
 from support.pipelines import read_json, send, unique_topic  # noqa: E402
 from support.spark_processes import connect_server  # noqa: E402

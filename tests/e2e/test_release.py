@@ -8,10 +8,11 @@ import shutil
 import subprocess
 import sys
 from hashlib import sha256
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from typing import TYPE_CHECKING
 
 import pytest
+from packaging.requirements import Requirement
 
 from pydanube.model.version import __version__
 from support.project import ROOT
@@ -25,7 +26,7 @@ SOURCES = (
     *("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile"),
     ".gitignore",
 )
-DIRECTORIES = ("src", "bench", "deploy", "docs", "examples", "tests", "tools")
+DIRECTORIES = ("packages", "bench", "deploy", "docs", "examples", "tests", "tools")
 
 
 def copy_sources(target: Path) -> None:
@@ -38,6 +39,7 @@ def copy_sources(target: Path) -> None:
             ROOT / name,
             target / name,
             copy_function=shutil.copyfile,
+            symlinks=True,
             ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
         )
     for path in target.rglob("*.py"):
@@ -78,5 +80,14 @@ def test_two_builds_of_the_same_source_are_the_same(tmp_path: Path) -> None:
     assert "pip" not in listed
 
 
-def test_the_version_of_the_package_is_that_of_the_code() -> None:
-    assert version("pydanube") == __version__
+def test_the_version_of_each_package_is_that_of_the_code() -> None:
+    names = sorted(path.parent.name for path in ROOT.glob("packages/*/pyproject.toml"))
+    assert len(names) == 8
+    assert {name: version(name) for name in names} == dict.fromkeys(names, __version__)
+    pinned = {
+        f"{each.name} {each.specifier}"
+        for name in names
+        for each in map(Requirement, requires(name) or ())
+        if each.name in names and str(each.specifier)
+    }
+    assert {each.rpartition("=")[2] for each in pinned} == {__version__}

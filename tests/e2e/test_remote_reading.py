@@ -12,9 +12,9 @@ import pytest
 from pydanube import sync
 from pydanube.model.errors import ObjectsUnavailable
 from pydanube.objects.addresses import is_secret_option
-from pydanube.reader.read_options import Mode
-from pydanube.reader.scan_reader import SCHEMA
-from pydanube.spark.source import BatchReader, parse_read_options
+from pydanube_spark.reader.pure.read_options import Mode
+from pydanube_spark.reader.scan_reader import SCHEMA
+from pydanube_spark.source import BatchReader, parse_read_options
 from support.commands import danube
 from support.object_stores import ACCESS_KEY, SECRET_KEY, SECRETS, S3Server
 from support.processes import BrokerProcess
@@ -142,7 +142,7 @@ def test_without_credentials_the_broker_is_asked(broker, monkeypatch, caplog):
 
 def forget_stores():
     """Open stores again, with the present environment."""
-    from pydanube.reader.remote_files import _store_at
+    from pydanube_spark.reader.remote_files import _store_at
 
     _store_at.cache_clear()
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import pydanube
 from pydanube import Schema, sync
-from pydanube.cli import main
+from pydanube_cli import main
 from support.commands import danube
 from support.processes import BrokerProcess
 

@@ -42,15 +42,15 @@ from pyspark.sql.types import (  # noqa: E402
 )
 
 from pydanube.model.errors import BrokerError  # noqa: E402
-from pydanube.sinks.clickhouse import ClickHouseDataSource  # noqa: E402
-from pydanube.sinks.lancedb import LanceDataSource  # noqa: E402
-from pydanube.sinks.postgres import PostgresDataSource  # noqa: E402
-from pydanube.sinks.postgres_database import connect  # noqa: E402
-from pydanube.spark.dataframe_columns import arrow_schema  # noqa: E402
-from pydanube.spark.sink import TaskKey  # noqa: E402
-from pydanube.spark.topic_sink import DanubeSink  # noqa: E402
-from pydanube.tables.delta import DeltaDataSource  # noqa: E402
-from pydanube.tables.iceberg import IcebergDataSource  # noqa: E402
+from pydanube_spark.dataframe_columns import arrow_schema  # noqa: E402
+from pydanube_spark.pure.sink import TaskKey  # noqa: E402
+from pydanube_spark.sinks.clickhouse import ClickHouseDataSource  # noqa: E402
+from pydanube_spark.sinks.lancedb import LanceDataSource  # noqa: E402
+from pydanube_spark.sinks.postgres import PostgresDataSource  # noqa: E402
+from pydanube_spark.sinks.postgres_database import connect  # noqa: E402
+from pydanube_spark.tables.delta import DeltaDataSource  # noqa: E402
+from pydanube_spark.tables.iceberg import IcebergDataSource  # noqa: E402
+from pydanube_spark.topic_sink import DanubeSink  # noqa: E402
 from support.clickhouse import PASSWORD, USER, ClickHouseProcess  # noqa: E402
 from support.http_server import LocalServer, Request  # noqa: E402
 from support.lake_tables import catalog_of, read_with_polars, table_in  # noqa: E402

@@ -12,7 +12,7 @@ pyspark = pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException  # noqa: E402
 
-from pydanube.spark.formats import check_sink  # noqa: E402
+from pydanube_spark.formats import check_sink  # noqa: E402
 from support.clickhouse import PASSWORD, ClickHouseProcess  # noqa: E402
 from support.http_server import Answer, Broken, LocalServer  # noqa: E402
 from support.replays import (  # noqa: E402

@@ -15,11 +15,11 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pydanube.model.errors import Unavailable
-from pydanube.sinks.clickhouse import ClickHouseSink
-from pydanube.sinks.lance_database import Database
-from pydanube.sinks.lancedb import LanceSink
-from pydanube.sinks.postgres import PostgresSink
-from pydanube.spark.sink import BatchKey, TaskKey
+from pydanube_spark.pure.sink import BatchKey, TaskKey
+from pydanube_spark.sinks.clickhouse import ClickHouseSink
+from pydanube_spark.sinks.lance_database import Database
+from pydanube_spark.sinks.lancedb import LanceSink
+from pydanube_spark.sinks.postgres import PostgresSink
 from support.clickhouse import PASSWORD, ClickHouseProcess
 from support.http_server import Broken, LocalServer
 from support.postgres import PostgresProcess

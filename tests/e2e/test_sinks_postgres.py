@@ -10,7 +10,7 @@ pyspark = pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
 
-from pydanube.spark.formats import check_sink  # noqa: E402
+from pydanube_spark.formats import check_sink  # noqa: E402
 from support.postgres import PostgresProcess  # noqa: E402
 from support.replays import (  # noqa: E402
     PublishedTopic,

@@ -13,7 +13,7 @@ pyspark = pytest.importorskip("pyspark")
 
 from pyspark.errors import AnalysisException, StreamingQueryException  # noqa: E402
 
-from pydanube.spark import lag  # noqa: E402
+from pydanube_spark import lag  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 

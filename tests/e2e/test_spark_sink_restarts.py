@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pydanube.sync
-from pydanube.spark.sink import BatchKey, TaskKey
-from pydanube.spark.topic_sink import TopicSink
-from pydanube.spark.write_options import parse_write_options
+from pydanube_spark.pure.sink import BatchKey, TaskKey
+from pydanube_spark.pure.write_options import parse_write_options
+from pydanube_spark.topic_sink import TopicSink
 from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

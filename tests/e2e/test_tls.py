@@ -18,8 +18,8 @@ from pydanube.client.broker_pool import BrokerPool
 from pydanube.client.credentials import NO_CREDENTIALS
 from pydanube.client.tls import ClientTls
 from pydanube.model.url_options import UrlOptions
-from pydanube.servers.config import BrokerConfig, ListenConfig, TlsConfig
-from pydanube.servers.run import serve
+from pydanube_broker.servers.config import BrokerConfig, ListenConfig, TlsConfig
+from pydanube_broker.servers.run import serve
 from support.certificates import AN_END_IN_THE_PAST, write_certificates
 from support.running import published
 

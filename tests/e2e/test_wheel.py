@@ -1,9 +1,10 @@
-"""What users install: the wheel, in an environment of its own."""
+"""What users install: wheels, in environments of their own."""
 
 import os
 import subprocess
 import sys
 import venv
+import zipfile
 
 import pytest
 
@@ -44,20 +45,33 @@ def run(*command, directory):
     )
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory):
-    """The Python of an environment that has the wheel without any extra."""
-    directory = tmp_path_factory.mktemp("wheel")
-    wheel = ["wheel", "--quiet", "--no-deps", "-w", "dist", ROOT]
-    built = run(*PIP, *wheel, directory=directory)
-    assert built.returncode == 0, built.stderr
-    venv.create(directory / "venv")
-    python = directory / "venv" / "bin" / "python"
-    [wheel] = (directory / "dist").glob("*.whl")
-    install = ["--python", python, "install", "--quiet", "--no-compile", wheel]
+def environment(directory, *wheels):
+    """Return the Python of a new environment with *wheels*."""
+    venv.create(directory)
+    python = directory / "bin" / "python"
+    install = ["--python", python, "install", "--quiet", "--no-compile", *wheels]
     installed = run(*PIP, *install, directory=directory)
     assert installed.returncode == 0, installed.stderr
     return python
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    """Build all wheels; return their directory."""
+    directory = tmp_path_factory.mktemp("wheels")
+    packages = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
+    build = ["wheel", "--quiet", "--no-deps", "-w", directory, *packages]
+    built = run(*PIP, *build, directory=directory)
+    assert built.returncode == 0, built.stderr
+    assert len(list(directory.glob("*.whl"))) == len(packages)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory, wheels):
+    """Return the Python of an environment that has the client without any extra."""
+    [client] = wheels.glob("pydanube-*.whl")
+    return environment(tmp_path_factory.mktemp("client") / "venv", client)
 
 
 def test_the_wheel_publishes_and_consumes_without_any_extra(python, tmp_path):
@@ -73,17 +87,36 @@ def test_the_wheel_brings_nothing_that_the_client_does_not_need(python, tmp_path
     assert names == CLIENT
 
 
-def test_the_wheel_has_the_runbooks(python, tmp_path):
-    code = "from pydanube.administration.runbooks import runbooks; print(*runbooks())"
-    assert "BrokerDown" in run(python, "-c", code, directory=tmp_path).stdout.split()
+def test_the_wheels_bring_the_runbooks_and_the_templates(wheels, tmp_path):
+    def files(package):
+        [wheel] = wheels.glob(f"{package}-*.whl")
+        return set(zipfile.ZipFile(wheel).namelist())
+
+    runbooks = "pydanube_console/administration/runbooks.md"
+    assert runbooks in files("pydanube_console")
+    templates = "pydanube_spark/pipelines/template_files"
+    found = files("pydanube_spark")
+    assert f"{templates}/pipelines/topic-to-delta/pipeline.yaml" in found
+    assert f"{templates}/declarative/spark-pipeline.yml" in found
+
+
+def test_the_broker_and_its_command_line_work_from_their_wheels(wheels, tmp_path):
+    chosen = [
+        wheel
+        for name in ("pydanube", "pydanube_broker", "pydanube_cli")
+        for wheel in wheels.glob(f"{name}-*.whl")
+    ]
+    python = environment(tmp_path / "venv", *chosen)
+    checked = run(python.with_name("danube"), "broker", "--help", directory=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+    listed = run(python.with_name("danube"), "--help", directory=tmp_path)
+    assert "topics" in listed.stdout
+    assert "pipeline" not in listed.stdout.split()
 
 
 @pytest.mark.parametrize(
     ("arguments", "extra"),
     [
-        (["-m", "pydanube", "topics", "list"], "cli"),
-        (["-m", "pydanube", "broker"], "broker"),
-        (["-c", "import pydanube.testing"], "schemas"),
         (["-c", "import pydanube; pydanube.Schema.of(dict)"], "schemas"),
     ],
 )

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pydanube.metadata.key import prefix_of
-from pydanube.metadata.store import Put
-from pydanube.metadata.zookeeper.change_log import LOG_ENTRIES_MAX
-from pydanube.metadata.zookeeper.store import open_zookeeper
 from pydanube.model.errors import (
     InvalidConfig,
     MetadataUnavailable,
     SessionLost,
     TransactionTooLarge,
 )
+from pydanube_broker.metadata.key import prefix_of
+from pydanube_broker.metadata.store import Put
+from pydanube_zookeeper.change_log import LOG_ENTRIES_MAX
+from pydanube_zookeeper.store import open_zookeeper
 from support.certificates import write_certificates
 from support.metadata_services import ZOOKEEPER
 from support.ports import free_port

@@ -15,7 +15,6 @@ from random import Random
 
 import pytest
 
-from pydanube.broker import dead_letters
 from pydanube.model.clusters import BrokerMode
 from pydanube.model.dead_letters import ORIGINAL_OFFSET, ORIGINAL_TOPIC
 from pydanube.model.errors import BrokerError
@@ -27,6 +26,7 @@ from pydanube.model.policy import (
     SubscriptionType,
 )
 from pydanube.model.retry import RetryPolicy
+from pydanube_broker.broker import dead_letters
 from support.batches import frame_of, payloads_of
 from support.broker_clusters import BrokerCluster
 from support.brokers import A_TOPIC, RELIABLE, Outcome

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.aio.tasks import gather, task_scope
-from pydanube.metadata.zookeeper.change_log import LOGGED_BYTES_MAX, ChangeLog
-from pydanube.metadata.zookeeper.nodes import Nodes, Write
 from pydanube.model.errors import MetadataUnavailable, RevisionConflict
+from pydanube_zookeeper.change_log import LOGGED_BYTES_MAX, ChangeLog
+from pydanube_zookeeper.pure.nodes import Nodes, Write
 from support.memory_zookeeper import Fate, MemoryClient, MemoryZookeeper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pydanube.metadata.store import Revision, Stored
-    from pydanube.metadata.zookeeper.replica import Replica
+    from pydanube_broker.metadata.store import Revision, Stored
+    from pydanube_zookeeper.replica import Replica
 
 NODES = Nodes("c")
 PATHS = ("/a", "/b")

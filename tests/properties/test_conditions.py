@@ -7,8 +7,8 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.cli.conditions import parse_condition
 from pydanube.model.errors import InvalidRequest
+from pydanube_cli.pure.conditions import parse_condition
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)

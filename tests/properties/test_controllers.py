@@ -14,13 +14,13 @@ from random import Random
 import pytest
 
 from pydanube.aio.tasks import task_scope
-from pydanube.cluster.controller import create_shards
-from pydanube.metadata import keys
-from pydanube.metadata.cluster_records import (
+from pydanube.model.clusters import BrokerMode
+from pydanube_broker.cluster.controller import create_shards
+from pydanube_broker.metadata import keys
+from pydanube_broker.metadata.cluster_records import (
     BrokerModeRecord,
     ShardState,
 )
-from pydanube.model.clusters import BrokerMode
 from simulation.loop import SimulatedLoop
 from support.clusters import LateStore, Ledger, Member
 from support.memory_store import MemoryStore

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from pydanube.storage.group_commits import (
+from pydanube_broker.storage.pure.group_commits import (
     FIRST_GROUP,
     Answer,
     Fencing,

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.model.errors import ProtocolViolation
-from pydanube.wire.grpc.connection import GrpcConnection
-from pydanube.wire.grpc.hpack import HeaderDecoder, encode_headers
-from pydanube.wire.grpc.http2_events import DataReceived
-from pydanube.wire.grpc.http2_frames import (
+from pydanube_broker.wire.grpc.connection import GrpcConnection
+from pydanube_broker.wire.grpc.hpack import HeaderDecoder, encode_headers
+from pydanube_broker.wire.grpc.http2_events import DataReceived
+from pydanube_broker.wire.grpc.http2_frames import (
     FRAME_BYTES_MAX,
     PREFACE,
     FrameType,

@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 
 from pydanube.model.errors import CorruptJournal
 from pydanube.model.ranges import RangeSet
-from pydanube.storage.recovery import file_name, recover
-from pydanube.storage.state import JournalState
 from pydanube.wire.files.journal_format import (
     Batch,
     CursorSaved,
@@ -27,6 +25,8 @@ from pydanube.wire.files.journal_format import (
     decode_entry,
     encode_entry,
 )
+from pydanube_broker.storage.recovery import file_name, recover
+from pydanube_broker.storage.state import JournalState
 from support.batches import frame_of
 
 HEADER = FileHeader(1, b"0123456789abcdef")

@@ -10,8 +10,6 @@ import pytest
 
 import pydanube
 from pydanube import sync
-from pydanube.broker.reliable_subscription import ReliableSubscription
-from pydanube.broker.topic import ReliableTopic
 from pydanube.client.client import Client
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.consumer import TopicConsumer
@@ -20,13 +18,15 @@ from pydanube.client.partitioned_producer import PartitionedProducer
 from pydanube.client.producer import Producer
 from pydanube.client.staging import PartWriter
 from pydanube.client.typed_producer import TypedProducer
-from pydanube.servers.native.connection import NativeConnection, listen
-from pydanube.servers.native.consumers import ConsumerChannel
-from pydanube.servers.native.producers import ProducerChannel
-from pydanube.storage.topic_log import TopicLog
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import RECEIVE_BUFFER_BYTES, header
 from pydanube.wire.native.kinds import Kind
+from pydanube_broker.broker.reliable_subscription import ReliableSubscription
+from pydanube_broker.broker.topic import ReliableTopic
+from pydanube_broker.servers.native.connection import NativeConnection, listen
+from pydanube_broker.servers.native.consumers import ConsumerChannel
+from pydanube_broker.servers.native.producers import ProducerChannel
+from pydanube_broker.storage.topic_log import TopicLog
 from support.running import TOPIC, published
 
 pytestmark = pytest.mark.slow

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.model.descriptions import Segment
-from pydanube.spark.jobs import ThreadRunner
-from pydanube.tables.maintenance import planning
-from pydanube.tables.maintenance.planning import (
+from pydanube_spark.jobs import ThreadRunner
+from pydanube_spark.tables.maintenance.pure import planning
+from pydanube_spark.tables.maintenance.pure.planning import (
     SegmentKeyCounts,
     plan_compaction,
     plan_merge,
 )
-from pydanube.tables.maintenance.run import MaintenanceOptions, maintain
+from pydanube_spark.tables.maintenance.run import MaintenanceOptions, maintain
 from support.batches import A_TIME
 from support.segment_files import TOPIC, FileBroker, Row, read_rows, write_topic
 

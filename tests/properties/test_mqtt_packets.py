@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.wire.mqtt.decoding import PacketReader
-from pydanube.wire.mqtt.encoding import encode
-from pydanube.wire.mqtt.packets import V5, PacketError, Property
-from pydanube.wire.mqtt.topics import FilterTree, TopicFilter, TopicTree
+from pydanube_mqtt.wire.decoding import PacketReader
+from pydanube_mqtt.wire.encoding import encode
+from pydanube_mqtt.wire.packets import V5, PacketError, Property
+from pydanube_mqtt.wire.topics import FilterTree, TopicFilter, TopicTree
 from support.mqtt_packets import VERSIONS, packets, publishes
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.security.principals import ANONYMOUS
-from pydanube.servers.mqtt.messages import Message
-from pydanube.servers.mqtt.session import Delivery, Session, SessionLimits
+from pydanube_mqtt.pure.messages import Message
+from pydanube_mqtt.pure.session import Delivery, Session, SessionLimits
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ import pytest
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import BrokerError, CorruptJournal
 from pydanube.objects.memory import MemoryObjects
-from pydanube.storage.config import JournalConfig, ObjectJournalConfig
 from pydanube.wire.files.group_format import committed_end_of, decode_group_header
 from pydanube.wire.files.journal_format import Batch, TopicOpened
+from pydanube_broker.storage.config import JournalConfig, ObjectJournalConfig
 from support.batches import frame_of, payloads_of
 from support.object_journals import Link, MemorySessions, object_journal
 

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pydanube.broker.producer_registrations import (
-    ProducerRegistration,
-    ProducerRegistrations,
-)
 from pydanube.model.errors import ProducerBusy, QuotaExceeded
 from pydanube.model.names import TopicName
 from pydanube.model.policy import ProducerAccess
+from pydanube_broker.broker.pure.producer_registrations import (
+    ProducerRegistration,
+    ProducerRegistrations,
+)
 
 NAMES = st.sampled_from("abcde")
 PRODUCERS_MAX = 3

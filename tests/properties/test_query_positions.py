@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.model.errors import BrokerError
-from pydanube.reader.query_positions import (
+from pydanube_spark.pure.batch_limits import count_between, within_bytes
+from pydanube_spark.reader.pure.query_positions import (
     Head,
     Position,
     ReaderSchema,
@@ -22,8 +23,7 @@ from pydanube.reader.query_positions import (
     to_json,
     within_rows,
 )
-from pydanube.reader.scans import TopicRange, byte_count, offset_within
-from pydanube.spark.batch_limits import count_between, within_bytes
+from pydanube_spark.reader.pure.scans import TopicRange, byte_count, offset_within
 from support.topic_directory import segment
 
 names = st.sampled_from(

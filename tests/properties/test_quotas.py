@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.dispatch.quota_meter import QuotaCounts, QuotaMeter
 from pydanube.model.errors import QuotaExceeded
 from pydanube.security.quotas import Quota, QuotaTarget
 from pydanube.security.refusal_limit import (
@@ -13,6 +12,7 @@ from pydanube.security.refusal_limit import (
     PER_SOURCE_PER_S,
     RefusalLimit,
 )
+from pydanube_broker.dispatch.quota_meter import QuotaCounts, QuotaMeter
 
 BILLING = QuotaTarget.parse("user:billing")
 RATES = st.integers(1024, 10**8)

@@ -13,17 +13,17 @@ from random import Random
 
 import pytest
 
-from pydanube.broker.cursors import state_of
-from pydanube.dispatch import MACHINES
-from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.effects import Deliver, SaveCursor
-from pydanube.dispatch.message_spans import BatchKeys
 from pydanube.model.policy import FailurePolicy, SubscriptionType
 from pydanube.wire.files.journal_format import (
     CursorSaved,
     decode_entry,
     encode_entry,
 )
+from pydanube_broker.broker.cursors import state_of
+from pydanube_broker.dispatch import MACHINES
+from pydanube_broker.dispatch.cursor import Cursor
+from pydanube_broker.dispatch.effects import Deliver, SaveCursor
+from pydanube_broker.dispatch.message_spans import BatchKeys
 
 POLICY = FailurePolicy(redeliveries_max=2, redelivery_delay_s=0.0)
 BATCH = 5

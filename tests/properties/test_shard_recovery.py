@@ -13,9 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.objects.memory import MemoryObjects
-from pydanube.storage.journal_sessions import JournalSession
-from pydanube.storage.shard_recovery import SourceReading, entries_of_adoption
-from pydanube.storage.state import JournalState
 from pydanube.wire.files.group_format import GroupKind, encode_group
 from pydanube.wire.files.journal_format import (
     Batch,
@@ -25,6 +22,9 @@ from pydanube.wire.files.journal_format import (
     SnapshotEnd,
     TopicAdopted,
 )
+from pydanube_broker.storage.journal_sessions import JournalSession
+from pydanube_broker.storage.shard_recovery import SourceReading, entries_of_adoption
+from pydanube_broker.storage.state import JournalState
 from support.batches import frame_of, payloads_of
 
 JOURNAL_ID = b"cluster id, 16 B"

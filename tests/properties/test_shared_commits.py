@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pydanube.broker.shared_decisions import (
+from pydanube_broker.broker.pure.shared_decisions import (
     answer_of,
     commit_id_after,
     decided,
@@ -23,7 +23,11 @@ from pydanube.broker.shared_decisions import (
     mark_done,
     may_drop,
 )
-from pydanube.metadata.records import QueryRecord, StagedTopicRecord, StagingDecision
+from pydanube_broker.metadata.records import (
+    QueryRecord,
+    StagedTopicRecord,
+    StagingDecision,
+)
 
 TOPICS = (0, 1)
 SPARE = 2

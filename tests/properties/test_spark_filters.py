@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pydanube.reader.filters import Condition, clip, may_match, select
+from pydanube_spark.reader.pure.filters import Condition, clip, may_match, select
 
 keys = st.none() | st.binary(max_size=2)
 rows = st.lists(keys, max_size=8)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.model.errors import BrokerError
-from pydanube.reader.bounds import EARLIEST, split_name
-from pydanube.reader.read_options import OPTIONS, Mode, parse_read_options
+from pydanube_spark.reader.pure.bounds import EARLIEST, split_name
+from pydanube_spark.reader.pure.read_options import OPTIONS, Mode, parse_read_options
 
 numbers = st.one_of(
     st.integers(-3, 10**20).map(str),

@@ -5,8 +5,14 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.reader.query_positions import Head, Position, advance, share, within_rows
-from pydanube.reader.scans import (
+from pydanube_spark.reader.pure.query_positions import (
+    Head,
+    Position,
+    advance,
+    share,
+    within_rows,
+)
+from pydanube_spark.reader.pure.scans import (
     MESSAGE_BYTES_MIN,
     TASK_BYTES_MIN,
     TopicRange,

@@ -7,12 +7,12 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pydanube.operations.handlers import handlers
-from pydanube.servers.native.connection import NativeConnection
-from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.operations.handlers import handlers
+from pydanube_broker.servers.native.connection import NativeConnection
+from pydanube_broker.servers.native.in_process import PipeEnd
 from support.streams import hello, received
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,6 @@ from hypothesis.stateful import (
     rule,
 )
 
-from pydanube.dispatch.deferred import DeferredMessages
-from pydanube.dispatch.machine import SubscriptionMachine
 from pydanube.model.policy import (
     Backoff,
     FailurePolicy,
@@ -22,6 +20,8 @@ from pydanube.model.policy import (
     SubscriptionType,
 )
 from pydanube.model.ranges import RangeSet
+from pydanube_broker.dispatch.deferred import DeferredMessages
+from pydanube_broker.dispatch.machine import SubscriptionMachine
 from support.key_shared_model import history_of
 
 offsets = st.integers(0, 80)

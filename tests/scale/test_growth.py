@@ -12,10 +12,6 @@ import asyncio
 
 import pytest
 
-from pydanube.broker.cursors import CursorSaver
-from pydanube.dispatch import MACHINES
-from pydanube.dispatch.cursor import Cursor
-from pydanube.metadata.key import prefix_of
 from pydanube.model import metrics
 from pydanube.model.ids import TopicId
 from pydanube.model.names import SubscriptionName, TopicName
@@ -28,8 +24,12 @@ from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import Principal
 from pydanube.security.quotas import Quota, QuotaTarget
-from pydanube.servers.samples import TopicSeries, _of_topics
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.broker.cursors import CursorSaver
+from pydanube_broker.dispatch import MACHINES
+from pydanube_broker.dispatch.cursor import Cursor
+from pydanube_broker.metadata.key import prefix_of
+from pydanube_broker.servers.samples import TopicSeries, _of_topics
 from support.batches import frame_of
 from support.brokers import (
     A_TOPIC,

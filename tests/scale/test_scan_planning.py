@@ -2,7 +2,7 @@
 
 import pytest
 
-from pydanube.reader.scans import (
+from pydanube_spark.reader.pure.scans import (
     TopicRange,
     byte_count,
     offset_within,

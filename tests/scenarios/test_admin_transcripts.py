@@ -18,11 +18,11 @@ import pytest
 from google.protobuf import text_format
 
 from pydanube.model.errors import BrokerError
-from pydanube.servers.grpc.admin import admin_services
-from pydanube.servers.grpc.danube_server import schema_registry
-from pydanube.servers.grpc.id_registry import stable_id
 from pydanube.wire.pb import danube_admin_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
+from pydanube_broker.servers.grpc.admin import admin_services
+from pydanube_broker.servers.grpc.danube_server import schema_registry
+from pydanube_broker.servers.grpc.pure.id_registry import stable_id
 from support.grpc_calls import Caller
 from support.worlds.current import memory_broker
 from support.worlds.grpc_calls import brokers_of, calling

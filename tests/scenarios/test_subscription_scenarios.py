@@ -12,17 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from pydanube.dispatch import MACHINES
-from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.effects import (
-    BecomeActive,
-    BecomeStandby,
-    Deliver,
-    Drop,
-    Park,
-    SaveCursor,
-)
-from pydanube.dispatch.message_spans import BatchKeys, DeliveryWindow
 from pydanube.model.errors import BrokerError
 from pydanube.model.policy import (
     Backoff,
@@ -32,6 +21,17 @@ from pydanube.model.policy import (
     SubscriptionType,
 )
 from pydanube.model.ranges import RangeSet
+from pydanube_broker.dispatch import MACHINES
+from pydanube_broker.dispatch.cursor import Cursor
+from pydanube_broker.dispatch.effects import (
+    BecomeActive,
+    BecomeStandby,
+    Deliver,
+    Drop,
+    Park,
+    SaveCursor,
+)
+from pydanube_broker.dispatch.message_spans import BatchKeys, DeliveryWindow
 
 SCENARIOS = sorted((Path(__file__).parent / "subscription").glob("*.txt"))
 PLENTY = 1 << 40

@@ -33,9 +33,6 @@ from random import Random
 from unittest.mock import patch
 
 from pydanube.aio.tasks import task_scope
-from pydanube.cluster.controller import create_shards
-from pydanube.metadata import keys
-from pydanube.metadata.cluster_records import BrokerModeRecord
 from pydanube.model.clusters import BrokerMode
 from pydanube.model.errors import (
     BrokerError,
@@ -44,7 +41,10 @@ from pydanube.model.errors import (
     SessionLost,
 )
 from pydanube.objects.memory import MemoryObjects
-from pydanube.storage import object_recovery
+from pydanube_broker.cluster.controller import create_shards
+from pydanube_broker.metadata import keys
+from pydanube_broker.metadata.cluster_records import BrokerModeRecord
+from pydanube_broker.storage import object_recovery
 from simulation.loop import HOST, Host, SimulatedLoop
 from support.clusters import TTL_S
 from support.memory_store import MemoryStore

@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 from unittest.mock import patch
 
-from pydanube.cluster.journal_host import JournalHost
-from pydanube.cluster.takeover import Takeovers
-from pydanube.metadata.store import HasValue
-from pydanube.storage.shard_recovery import SourceReading
+from pydanube_broker.cluster.journal_host import JournalHost
+from pydanube_broker.cluster.takeover import Takeovers
+from pydanube_broker.metadata.store import HasValue
+from pydanube_broker.storage.shard_recovery import SourceReading
 from support.clusters import LateStore
 
 if TYPE_CHECKING:

@@ -15,20 +15,20 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydanube.broker.deduplication import DeduplicationWindow
-from pydanube.broker.internal_publishing import _SourceSession
-from pydanube.broker.producer_registrations import ProducerRegistrations
-from pydanube.broker.reliable_subscription import ReliableSubscription
-from pydanube.broker.shared_commits import SharedCommits
-from pydanube.broker.transaction_acks import TransactionAcknowledger
 from pydanube.client.consumer import TopicConsumer
 from pydanube.client.partitioned_consumer import PartitionedConsumer
 from pydanube.client.unread_deliveries import UnreadDeliveries
-from pydanube.dispatch.deferred import DeferredMessages
-from pydanube.dispatch.machine import SubscriptionMachine
-from pydanube.metadata import keys
 from pydanube.model.errors import NotOwner, Unavailable
 from pydanube.model.policy import ProducerAccess
+from pydanube_broker.broker.internal_publishing import _SourceSession
+from pydanube_broker.broker.pure.deduplication import DeduplicationWindow
+from pydanube_broker.broker.pure.producer_registrations import ProducerRegistrations
+from pydanube_broker.broker.reliable_subscription import ReliableSubscription
+from pydanube_broker.broker.shared_commits import SharedCommits
+from pydanube_broker.broker.transaction_acks import TransactionAcknowledger
+from pydanube_broker.dispatch.deferred import DeferredMessages
+from pydanube_broker.dispatch.machine import SubscriptionMachine
+from pydanube_broker.metadata import keys
 from support.clusters import LateStore
 
 if TYPE_CHECKING:

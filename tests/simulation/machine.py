@@ -12,15 +12,15 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydanube.broker.broker_opening import open_broker
-from pydanube.broker.manifest import MetadataManifest
 from pydanube.model.errors import BrokerError, CorruptJournal
 from pydanube.objects.memory import MemoryObjects
-from pydanube.servers.native.connection import NativeConnection
-from pydanube.servers.native.server import NativeServer, open_native_server
-from pydanube.storage.journal import open_journal
-from pydanube.storage.storage_opening import open_storage
-from pydanube.storage.tiered_objects import TieredObjects
+from pydanube_broker.broker.broker_opening import open_broker
+from pydanube_broker.broker.manifest import MetadataManifest
+from pydanube_broker.servers.native.connection import NativeConnection
+from pydanube_broker.servers.native.server import NativeServer, open_native_server
+from pydanube_broker.storage.journal import open_journal
+from pydanube_broker.storage.storage_opening import open_storage
+from pydanube_broker.storage.tiered_objects import TieredObjects
 from simulation.disk import MachineDisk, PowerCut
 from simulation.loop import HOST, Host
 from simulation.stores import ProcessMetadata, ProcessObjects, Service
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from random import Random
 
-    from pydanube.broker.broker import Broker
     from pydanube.objects.store import Objects
-    from pydanube.storage.config import StorageConfig
-    from pydanube.storage.storage import Storage
+    from pydanube_broker.broker.broker import Broker
+    from pydanube_broker.storage.config import StorageConfig
+    from pydanube_broker.storage.storage import Storage
     from simulation.ledger import Violations
     from simulation.loop import SimulatedLoop
     from simulation.network import Network

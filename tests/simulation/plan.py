@@ -20,7 +20,7 @@ from pydanube.model.policy import (
     PoisonPolicy,
     SubscriptionType,
 )
-from pydanube.storage.config import JournalConfig, RemoteConfig, StorageConfig
+from pydanube_broker.storage.config import JournalConfig, RemoteConfig, StorageConfig
 
 KIB = 1024
 

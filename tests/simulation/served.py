@@ -33,11 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydanube
 from pydanube.aio.tasks import task_scope
-from pydanube.broker.internal_batches import InternalBatch
 from pydanube.client.redirects import Redirect, redirecting
-from pydanube.cluster.controller import create_shards
-from pydanube.metadata import keys
-from pydanube.metadata.cluster_records import BrokerModeRecord
 from pydanube.model.clusters import BrokerMode
 from pydanube.model.errors import (
     BrokerError,
@@ -48,9 +44,13 @@ from pydanube.model.errors import (
     ObjectsUnavailable,
     SessionLost,
 )
-from pydanube.servers.native.connection import NativeConnection
-from pydanube.servers.native.server import NativeServer, open_native_server
 from pydanube.wire.batches import decode
+from pydanube_broker.broker.internal_batches import InternalBatch
+from pydanube_broker.cluster.controller import create_shards
+from pydanube_broker.metadata import keys
+from pydanube_broker.metadata.cluster_records import BrokerModeRecord
+from pydanube_broker.servers.native.connection import NativeConnection
+from pydanube_broker.servers.native.server import NativeServer, open_native_server
 from simulation.loop import HOST, Host, SimulatedLoop
 from simulation.network import Network, NetworkConditions
 from support.broker_clusters import SHARDS, Member, SharedObjects, open_member

@@ -518,15 +518,17 @@ def _run(world: World, loop: SimulatedLoop) -> None:
 @contextmanager
 def _listening_to_logs(world: World) -> Iterator[None]:
     handler = _Handler(world)
-    log = logging.getLogger("pydanube")
-    before = log.level, log.propagate, log.handlers
-    log.setLevel(logging.WARNING)
-    log.propagate, log.handlers = False, [handler]
+    logs = [logging.getLogger(each) for each in ("pydanube", "pydanube_broker")]
+    before = [(log.level, log.propagate, log.handlers) for log in logs]
+    for log in logs:
+        log.setLevel(logging.WARNING)
+        log.propagate, log.handlers = False, [handler]
     try:
         yield
     finally:
-        log.setLevel(before[0])
-        log.propagate, log.handlers = before[1:]
+        for log, (level, *rest) in zip(logs, before, strict=True):
+            log.setLevel(level)
+            log.propagate, log.handlers = rest
 
 
 class _Handler(logging.Handler):

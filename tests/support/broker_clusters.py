@@ -8,22 +8,6 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydanube.broker.broker import Broker
-from pydanube.broker.broker_opening import open_broker
-from pydanube.broker.internal_batches import InternalBatch
-from pydanube.broker.manifest import MetadataManifest
-from pydanube.broker.shards import Shards
-from pydanube.cluster.controller import create_shards
-from pydanube.cluster.overview import STREAM
-from pydanube.cluster.session import ClusterSession, open_cluster_session
-from pydanube.cluster.session_journals import OwnSessionJournal
-from pydanube.cluster.shard_owners import ShardOwners
-from pydanube.cluster.takeover import Takeovers
-from pydanube.metadata import keys
-from pydanube.metadata.cluster_records import (
-    BrokerModeRecord,
-    SessionRecord,
-)
 from pydanube.model.clusters import BrokerMode
 from pydanube.model.errors import (
     BrokerError,
@@ -34,21 +18,37 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.objects.memory import MemoryObjects
-from pydanube.servers.membership import serving_shards
-from pydanube.storage.config import ObjectJournalConfig, StorageConfig
-from pydanube.storage.files import MemoryFiles
-from pydanube.storage.object_journal import ROOT, open_object_journal
-from pydanube.storage.staged_objects import ROOT as STAGED
-from pydanube.storage.storage_opening import open_storage
-from pydanube.storage.tiered_objects import TieredObjects
 from pydanube.wire.batches import decode
+from pydanube_broker.broker.broker import Broker
+from pydanube_broker.broker.broker_opening import open_broker
+from pydanube_broker.broker.internal_batches import InternalBatch
+from pydanube_broker.broker.manifest import MetadataManifest
+from pydanube_broker.broker.shards import Shards
+from pydanube_broker.cluster.controller import create_shards
+from pydanube_broker.cluster.overview import STREAM
+from pydanube_broker.cluster.session import ClusterSession, open_cluster_session
+from pydanube_broker.cluster.session_journals import OwnSessionJournal
+from pydanube_broker.cluster.shard_owners import ShardOwners
+from pydanube_broker.cluster.takeover import Takeovers
+from pydanube_broker.metadata import keys
+from pydanube_broker.metadata.cluster_records import (
+    BrokerModeRecord,
+    SessionRecord,
+)
+from pydanube_broker.servers.membership import serving_shards
+from pydanube_broker.storage.config import ObjectJournalConfig, StorageConfig
+from pydanube_broker.storage.files import MemoryFiles
+from pydanube_broker.storage.object_journal import ROOT, open_object_journal
+from pydanube_broker.storage.staged_objects import ROOT as STAGED
+from pydanube_broker.storage.storage_opening import open_storage
+from pydanube_broker.storage.tiered_objects import TieredObjects
 from support.brokers import A_NOW_US
 from support.memory_store import MemoryStore
 from support.object_journals import JOURNAL_ID
 from support.storages import until
 
 if TYPE_CHECKING:
-    from pydanube.metadata.store import MetadataStore
+    from pydanube_broker.metadata.store import MetadataStore
 
 T = TypeVar("T")
 

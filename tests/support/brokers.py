@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 
-from pydanube.broker.broker_opening import open_broker
-from pydanube.broker.manifest import MetadataManifest
 from pydanube.model.errors import MetadataUnavailable
 from pydanube.model.names import TopicName
 from pydanube.model.policy import DispatchMode, TopicPolicy
 from pydanube.objects.memory import MemoryObjects
-from pydanube.storage.config import StorageConfig
-from pydanube.storage.files import MemoryFiles
-from pydanube.storage.journal import open_journal
-from pydanube.storage.storage_opening import open_storage
+from pydanube_broker.broker.broker_opening import open_broker
+from pydanube_broker.broker.manifest import MetadataManifest
+from pydanube_broker.storage.config import StorageConfig
+from pydanube_broker.storage.files import MemoryFiles
+from pydanube_broker.storage.journal import open_journal
+from pydanube_broker.storage.storage_opening import open_storage
 from support.memory_store import MemoryStore
 
 A_TOPIC = TopicName.parse("/default/orders")

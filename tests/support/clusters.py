@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from pydanube.aio.tasks import task_scope
-from pydanube.cluster.controller import Controller
-from pydanube.cluster.directions import Director
-from pydanube.cluster.session import open_cluster_session
-from pydanube.cluster.shard_owners import ShardOwners
-from pydanube.cluster.takeover import Takeovers
-from pydanube.metadata import keys
-from pydanube.metadata.cluster_records import SessionJournalRecord, SessionRecord
-from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import MetadataUnavailable, ObjectsUnavailable
+from pydanube_broker.cluster.controller import Controller
+from pydanube_broker.cluster.pure.directions import Director
+from pydanube_broker.cluster.session import open_cluster_session
+from pydanube_broker.cluster.shard_owners import ShardOwners
+from pydanube_broker.cluster.takeover import Takeovers
+from pydanube_broker.metadata import keys
+from pydanube_broker.metadata.cluster_records import SessionJournalRecord, SessionRecord
+from pydanube_broker.metadata.store import MetadataStore
 
 if TYPE_CHECKING:
     from random import Random

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from pydanube.cli.main import load
+from pydanube_cli.main import load
 
 NO_FILES = "inspect"
 """Commands whose arguments must exist, which those of examples do not."""

@@ -10,12 +10,12 @@ import tempfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pydanube.cli.main import app
+from pydanube_cli.main import app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DANUBE = (sys.executable, "-m", "pydanube.cli.main")
+DANUBE = (sys.executable, "-m", "pydanube_cli.main")
 TIMEOUT_S = 240
 
 STARTING_OTHERS = frozenset({"demo", "bench", "pipeline", "--master"})

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from pydanube.storage.replacement import Replacement
 from pydanube.wire.files.segment_format import (
     SCHEMA,
     Run,
@@ -16,6 +15,7 @@ from pydanube.wire.files.segment_format import (
     rewritten_name,
     writer_arguments,
 )
+from pydanube_broker.storage.replacement import Replacement
 
 _NUMBERS = count(1)
 

@@ -9,9 +9,9 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
 from pydanube.aio.tasks import task_scope
-from pydanube.connectors import load, run_connectors
 from pydanube.model.errors import Unavailable
-from pydanube.testing import memory_broker
+from pydanube_broker.testing import memory_broker
+from pydanube_connect import load, run_connectors
 from support.commands import DANUBE, environment
 
 KILLS_MAX = 6

@@ -12,7 +12,7 @@ from pydanube.objects.memory import MemoryObjects
 from support.storages import seal
 
 if TYPE_CHECKING:
-    from pydanube.testing import MemoryBroker
+    from pydanube_broker.testing import MemoryBroker
 
 
 class CorruptibleObjects(MemoryObjects):

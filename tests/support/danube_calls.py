@@ -10,12 +10,12 @@ from typing import Any
 
 import grpc
 
-from pydanube.broker.broker import Broker
-from pydanube.servers.addresses import addresses_of
-from pydanube.servers.grpc.danube_server import DanubeServer, serving_danube
-from pydanube.servers.grpc.server import open_listener
-from pydanube.testing import memory_broker
 from pydanube.wire.pb import danube_api_pb2 as pb
+from pydanube_broker.broker.broker import Broker
+from pydanube_broker.servers.addresses import addresses_of
+from pydanube_broker.servers.grpc.danube_server import DanubeServer, serving_danube
+from pydanube_broker.servers.grpc.server import open_listener
+from pydanube_broker.testing import memory_broker
 from support.grpc_calls import Caller, connected
 
 TOPIC = "/default/orders"

@@ -2,23 +2,41 @@
 
 import os
 import subprocess
+import sys
 import time
 
 import psutil
 
-from support.commands import DANUBE
+from support.project import ROOT
+
+DEMO = "examples.demo"
+CLUSTER_DEMO = "examples.demo.cluster"
+ENVIRONMENT = os.environ | {"COLUMNS": "120", "PYTHONPATH": str(ROOT)}
 
 
-def start_demo(output, *arguments):
-    """Start a demo, which writes to the directory *output*."""
+def start_demo(module, output, *arguments):
+    """Start the demo *module*, which writes to the directory *output*."""
     return subprocess.Popen(
-        [*DANUBE, *arguments, "--output", str(output)],
+        [sys.executable, "-m", module, *arguments, "--output", str(output)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=output.parent,
-        env=os.environ | {"COLUMNS": "120"},
+        env=ENVIRONMENT,
     )
+
+
+def refused_demo(module, *arguments):
+    """Run the demo *module*, which does not start; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    assert done.returncode == 2
+    return done.stderr
 
 
 def interrupt_demo(process, number, *, after):

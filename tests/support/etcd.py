@@ -11,7 +11,7 @@ import urllib.request
 from contextlib import ExitStack, contextmanager
 from uuid import uuid4
 
-from pydanube.metadata.etcd.config import EtcdConfig
+from pydanube_broker.metadata.etcd.config import EtcdConfig
 from support.ports import free_port
 from support.programs import required_program
 

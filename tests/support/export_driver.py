@@ -9,8 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
-from pydanube.spark.jobs import ThreadRunner
-from pydanube.tables.export.exporter import Exporter, ExportOptions
+from pydanube_spark.jobs import ThreadRunner
+from pydanube_spark.tables.export.exporter import Exporter, ExportOptions
 from support.lake_tables import table_in
 
 kind, directory, url, topic, point = sys.argv[1:]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
-from pydanube.servers.grpc.server import open_listener
 from pydanube.wire.pb import POOL
+from pydanube_broker.servers.grpc.server import open_listener
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from pydanube.servers.grpc.services import Service
+    from pydanube_broker.servers.grpc.services import Service
 
 
 class Caller:

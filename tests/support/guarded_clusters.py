@@ -10,15 +10,15 @@ from typing import Any
 
 from pydanube import connect
 from pydanube.client.client import Client
-from pydanube.cluster.shard_topics import shard_of
 from pydanube.model.names import TopicName
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import Principal
 from pydanube.security.quotas import Quota
-from pydanube.servers.authentication import Authenticator, Identity
-from pydanube.servers.security_config import SecurityConfig
-from pydanube.storage.config import NamedStoreConfig
+from pydanube_broker.cluster.pure.shard_topics import shard_of
+from pydanube_broker.servers.authentication import Authenticator, Identity
+from pydanube_broker.servers.security_config import SecurityConfig
+from pydanube_broker.storage.config import NamedStoreConfig
 from support.broker_clusters import SHARDS
 from support.served_clusters import ServedCluster
 

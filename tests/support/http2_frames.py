@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from pydanube.wire.grpc.hpack import HeaderDecoder, encode_headers
-from pydanube.wire.grpc.http2 import Http2Connection
-from pydanube.wire.grpc.http2_frames import PREFACE, ErrorCode, FrameType
+from pydanube_broker.wire.grpc.hpack import HeaderDecoder, encode_headers
+from pydanube_broker.wire.grpc.http2 import Http2Connection
+from pydanube_broker.wire.grpc.http2_frames import PREFACE, ErrorCode, FrameType
 
 END_STREAM, END_HEADERS, ACK, PADDED = 0x1, 0x4, 0x1, 0x8
 REQUEST = (

@@ -8,7 +8,7 @@ import httpx
 
 from pydanube.model.errors import Unavailable
 from pydanube.model.metrics import SERIES_MAX
-from pydanube.servers.http.app import make_app
+from pydanube_broker.servers.http.app import make_app
 
 
 @dataclass

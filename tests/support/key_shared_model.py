@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pydanube.dispatch.key_shared.hash_ring import HashRing, hash_of
-from pydanube.dispatch.message_spans import BatchKeys
 from pydanube.model.policy import SubscriptionType
 from pydanube.model.ranges import RangeSet
+from pydanube_broker.dispatch.key_shared.hash_ring import HashRing, hash_of
+from pydanube_broker.dispatch.message_spans import BatchKeys
 from support.subscription_history import History, windows_from
 from support.subscription_model import SubscriptionModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pydanube.dispatch.effects import Deliver
-    from pydanube.dispatch.machine import SubscriptionMachine
     from pydanube.model.policy import FailurePolicy
     from pydanube.model.ranges import Range
+    from pydanube_broker.dispatch.effects import Deliver
+    from pydanube_broker.dispatch.machine import SubscriptionMachine
 
 
 class KeySharedModel(SubscriptionModel):

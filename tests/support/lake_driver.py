@@ -17,11 +17,11 @@ from pathlib import Path
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
-import pydanube.spark
-from pydanube.spark.session import QUERY_VARIABLES
-from pydanube.spark.sink_data_source import current_batch_number
-from pydanube.tables.delta import DeltaDataSource
-from pydanube.tables.iceberg import IcebergDataSource
+import pydanube_spark
+from pydanube_spark.sessions import QUERY_VARIABLES
+from pydanube_spark.sink_data_source import current_batch_number
+from pydanube_spark.tables.delta import DeltaDataSource
+from pydanube_spark.tables.iceberg import IcebergDataSource
 
 directory, url, topic, point, number, keys = sys.argv[1:]
 place = (str(directory), os.getpgid(0), point, int(number))
@@ -106,7 +106,7 @@ def start(spark, kind, options):
 def main():
     from support.lake_tables import catalog_of
 
-    spark = pydanube.spark.session(
+    spark = pydanube_spark.session(
         "dying", master="local[4]", log_file=Path(directory, "log")
     )
     # Both queries add these to one map that has no lock, so they must be in it already.

@@ -8,10 +8,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from pydanube.tables.data_files import write_files
-from pydanube.tables.delta_table import DeltaLakeTable
-from pydanube.tables.iceberg_table import IcebergLakeTable
-from pydanube.tables.table_options import WriteOptions, parse_partition_by
+from pydanube_spark.tables.data_files import write_files
+from pydanube_spark.tables.delta_table import DeltaLakeTable
+from pydanube_spark.tables.iceberg_table import IcebergLakeTable
+from pydanube_spark.tables.pure.table_options import WriteOptions, parse_partition_by
 
 # Its own planner is not installed, and it warns of that.
 os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
@@ -68,7 +68,7 @@ def read_with_polars(table):
 
 def plain(rows):
     """*rows* without large types, so that they can be compared."""
-    from pydanube.tables.schema_evolution import plain_schema
+    from pydanube_spark.tables.pure.schema_evolution import plain_schema
 
     return pa.table(rows).cast(plain_schema(rows.schema))
 

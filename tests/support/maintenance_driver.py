@@ -12,8 +12,8 @@ import signal
 import sys
 
 from pydanube import sync
-from pydanube.spark.jobs import ThreadRunner
-from pydanube.tables.maintenance.run import MaintenanceOptions, maintain
+from pydanube_spark.jobs import ThreadRunner
+from pydanube_spark.tables.maintenance.run import MaintenanceOptions, maintain
 
 WORK = MaintenanceOptions(is_compacting=True, grace_s=0)
 

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from pydanube.metadata.sessions import Session
-from pydanube.metadata.store import (
+from pydanube_broker.metadata.sessions import Session
+from pydanube_broker.metadata.store import (
     Changes,
     Comparison,
     MetadataStore,
@@ -19,7 +19,7 @@ from pydanube.metadata.store import (
     encode_changes,
     sessions_of,
 )
-from pydanube.metadata.watches import LocalWatches
+from pydanube_broker.metadata.watches import LocalWatches
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence

@@ -16,9 +16,9 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 
-from pydanube.metadata.zookeeper.client import NoAnswer
-from pydanube.metadata.zookeeper.multi_read import MultiRead
 from pydanube.model.errors import MetadataUnavailable
+from pydanube_zookeeper.client import NoAnswer
+from pydanube_zookeeper.multi_read import MultiRead
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 
 from pydanube.aio.futures import completion
 from pydanube.aio.tasks import task_scope
-from pydanube.broker.manifest import MetadataManifest
-from pydanube.cluster.controller import Controller
-from pydanube.cluster.directions import Director
-from pydanube.cluster.journal_host import JournalHost
-from pydanube.cluster.journal_removal import JournalRemoval
-from pydanube.cluster.session import open_cluster_session
-from pydanube.cluster.session_journals import OwnSessionJournal
-from pydanube.cluster.shard_owners import ShardOwners
-from pydanube.cluster.takeover import Takeovers
-from pydanube.metadata import keys
-from pydanube.metadata.cluster_records import SessionRecord
-from pydanube.metadata.store import HasValue, Put
 from pydanube.model.errors import BrokerError, NotOwner, ObjectsUnavailable
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.segments import SegmentEntry
-from pydanube.storage.config import JournalConfig, ObjectJournalConfig
-from pydanube.storage.object_journal import open_object_journal
 from pydanube.wire.files.journal_format import Batch, TopicSealed
+from pydanube_broker.broker.manifest import MetadataManifest
+from pydanube_broker.cluster.controller import Controller
+from pydanube_broker.cluster.journal_host import JournalHost
+from pydanube_broker.cluster.journal_removal import JournalRemoval
+from pydanube_broker.cluster.pure.directions import Director
+from pydanube_broker.cluster.session import open_cluster_session
+from pydanube_broker.cluster.session_journals import OwnSessionJournal
+from pydanube_broker.cluster.shard_owners import ShardOwners
+from pydanube_broker.cluster.takeover import Takeovers
+from pydanube_broker.metadata import keys
+from pydanube_broker.metadata.cluster_records import SessionRecord
+from pydanube_broker.metadata.store import HasValue, Put
+from pydanube_broker.storage.config import JournalConfig, ObjectJournalConfig
+from pydanube_broker.storage.object_journal import open_object_journal
 from support.batches import frame_of, payloads_of
 from support.clusters import TTL_S, LateStore
 from support.object_journals import JOURNAL_ID, Link

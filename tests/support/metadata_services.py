@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.client import KazooClient
 
-from pydanube.metadata.etcd.store import open_etcd
-from pydanube.metadata.key import prefix_of
-from pydanube.metadata.zookeeper.change_log import LOG_ENTRIES_MAX
-from pydanube.metadata.zookeeper.nodes import Nodes
-from pydanube.metadata.zookeeper.store import open_zookeeper
+from pydanube_broker.metadata.etcd.store import open_etcd
+from pydanube_broker.metadata.key import prefix_of
+from pydanube_zookeeper.change_log import LOG_ENTRIES_MAX
+from pydanube_zookeeper.pure.nodes import Nodes
+from pydanube_zookeeper.store import open_zookeeper
 from support import etcd, zookeeper
 
 if TYPE_CHECKING:

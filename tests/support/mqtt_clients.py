@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pydanube.servers.config import ListenConfig, config_type
-from pydanube.servers.mqtt.config import MqttConfig
-from pydanube.servers.mqtt.rule_config import MqttRule
-from pydanube.servers.run import serve
-from pydanube.wire.mqtt.decoding import PacketReader
-from pydanube.wire.mqtt.encoding import encode
-from pydanube.wire.mqtt.packets import (
+from pydanube_broker.servers.config import ListenConfig, config_type
+from pydanube_broker.servers.run import serve
+from pydanube_mqtt.config import MqttConfig
+from pydanube_mqtt.rule_config import MqttRule
+from pydanube_mqtt.wire.decoding import PacketReader
+from pydanube_mqtt.wire.encoding import encode
+from pydanube_mqtt.wire.packets import (
     V5,
     V311,
     Ack,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from pydanube.wire.mqtt import properties
-from pydanube.wire.mqtt.packets import (
+from pydanube_mqtt.wire import properties
+from pydanube_mqtt.wire.packets import (
     V5,
     V311,
     Ack,

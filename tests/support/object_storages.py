@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 
 from pydanube.objects.memory import MemoryObjects
-from pydanube.storage.config import StorageConfig
-from pydanube.storage.files import MemoryFiles
-from pydanube.storage.storage_opening import open_storage
-from pydanube.storage.tiered_objects import TieredObjects
+from pydanube_broker.storage.config import StorageConfig
+from pydanube_broker.storage.files import MemoryFiles
+from pydanube_broker.storage.storage_opening import open_storage
+from pydanube_broker.storage.tiered_objects import TieredObjects
 from support.object_journals import MemorySessions, object_journal
 from support.storages import FlakyObjects
 from support.upload_worlds import RemoteObjects, UploadWorld

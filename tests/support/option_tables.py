@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydanube.reader.option_parsing import Option
+from pydanube_spark.reader.pure.option_parsing import Option
 
 
 def options_table(declared: Sequence[Option], *, has_modes: bool = False) -> str:

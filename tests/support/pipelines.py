@@ -9,9 +9,9 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from pydanube.pipelines.display import LineDisplay
-from pydanube.pipelines.loading import Pipeline, load
-from pydanube.pipelines.templates import write_template
+from pydanube_spark.pipelines.display import LineDisplay
+from pydanube_spark.pipelines.loading import Pipeline, load
+from pydanube_spark.pipelines.templates import write_template
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ class PipelineDirectory:
 
         *on_poll* is called after each poll of the queries.
         """
-        from pydanube.pipelines.running import PipelineRun
+        from pydanube_spark.pipelines.running import PipelineRun
 
         polls = 0
 

@@ -10,9 +10,9 @@ from pydanube.client.client import Client
 from pydanube.client.credentials import Credentials
 from pydanube.client.requester import Requester
 from pydanube.security.principals import ANONYMOUS, Principal
-from pydanube.servers.authentication import Authenticator, Identity
-from pydanube.servers.security_config import SecurityConfig
-from pydanube.testing import MemoryBroker
+from pydanube_broker.servers.authentication import Authenticator, Identity
+from pydanube_broker.servers.security_config import SecurityConfig
+from pydanube_broker.testing import MemoryBroker
 from support.worlds.current import memory_broker
 
 ROOT = Principal("root", "certificate")

@@ -87,7 +87,7 @@ class BrokerProcess:
         with nullcontext() if self.log_file is None else self.log_file.open("a") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "pydanube.cli.main", "broker"),
+                    *(sys.executable, "-m", "pydanube_cli.main", "broker"),
                     *("--data-dir", str(self.data_dir), "--http-port", "0"),
                     *("--stream-port", str(self.stream_port)),
                     *("--grpc-port", str(self.grpc_port)),

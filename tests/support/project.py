@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-SRC = ROOT / "src"
+SOURCES = sorted(ROOT.glob("packages/*/src"))
+"""The directory of the source of each distribution."""
 
 TEXT = {
     ".cfg",
@@ -28,15 +29,24 @@ TEXT = {
 
 
 def modules() -> list[Path]:
-    """Every Python file of ours in src; what protoc wrote is not."""
-    paths = sorted(SRC.rglob("*.py"))
+    """Every Python file of the distributions; what protoc wrote is not."""
+    paths = [path for each in SOURCES for path in sorted(each.rglob("*.py"))]
     return [path for path in paths if not path.stem.endswith("_pb2")]
 
 
 def texts() -> Iterator[Path]:
     """Every text of ours: sources, tests, tools, documents, settings."""
     yield from sorted(path for path in ROOT.iterdir() if _is_text(path))
-    for name in ("src", "bench", "tests", "tools", "docs", ".ci", ".github"):
+    for name in (
+        "packages",
+        "examples",
+        "bench",
+        "tests",
+        "tools",
+        "docs",
+        ".ci",
+        ".github",
+    ):
         yield from sorted(filter(_is_text, (ROOT / name).rglob("*")))
 
 

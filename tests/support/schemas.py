@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from pydanube.broker.schema_registry import NewSchema
 from pydanube.model.schemas import SchemaPolicy, SchemaType, TopicSchema
+from pydanube_broker.broker.schema_registry import NewSchema
 
 ENFORCE = SchemaPolicy.ENFORCE
 WARN = SchemaPolicy.WARN

@@ -4,11 +4,11 @@ import asyncio
 
 from pydanube.client.client import Client
 from pydanube.client.requester import Requester
-from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.native.connection import REVISION, StreamConnection
 from pydanube.wire.native.frames import FRAME_BYTES_MAX
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.servers.native.in_process import PipeEnd
 from support.streams import received
 
 BATCH_BYTES_MAX = 1024 * 1024

@@ -12,10 +12,10 @@ from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 import pydanube
-from pydanube.servers.config import ListenConfig, TlsConfig, config_type
-from pydanube.servers.mqtt.config import MqttConfig
-from pydanube.servers.run import serve
-from pydanube.servers.security_config import JwtConfig, SecurityConfig
+from pydanube_broker.servers.config import ListenConfig, TlsConfig, config_type
+from pydanube_broker.servers.run import serve
+from pydanube_broker.servers.security_config import JwtConfig, SecurityConfig
+from pydanube_mqtt.config import MqttConfig
 
 ISSUER = "https://issuer.example"
 AUDIENCE = "danube"

@@ -9,9 +9,6 @@ import pyarrow.parquet as pq
 from pydanube.model.descriptions import Segment, Segments
 from pydanube.model.errors import SegmentsChanged, TopicHeld
 from pydanube.model.names import TopicName
-from pydanube.storage.segments import encode_segment
-from pydanube.tables.maintenance.object_files import ObjectRoot, checksum_of
-from pydanube.tables.maintenance.segment_jobs import RewriteJob
 from pydanube.wire.files.segment_format import (
     Run,
     SegmentIdentity,
@@ -19,6 +16,9 @@ from pydanube.wire.files.segment_format import (
     parse_object_name,
     rewritten_name,
 )
+from pydanube_broker.storage.segments import encode_segment
+from pydanube_spark.tables.maintenance.object_files import ObjectRoot, checksum_of
+from pydanube_spark.tables.maintenance.segment_jobs import RewriteJob
 from support.batches import A_TIME, frame_of
 
 TOPIC = str(TopicName.parse("/default/profiles"))

@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from pydanube.client.redirects import Redirect, redirecting
-from pydanube.metadata.cluster_records import BrokerMode
-from pydanube.servers.authentication import Authenticator
-from pydanube.servers.native.in_process import dial_in_process
-from pydanube.servers.native.server import NativeServer, open_native_server
+from pydanube_broker.metadata.cluster_records import BrokerMode
+from pydanube_broker.servers.authentication import Authenticator
+from pydanube_broker.servers.native.in_process import dial_in_process
+from pydanube_broker.servers.native.server import NativeServer, open_native_server
 from support.broker_clusters import BrokerCluster, Member
 
 PORT = 6651

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from pydanube.cluster.shard_owners import TakeoverCounts
-from pydanube.metadata.cluster_records import SessionRecord
-from pydanube.metadata.sessions import Session
+from pydanube_broker.cluster.shard_owners import TakeoverCounts
+from pydanube_broker.metadata.cluster_records import SessionRecord
+from pydanube_broker.metadata.sessions import Session
 
 
 class KnownOwners:

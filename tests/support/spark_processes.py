@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyspark
 
-import pydanube
-from pydanube.spark.java import find_java
+from pydanube_spark.java import find_java
 from support.ports import free_port
+from support.project import SOURCES
 
 HOME = Path(pyspark.__file__).parent
 START_TIMEOUT_S = 120.0
@@ -68,10 +68,10 @@ def connect_server(directory, *, python=sys.executable):
 def python_without_us(directory):
     """A Python like this one that does not have this package."""
     directory.mkdir()
-    source = Path(pydanube.__file__).parents[1]
-    assert not (source / "pyspark").exists(), "the package is installed for good"
+    ours = list(map(str, SOURCES))
+    assert ours[0] in sys.path, "the package is installed for good"
     (directory / "sitecustomize.py").write_text(
-        f"import sys\nsys.path[:] = [p for p in sys.path if p != {str(source)!r}]\n"
+        f"import sys\nsys.path[:] = [p for p in sys.path if p not in {ours!r}]\n"
     )
     program = directory / "python"
     program.write_text(

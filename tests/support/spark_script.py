@@ -13,18 +13,18 @@ import sys
 
 from pyspark.sql import functions as F  # noqa: N812
 
-import pydanube.spark
+import pydanube_spark
 
 
 def main(*words):
     place, url, source, table, stream, checkpoint, *how = words
     if place.startswith("sc://"):
-        spark = pydanube.spark.session(remote=place)
+        spark = pydanube_spark.session(remote=place)
     else:
         config = {"spark.executor.memory": "512m"}
-        spark = pydanube.spark.session(master=place, config=config)
+        spark = pydanube_spark.session(master=place, config=config)
     if how:
-        pydanube.spark.ship_by_value(spark)
+        pydanube_spark.ship_by_value(spark)
     rows = (
         spark.read.format("danube")
         .options(url=url, subscribe=source, minPartitions=4)

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 
-import pydanube.spark
-from pydanube.spark.sink_data_source import current_batch_number
-from pydanube.spark.topic_sink import DanubeSink
+import pydanube_spark
+from pydanube_spark.sink_data_source import current_batch_number
+from pydanube_spark.topic_sink import DanubeSink
 
 QUERY_STARTS_MAX = 5
 SHORT_JOBS = "-XX:TieredStopAtLevel=1"
@@ -86,7 +86,7 @@ class DyingSink(DanubeSink):
 
 
 def main(url, source, target, checkpoint):
-    spark = pydanube.spark.session(
+    spark = pydanube_spark.session(
         "kill",
         master="local[2]",
         config={

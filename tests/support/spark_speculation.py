@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-import pydanube.spark
+import pydanube_spark
 
 WAIT_S = 60
 
@@ -29,7 +29,7 @@ CONFIG = {
 
 
 def main(master, url, source, topic, stream, directory):
-    spark = pydanube.spark.session(master=master, config=CONFIG)
+    spark = pydanube_spark.session(master=master, config=CONFIG)
     rows = (
         spark.read.format("danube")
         .options(url=url, subscribe=source)

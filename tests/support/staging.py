@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from pydanube.broker.staged_parts import producer_of
 from pydanube.model.names import TopicName
 from pydanube.model.staging import PartKey, StagedPart
+from pydanube_broker.broker.staged_parts import producer_of
 from support.batches import frame_of, payloads_of
 from support.storages import until
 

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
-from pydanube.broker.broker_opening import open_broker
-from pydanube.broker.manifest import MetadataManifest
 from pydanube.model.errors import MetadataUnavailable
 from pydanube.objects.memory import MemoryObjects
-from pydanube.storage.config import JournalConfig, StorageConfig
-from pydanube.storage.storage_opening import open_storage
+from pydanube_broker.broker.broker_opening import open_broker
+from pydanube_broker.broker.manifest import MetadataManifest
+from pydanube_broker.storage.config import JournalConfig, StorageConfig
+from pydanube_broker.storage.storage_opening import open_storage
 from support.brokers import A_NOW_US
 from support.memory_store import MemoryStore
 from support.recording_files import Disk, RecordingFiles

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pydanube.model.errors import ObjectsUnavailable, TopicFenced
 from pydanube.model.policy import KEEP_ALL, TopicPolicy
 from pydanube.objects.memory import MemoryObjects
-from pydanube.storage.config import StorageConfig
-from pydanube.storage.files import MemoryFiles
-from pydanube.storage.storage_opening import open_storage
+from pydanube_broker.storage.config import StorageConfig
+from pydanube_broker.storage.files import MemoryFiles
+from pydanube_broker.storage.storage_opening import open_storage
 from support.batches import frame_of
 from support.manifests import MemoryManifest
 

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from pydanube.servers.native.connection import NativeConnection
-from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.kinds import Kind, Side
+from pydanube_broker.servers.native.connection import NativeConnection
+from pydanube_broker.servers.native.in_process import PipeEnd
 from support.streams import hello, received
 
 

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pydanube.dispatch import MACHINES
-from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.message_spans import DeliveryWindow
 from pydanube.model.errors import ConsumerBusy
 from pydanube.model.policy import DispatchLimits, SubscriptionType
 from pydanube.model.ranges import RangeSet
+from pydanube_broker.dispatch import MACHINES
+from pydanube_broker.dispatch.cursor import Cursor
+from pydanube_broker.dispatch.message_spans import DeliveryWindow
 from support.subscription_model import SubscriptionModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pydanube.dispatch.effects import Effect
     from pydanube.model.policy import FailurePolicy
     from pydanube.model.ranges import Range
+    from pydanube_broker.dispatch.effects import Effect
 
 
 class History:

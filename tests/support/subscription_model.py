@@ -13,14 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pydanube.dispatch.effects import (
-    BecomeActive,
-    BecomeStandby,
-    Deliver,
-    Drop,
-    Park,
-    SaveCursor,
-)
 from pydanube.model.policy import (
     Backoff,
     DispatchLimits,
@@ -29,14 +21,22 @@ from pydanube.model.policy import (
     SubscriptionType,
 )
 from pydanube.model.ranges import RangeSet
+from pydanube_broker.dispatch.effects import (
+    BecomeActive,
+    BecomeStandby,
+    Deliver,
+    Drop,
+    Park,
+    SaveCursor,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pydanube.dispatch.effects import Effect
-    from pydanube.dispatch.machine import SubscriptionMachine
-    from pydanube.dispatch.message_spans import DeliveryWindow
     from pydanube.model.ranges import Range
+    from pydanube_broker.dispatch.effects import Effect
+    from pydanube_broker.dispatch.machine import SubscriptionMachine
+    from pydanube_broker.dispatch.message_spans import DeliveryWindow
 
 
 class SubscriptionModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from pydanube.metadata.cluster_records import ShardState
+from pydanube_broker.metadata.cluster_records import ShardState
 from support.takeover_model import BrokenPromise, Model
 from support.takeover_rules import Bounds, Rules
 from support.takeover_worlds import World

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from pydanube.cluster.moves import cancel, direct
-from pydanube.cluster.ownership import (
+from pydanube_broker.cluster.pure.moves import cancel, direct
+from pydanube_broker.cluster.pure.ownership import (
     Adopt,
     AppendLeft,
     ChangeShard,
@@ -30,7 +30,7 @@ from pydanube.cluster.ownership import (
     Stage,
     Step,
 )
-from pydanube.metadata.cluster_records import ShardRecord, ShardState
+from pydanube_broker.metadata.cluster_records import ShardRecord, ShardState
 from support.takeover_rules import Bounds, Rules
 from support.takeover_worlds import (
     Entry,

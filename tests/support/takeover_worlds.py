@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pydanube.cluster.ownership import ChangeShard, Ownership, PrepareMove
-from pydanube.metadata.cluster_records import ShardRecord
+from pydanube_broker.cluster.pure.ownership import ChangeShard, Ownership, PrepareMove
+from pydanube_broker.metadata.cluster_records import ShardRecord
 
 # Entries of journals.
 

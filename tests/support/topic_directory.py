@@ -25,11 +25,11 @@ from pydanube.model.schemas import (
     SchemaVersion,
     SubjectDescription,
 )
-from pydanube.reader.bounds import split_name
-from pydanube.reader.catalog import Layout
-from pydanube.reader.query_positions import Head
-from pydanube.reader.scans import TopicRange
 from pydanube.wire.files.segment_format import FORMAT, SCHEMA
+from pydanube_spark.reader.catalog import Layout
+from pydanube_spark.reader.pure.bounds import split_name
+from pydanube_spark.reader.pure.query_positions import Head
+from pydanube_spark.reader.pure.scans import TopicRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

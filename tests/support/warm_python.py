@@ -23,12 +23,12 @@ REQUEST_BYTES_MAX = 1 << 20
 
 MODULES = (
     "pandas",
-    "pydanube.sinks.clickhouse",
-    "pydanube.sinks.postgres",
-    "pydanube.spark.source",
-    "pydanube.spark.topic_sink",
+    "pydanube_spark.sinks.clickhouse",
+    "pydanube_spark.sinks.postgres",
+    "pydanube_spark.source",
+    "pydanube_spark.topic_sink",
     "pydanube.sync",
-    "pydanube.tables.iceberg",
+    "pydanube_spark.tables.iceberg",
     "pyiceberg.catalog.sql",
     "pyspark.daemon",
     "pyspark.sql.streaming.python_streaming_source_runner",

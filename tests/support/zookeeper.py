@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from pydanube.metadata.zookeeper.config import ZookeeperConfig
+from pydanube_zookeeper.config import ZookeeperConfig
 from support.ports import free_port
 from support.programs import required_program, skip_without
 from support.project import ROOT

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from support.project import ROOT, SRC, modules, name_of, texts, tree_of
+from support.project import ROOT, modules, name_of, texts, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def test_docstrings_begin_plainly() -> None:
 def test_help_texts_begin_plainly() -> None:
     riddles = [
         f"{name_of(path)}:{line}: {text.strip().splitlines()[0]}"
-        for path in (SRC / "pydanube" / "cli").rglob("*.py")
+        for path in ROOT.glob("packages/*/src/**/commands/*.py")
         for line, text in _help_texts(path)
         if BEGINNING.match(text)
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.project import ROOT, SRC, modules, name_of, texts, tree_of
+from support.project import ROOT, modules, name_of, texts, tree_of
 
 NO_NAMES = {"base", "common", "core", "helper", "helpers", "manager", "managers"}
 NO_NAMES |= {"misc", "util", "utils"}
@@ -22,18 +22,14 @@ MERGE_CONFLICT = re.compile(r"^(<{7}|>{7}) ")
 
 NESTED_TEST = re.compile(r"^ +(async )?def test\(")
 
-TESTED = [
-    path
-    for path in (ROOT / "tests" / "unit").iterdir()
-    if path.is_dir() and path.name != "__pycache__"
-]
+TESTED = [*ROOT.glob("packages/*"), *ROOT.glob("tests/bench"), *ROOT.glob("tests/demo")]
 
 
 def test_a_module_is_named_after_its_subject() -> None:
     vague = [
         name_of(path)
         for path in modules()
-        if NO_NAMES & set(path.relative_to(SRC).with_suffix("").parts)
+        if NO_NAMES & set(path.relative_to(ROOT).with_suffix("").parts)
     ]
     assert vague == []
 
@@ -63,12 +59,16 @@ def test_a_test_is_not_nested_in_another_function() -> None:
 
 @pytest.mark.parametrize("floor", TESTED, ids=name_of)
 def test_each_unit_test_answers_for_one_source_file(floor: Path) -> None:
-    # The benchmarks against peers stand beside src.
-    tested = [SRC / "pydanube" / floor.name, ROOT / floor.name]
+    if floor.parent.name == "packages":
+        tests = floor / "tests"
+        [source] = floor.glob("src/pydanube*")
+    else:
+        tests = floor
+        [source] = [*ROOT.glob(floor.name), *ROOT.glob(f"examples/{floor.name}")]
     strangers = [
         name_of(path)
-        for path in floor.rglob("test_*.py")
-        if not any(_answers_for(path, floor, place) for place in tested)
+        for path in tests.rglob("test_*.py")
+        if not _answers_for(path, tests, source)
     ]
     assert strangers == []
 
@@ -76,7 +76,10 @@ def test_each_unit_test_answers_for_one_source_file(floor: Path) -> None:
 def _answers_for(path: Path, floor: Path, tested: Path) -> bool:
     place = tested / path.parent.relative_to(floor)
     subject = path.stem.removeprefix("test_")
-    return (place / f"{subject}.py").exists() or (place / subject).is_dir()
+    places = (place, place / "pure")
+    return (place / subject).is_dir() or any(
+        (each / f"{subject}.py").exists() for each in places
+    )
 
 
 def _lines_with(pattern: re.Pattern[str]) -> list[str]:

@@ -8,15 +8,15 @@ import sys
 import pytest
 
 MODULES = [
-    "pydanube.pipelines.loading",
-    "pydanube.sinks.option_tables",
-    "pydanube.spark",
-    "pydanube.reader.scan_reader",
-    "pydanube.tables.delta_table",
-    "pydanube.tables.iceberg_table",
-    "pydanube.tables.export.exporter",
-    "pydanube.tables.export.zero_copy",
-    "pydanube.tables.maintenance.run",
+    "pydanube_spark.pipelines.loading",
+    "pydanube_spark.sinks.option_tables",
+    "pydanube_spark",
+    "pydanube_spark.reader.scan_reader",
+    "pydanube_spark.tables.delta_table",
+    "pydanube_spark.tables.iceberg_table",
+    "pydanube_spark.tables.export.exporter",
+    "pydanube_spark.tables.export.zero_copy",
+    "pydanube_spark.tables.maintenance.run",
 ]
 BLOCKED = "import sys; sys.modules['pyspark'] = None; import "
 

@@ -42,7 +42,7 @@ def test_every_difference_names_tests_that_exist():
 
 def test_every_difference_is_one_of_a_world():
     assert DIFFERENCES.keys() == OTHER_WORLDS.keys()
-    excepted = "tests/unit/client/test_connection.py::test_x[cluster]"
+    excepted = "packages/pydanube/tests/client/test_connection.py::test_x[cluster]"
     assert find_difference("cluster", excepted) is not None
     assert find_difference("memory", excepted) is None
 
@@ -50,7 +50,8 @@ def test_every_difference_is_one_of_a_world():
 @cache
 def names_of(pattern):
     path = pattern.partition("::")[0]
-    tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))
+    root = ROOT if path.startswith("packages/") else ROOT / "tests"
+    tree = ast.parse((root / path).read_text(encoding="utf-8"))
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
     names = [each.name for each in ast.walk(tree) if isinstance(each, kinds)]
     return [f"{path}::{each}" for each in names if each.startswith("test_")]

@@ -11,12 +11,12 @@ from typing import Any
 from google.protobuf.message import Message
 
 from pydanube.aio.tasks import TaskScope
-from pydanube.broker.broker import Broker
 from pydanube.client.connection import BrokerConnection
-from pydanube.operations.authorization import Need
-from pydanube.servers.native.server import NativeServer
-from pydanube.testing import BrokerClock, MemoryBroker
 from pydanube.wire.native.kinds import Kind
+from pydanube_broker.broker.broker import Broker
+from pydanube_broker.operations.authorization import Need
+from pydanube_broker.servers.native.server import NativeServer
+from pydanube_broker.testing import BrokerClock, MemoryBroker
 from support.worlds.chance import Chance
 from support.worlds.steps import Step, SteppedConnection, Steps, dial_in_steps
 

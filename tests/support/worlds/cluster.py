@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from pydanube.aio.tasks import TaskScope, task_scope
-from pydanube.broker.access_control import IsSuperuser
 from pydanube.client.redirects import Redirect, redirecting
-from pydanube.cluster.shard_moves import move_shard
 from pydanube.model.errors import InvalidRequest, JournalFailed
-from pydanube.servers.authentication import Authenticator
-from pydanube.servers.config import ListenConfig
-from pydanube.servers.native.server import NativeServer, open_native_server
-from pydanube.storage.config import StorageConfig
-from pydanube.testing import BrokerClock
 from pydanube.wire.native.frames import batch_bytes_max
+from pydanube_broker.broker.access_control import IsSuperuser
+from pydanube_broker.cluster.shard_moves import move_shard
+from pydanube_broker.servers.authentication import Authenticator
+from pydanube_broker.servers.config import ListenConfig
+from pydanube_broker.servers.native.server import NativeServer, open_native_server
+from pydanube_broker.storage.config import StorageConfig
+from pydanube_broker.testing import BrokerClock
 from support.broker_clusters import SHARDS, BrokerCluster
 from support.worlds.broker import WorldBroker
 from support.worlds.chance import Chance

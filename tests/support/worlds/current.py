@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from pydanube import testing
 from pydanube.client.blocking import loop_thread
-from pydanube.servers.authentication import Authenticator
-from pydanube.testing import MemoryBroker, SyncMemoryBroker
+from pydanube_broker import testing
+from pydanube_broker.servers.authentication import Authenticator
+from pydanube_broker.testing import MemoryBroker, SyncMemoryBroker
 from support.worlds.chance import Chance
 from support.worlds.cluster import cluster_world
 from support.worlds.restarts import restarting_world
@@ -53,7 +53,7 @@ def entered(name: str, seed: str) -> Iterator[CurrentWorld]:
 @asynccontextmanager
 async def memory_broker(**options: Any) -> AsyncIterator[MemoryBroker]:
     """
-    Run a broker of the test's world; see ``pydanube.testing.memory_broker``.
+    Run a broker of the test's world; see ``pydanube_broker.testing.memory_broker``.
 
     The option *authenticator* decides who its clients are.
     """
@@ -79,7 +79,7 @@ async def _authenticating(
 
 @contextmanager
 def sync_memory_broker(**options: Any) -> Iterator[SyncMemoryBroker]:
-    """Run such a broker in a thread; see ``pydanube.testing.sync_memory_broker``."""
+    """Run such a broker in a thread; see ``pydanube_broker.testing``."""
     with (
         loop_thread() as loop,
         loop.entered(

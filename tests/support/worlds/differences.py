@@ -48,7 +48,7 @@ _DANUBE = "scenarios/test_client_transcripts.py::test_danube_server_answers_as_w
 _EXAMPLES = (
     f"docs/test_examples.py::test_the_examples_of_a_page_run{EXAMPLE}docs/guide/"
 )
-_CLIENT = "unit/client/test_"
+_CLIENT = "packages/pydanube/tests/client/test_"
 _INSIDE = (
     f"{_CLIENT}client.py::test_connecting_*",
     f"{_CLIENT}client.py::test_requests_are_repeated_for_the_time_that_the_caller_*",

@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
-from pydanube.broker.broker import Broker
 from pydanube.model.errors import InvalidName
 from pydanube.model.names import TopicName
 from pydanube.security.permissions import Permission
-from pydanube.servers.grpc.call_rules import CALL_RULES
-from pydanube.servers.grpc.forwarding import Forwarding, Owners
-from pydanube.servers.grpc.peer_channels import PeerFiles, open_peer_channels
-from pydanube.servers.grpc.server import open_listener
-from pydanube.servers.grpc.services import Service
-from pydanube.testing import MemoryBroker
 from pydanube.wire.native.kinds import On
+from pydanube_broker.broker.broker import Broker
+from pydanube_broker.servers.grpc.call_rules import CALL_RULES
+from pydanube_broker.servers.grpc.forwarding import Forwarding, Owners
+from pydanube_broker.servers.grpc.peer_channels import PeerFiles, open_peer_channels
+from pydanube_broker.servers.grpc.server import open_listener
+from pydanube_broker.servers.grpc.services import Service
+from pydanube_broker.testing import MemoryBroker
 from support.grpc_calls import Caller, connected
 from support.worlds.broker import WorldBroker
 from support.worlds.secured import RESOURCE_OF, Need, values_at

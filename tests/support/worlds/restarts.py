@@ -9,17 +9,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pydanube.aio.tasks import TaskScope, task_scope
-from pydanube.broker.broker_opening import open_broker
-from pydanube.broker.manifest import MetadataManifest
 from pydanube.objects.memory import MemoryObjects
-from pydanube.servers.authentication import Authenticator
-from pydanube.servers.config import ListenConfig
-from pydanube.servers.native.server import NativeServer, open_native_server
-from pydanube.storage.config import StorageConfig
-from pydanube.storage.files import Files, MemoryFiles
-from pydanube.storage.storage_opening import open_storage
-from pydanube.testing import BrokerClock
 from pydanube.wire.native.frames import batch_bytes_max
+from pydanube_broker.broker.broker_opening import open_broker
+from pydanube_broker.broker.manifest import MetadataManifest
+from pydanube_broker.servers.authentication import Authenticator
+from pydanube_broker.servers.config import ListenConfig
+from pydanube_broker.servers.native.server import NativeServer, open_native_server
+from pydanube_broker.storage.config import StorageConfig
+from pydanube_broker.storage.files import Files, MemoryFiles
+from pydanube_broker.storage.storage_opening import open_storage
+from pydanube_broker.testing import BrokerClock
 from support.memory_store import MemoryStore
 from support.worlds.broker import WorldBroker
 from support.worlds.chance import Chance

@@ -28,19 +28,19 @@ from pydanube.model.errors import (
     SchemaNotFound,
 )
 from pydanube.model.names import TopicName, parse_subject
-from pydanube.operations.authorization import Need, resources_of
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import Principal
 from pydanube.security.resources import Resource
-from pydanube.servers.authentication import Authenticator, Identity
-from pydanube.servers.config import ListenConfig
-from pydanube.servers.native.in_process import dial_in_process
-from pydanube.servers.native.server import NativeServer, open_native_server
-from pydanube.servers.security_config import SecurityConfig
-from pydanube.storage.config import StorageConfig
-from pydanube.testing import MemoryBroker, memory_broker
 from pydanube.wire.native.kinds import Kind, On
+from pydanube_broker.operations.authorization import Need, resources_of
+from pydanube_broker.servers.authentication import Authenticator, Identity
+from pydanube_broker.servers.config import ListenConfig
+from pydanube_broker.servers.native.in_process import dial_in_process
+from pydanube_broker.servers.native.server import NativeServer, open_native_server
+from pydanube_broker.servers.security_config import SecurityConfig
+from pydanube_broker.storage.config import StorageConfig
+from pydanube_broker.testing import MemoryBroker, memory_broker
 from support.worlds.broker import WorldBroker
 from support.worlds.chance import Chance
 from support.worlds.steps import Step

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from inspect import unwrap
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 from zlib import crc32
@@ -36,7 +37,7 @@ PARTS = 3
 """``rotating`` runs one of so many parts of the tests in each other world."""
 
 ROTATED = (
-    "unit/client/",
+    "packages/pydanube/tests/client/",
     "e2e/test_cli.py",
     "e2e/test_cli_",
     "e2e/test_admin_cli.py",
@@ -205,7 +206,10 @@ def _opens(function: Any) -> bool:
 
 def _is_ours(found: Any) -> bool:
     code = getattr(unwrap(found), "__code__", None)
-    return code is not None and code.co_filename.startswith(str(ROOT / "tests"))
+    if code is None:
+        return False
+    place = Path(code.co_filename)
+    return place.is_relative_to(ROOT) and "tests" in place.relative_to(ROOT).parts
 
 
 def _names(code: CodeType) -> Iterable[str]:

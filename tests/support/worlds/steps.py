@@ -15,14 +15,14 @@ from typing import Any
 from google.protobuf.message import Message
 
 from pydanube.aio.tasks import TaskScope
-from pydanube.operations.authorization import Need
-from pydanube.servers.native.connection import NativeConnection
-from pydanube.servers.native.in_process import PipeEnd
-from pydanube.servers.native.server import NativeServer
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import FrameReader, RawFrame, header
 from pydanube.wire.native.kinds import OPERATIONS, Kind, Side, is_repeatable
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.operations.authorization import Need
+from pydanube_broker.servers.native.connection import NativeConnection
+from pydanube_broker.servers.native.in_process import PipeEnd
+from pydanube_broker.servers.native.server import NativeServer
 
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 """Longer than any test allows its clients; the broker checks the length of frames."""

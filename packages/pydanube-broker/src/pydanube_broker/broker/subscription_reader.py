@@ -1,0 +1,145 @@
+"""
+Reading the messages of a subscription from the log of its topic.
+
+Compaction removes messages.  Their offsets are missing, and so are those of segments
+that are skipped because they cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from pydanube.model.errors import CorruptSegment
+from pydanube.model.ranges import Range, RangeSet
+from pydanube.wire.batches import BatchFrame
+from pydanube_broker.dispatch.cursor import Cursor
+from pydanube_broker.storage.topic_log import TopicLog
+
+Skip = Callable[[CorruptSegment, deque[Range]], list[Range]]
+"""Removes and returns the ranges to skip, or raises the error."""
+
+READ_AHEAD_BYTES = 1024 * 1024
+"""How much is read from the log at a time; deliveries are bounded by credit."""
+
+
+class SubscriptionReader:
+    """
+    Reads messages of one topic.
+
+    Keeps the frame that was offered to the dispatch machine last: the next deliveries
+    usually come from it, without another read of the log.
+    """
+
+    __slots__ = ("_log", "_offsets", "frame")
+
+    def __init__(self, topic_log: TopicLog) -> None:
+        self._log = topic_log
+        self.frame: BatchFrame | None = None
+        """The kept frame."""
+        # The offsets of the kept frame, if some are missing in between.
+        self._offsets: RangeSet | None = None
+
+    def keep(self, frame: BatchFrame | None) -> None:
+        """Keep *frame* for the next deliveries."""
+        self.frame = frame
+        self._offsets = None
+        if frame is not None and frame.has_gaps:
+            self._offsets = RangeSet(frame.ranges())
+
+    def find_missing(self, begin: int) -> list[Range]:
+        """Return the missing offsets from *begin* to the end of the kept frame."""
+        frame, offsets = self.frame, self._offsets
+        assert frame is not None
+        missing = [(begin, frame.base)] if begin < frame.base else []
+        if offsets is not None:
+            missing += offsets.gaps(max(begin, frame.base), frame.end)
+        return missing
+
+    async def read(
+        self, ranges: Iterable[Range], skip: Skip
+    ) -> tuple[list[BatchFrame], list[Range]]:
+        """
+        Return the messages of *ranges*, which are sorted, and the missing offsets.
+
+        Raises:
+            OffsetDropped: Retention has dropped some of the messages.
+            CorruptSegment: A segment cannot be read, and *skip* raised the error.
+        """
+        frames: list[BatchFrame] = []
+        missing: list[Range] = []
+        left = deque(ranges)
+        while left:
+            try:
+                frame = await self._read_at(left[0][0])
+            except CorruptSegment as error:
+                missing += skip(error, left)
+                continue
+            if frame is None:
+                missing += left
+                break
+            inside = take_below(frame.end, left)
+            if frame.has_gaps or inside[0][0] < frame.base:
+                inside = self._find_existing(frame, inside, missing)
+                if not inside:
+                    continue
+            if frame is self.frame and inside != [(frame.base, frame.end)]:
+                # A frame that is cut into pieces is decompressed only once.
+                frame = self.frame = frame.plain()
+            frames.append(frame.take(inside))
+        return frames, missing
+
+    async def find_end(self, cursor: Cursor, count: int) -> int:
+        """Return the end of the next *count* messages that are not acknowledged."""
+        offset = max(cursor.offset, self._log.base_offset)
+        while count > 0:
+            frames = await self._log.read(offset, bytes_max=READ_AHEAD_BYTES)
+            if not frames:
+                return self._log.end_offset
+            for base, end in (each for frame in frames for each in frame.ranges()):
+                while count > 0 and (
+                    found := cursor.first_open(max(base, offset), end)
+                ):
+                    offset = min(found[1], found[0] + count)
+                    count -= offset - found[0]
+            if count > 0:
+                offset = frames[-1].end
+        return offset
+
+    def _find_existing(
+        self, frame: BatchFrame, ranges: list[Range], missing: list[Range]
+    ) -> list[Range]:
+        """Return the parts of *ranges* in *frame*; add the others to *missing*."""
+        offsets = self._offsets if frame is self.frame else None
+        if offsets is None:
+            offsets = RangeSet(frame.ranges())
+        existing: list[Range] = []
+        for base, end in ranges:
+            existing += offsets.intersection(base, end)
+            missing += offsets.gaps(base, end)
+        return existing
+
+    async def _read_at(self, offset: int) -> BatchFrame | None:
+        """Return the first frame with a message from *offset* on, if there is one."""
+        frame = self.frame
+        if frame is not None and frame.base <= offset < frame.end:
+            return frame
+        frames = self._log.read_tail(offset, bytes_max=1)
+        if frames is None:
+            frames = await self._log.read(offset, bytes_max=1)
+        return frames[0] if frames else None
+
+
+def take_below(end: int, ranges: deque[Range]) -> list[Range]:
+    """Remove and return the parts of *ranges*, which are sorted, below *end*."""
+    if ranges[-1][1] <= end:
+        taken = list(ranges)
+        ranges.clear()
+        return taken
+    taken = []
+    while ranges and ranges[0][0] < end:
+        range_base, range_end = ranges.popleft()
+        if range_end > end:
+            ranges.appendleft((end, range_end))
+        taken.append((range_base, min(range_end, end)))
+    return taken

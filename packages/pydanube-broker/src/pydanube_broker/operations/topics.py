@@ -1,0 +1,175 @@
+"""Operations on topics and partitions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from pydanube.model.descriptions import TopicSettings
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.ids import TopicId
+from pydanube.model.names import TopicName, parse_client_name, parse_namespace
+from pydanube.model.policy import Retention, TopicPolicy
+from pydanube.security.permissions import Permission
+from pydanube.wire.native.messages import changes_from_wire, from_wire, to_wire
+from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.cluster.overview import STREAM
+from pydanube_broker.operations.handlers import PAGE_MAX, Call, operation
+from pydanube_broker.operations.topic_lists import described_at, visible_records
+from pydanube_broker.operations.topic_looks import elsewhere, permitted
+
+HOLD_REASON_LENGTH_MAX = 1000
+
+
+@operation
+async def lookup(call: Call, m: pb.Lookup) -> pb.Location:
+    """Return the address of the broker that serves a topic."""
+    addresses = await call.broker.topics.find_addresses(TopicName.parse(m.topic))
+    return pb.Location(url=addresses.get(STREAM, ""))
+
+
+@operation
+async def create_topic(call: Call, m: pb.CreateTopic) -> None:
+    """Create a topic, or a partitioned topic if ``partitions`` is given."""
+    name, policy = TopicName.parse(m.topic), from_wire(TopicPolicy, m.policy)
+    if m.partitions:
+        await call.broker.topics.create_partitioned(
+            name, m.partitions, policy, exist_ok=m.exist_ok
+        )
+    else:
+        await call.broker.topics.add(name, policy, exist_ok=m.exist_ok)
+
+
+@operation
+async def delete_topic(call: Call, m: pb.DeleteTopic) -> None:
+    """Delete a topic or all its partitions; ``force`` if it may be in use."""
+    await call.broker.topics.delete(TopicName.parse(m.topic), force=m.force)
+
+
+@operation
+async def list_topics(call: Call, m: pb.ListTopics) -> pb.Topics:
+    """Return the topics and partitions that the client may see, by name."""
+    namespace = parse_namespace(m.namespace) if m.namespace else None
+    after = TopicName.parse(m.after) if m.limit and m.after else None
+    limit = min(m.limit, PAGE_MAX) if m.limit else None
+    wanted = None if limit is None else limit + 1
+    records = await visible_records(call.broker, namespace, after, wanted)
+    page = records[:limit]
+    answer = pb.Topics(
+        topics=[str(name) for name, _ in page], has_more=len(records) > len(page)
+    )
+    if m.has_places:
+        places = [call.broker.place_of(record.shard) for _, record in page]
+        answer.places.extend(to_wire(pb.TopicPlace, each) for each in places)
+    return answer
+
+
+@operation
+async def describe_topic(call: Call, m: pb.DescribeTopic) -> pb.TopicDescription:
+    """Return a topic or partition with its producers and subscriptions."""
+    limit = min(m.limit, PAGE_MAX) if m.limit else None
+    async with call.broker.views.viewing(TopicName.parse(m.topic)) as topic:
+        description = topic.describe(m.first, limit)
+        listed = max(len(topic.registrations), len(topic.subscriptions))
+    holds = await call.broker.holds.list(TopicId(description.topic_id))
+    description = replace(described_at(call.broker, topic, description), holds=holds)
+    answer = to_wire(pb.TopicDescription, description)
+    if limit is not None:
+        answer.has_more = listed > m.first + limit
+    return answer
+
+
+@operation
+async def configure_topic(call: Call, m: pb.ConfigureTopic) -> None:
+    """Change the named settings of a topic, all or none; the others stay."""
+    changes = changes_from_wire(TopicSettings, m.settings, m.changes)
+    await call.broker.topics.configure(TopicName.parse(m.topic), **changes)
+
+
+@operation
+async def apply_retention(call: Call, m: pb.ApplyRetention) -> pb.RetentionDrops:
+    """Drop what the retention of a topic does not keep, or plan to."""
+    name = TopicName.parse(m.topic)
+    if m.is_dry_run:
+        drops = await call.broker.topics.plan_retention(name, partial(_assumed, m))
+    else:
+        drops = await call.broker.topics.apply_retention(name)
+    return to_wire(pb.RetentionDrops, drops)
+
+
+def _assumed(
+    m: pb.ApplyRetention, policy: TopicPolicy, of_namespace: Retention
+) -> Retention:
+    """Return the retention that a dry run assumes for a topic with *policy*."""
+    if m.HasField("namespace_retention"):
+        of_namespace = from_wire(Retention, m.namespace_retention)
+    if m.HasField("retention"):
+        policy = replace(policy, retention=from_wire(Retention, m.retention))
+    elif m.inherits:
+        policy = replace(policy, retention=None)
+    retention = policy.effective_retention(of_namespace)
+    retention.check()
+    return retention
+
+
+@operation
+async def add_partitions(call: Call, m: pb.AddPartitions) -> None:
+    """Raise the number of partitions of a partitioned topic."""
+    await call.broker.topics.add_partitions(TopicName.parse(m.topic), m.partitions)
+
+
+@operation
+async def list_partitions(call: Call, m: pb.ListPartitions) -> pb.Partitions:
+    """Return the partitions of a topic, or the topic itself."""
+    name = TopicName.parse(m.topic)
+    topics = await call.broker.catalog.partitions_of(name)
+    return pb.Partitions(
+        topics=[str(each) for each in topics],
+        is_partitioned=bool(topics) and topics != [name],
+    )
+
+
+@operation
+async def hold_topic(call: Call, m: pb.HoldTopic) -> None:
+    """Keep the messages of a topic in spite of its retention."""
+    holder = parse_client_name("hold", m.name)
+    if len(m.reason) > HOLD_REASON_LENGTH_MAX:
+        raise InvalidRequest(
+            f"the reason of a hold has at most {HOLD_REASON_LENGTH_MAX} characters"
+        )
+    topic = await call.broker.topics.get_reliable(TopicName.parse(m.topic))
+    await call.broker.holds.add(topic.log, holder, m.reason)
+
+
+@operation
+async def release_topic(call: Call, m: pb.ReleaseTopic) -> None:
+    """End a hold on a topic."""
+    topic = await call.broker.topics.get_reliable(TopicName.parse(m.topic))
+    await call.broker.holds.remove(topic.log, parse_client_name("hold", m.name))
+
+
+@operation
+async def find_offsets(call: Call, m: pb.FindOffsets) -> pb.OffsetsFound:
+    """Return the offsets of the first messages published at given times."""
+    async with call.broker.views.viewing_reliable(TopicName.parse(m.topic)) as topic:
+        offsets, base, end = await topic.find_offsets(m.publish_time)
+    return pb.OffsetsFound(offset=offsets, base_offset=base, end_offset=end)
+
+
+@operation
+async def list_offsets(call: Call, m: pb.ListOffsets) -> pb.OffsetsListed:
+    """Return the offsets of several topics."""
+    looks = await call.broker.views.look_at(permitted(m.topics, Permission.DESCRIBE))
+    answer = pb.OffsetsListed(elsewhere=elsewhere(looks))
+    for name, (found, _) in looks.found.items():
+        # Queries request this often, so it is converted without ``to_wire``.
+        answer.topics.add(
+            topic=str(name),
+            topic_id=found.topic_id,
+            base_offset=found.base_offset,
+            end_offset=found.end_offset,
+            sealed_offset=found.sealed_offset,
+            tail_bytes=found.tail_bytes,
+            is_reliable=found.is_reliable,
+        )
+    return answer

@@ -1,0 +1,1 @@
+"""The bytes of gRPC, which only brokers speak."""

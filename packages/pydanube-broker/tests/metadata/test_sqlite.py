@@ -1,0 +1,246 @@
+"""The store in an SQLite file; conformance tests cover the common behaviour."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pydanube.model.errors import Closed, DiskFull, MetadataUnavailable
+from pydanube_broker.metadata import sqlite as sqlite_module
+from pydanube_broker.metadata.key import Key, prefix_of
+from pydanube_broker.metadata.sqlite import open_sqlite
+from pydanube_broker.metadata.store import Put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+
+THINGS = prefix_of("/things/", int)
+ONE = THINGS.key("one")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metadata.sqlite"
+
+
+def in_store(path: Path, work: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+    async def main() -> Any:
+        async with open_sqlite(path) as store:
+            return await work(store)
+
+    return asyncio.run(main())
+
+
+def fill(path: Path, count: int = 1) -> None:
+    in_store(
+        path,
+        lambda store: store.transaction(
+            [], [Put(THINGS.key(f"{at:05}"), at) for at in range(count)]
+        ),
+    )
+
+
+def test_values_and_revision_survive_a_restart(path: Path) -> None:
+    in_store(path, lambda store: store.put(ONE, 7))
+    in_store(path, lambda store: store.put(THINGS.key("two"), 8))
+    in_store(path, lambda store: store.delete(THINGS.key("two")))
+    assert in_store(path, lambda store: store.get(ONE)).value == 7
+    assert in_store(path, lambda store: store.revision()) == 3
+
+
+def test_commit_is_synced(path: Path) -> None:
+    async def modes(store: Any) -> list[object]:
+        def ask() -> list[object]:
+            execute = store._file._connection.execute
+            return [
+                execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("journal_mode", "synchronous")
+            ]
+
+        return await store._run(ask)
+
+    full = 2
+    assert in_store(path, modes) == ["wal", full]
+
+
+def test_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_bytes(b"this is a shopping list, and a long one" * 100)
+    with pytest.raises(MetadataUnavailable, match="damaged or not a metadata store"):
+        in_store(path, lambda store: store.revision())
+
+
+@pytest.mark.parametrize("page_share", [0, 0.25])
+def test_truncated_file_is_refused(path: Path, page_share: float) -> None:
+    fill(path, 1000)
+    content = path.read_bytes()
+    pages = len(content) // 4096
+    path.write_bytes(content[: int((pages // 2 + page_share) * 4096)])
+    with pytest.raises(MetadataUnavailable, match=r"metadata\.sqlite is damaged"):
+        in_store(path, lambda store: store.scan(THINGS))
+
+
+def test_file_truncated_within_its_last_page_is_refused(path: Path) -> None:
+    fill(path, 1000)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(MetadataUnavailable, match="its last page is incomplete"):
+        in_store(path, lambda store: store.revision())
+
+
+def test_database_of_another_program_is_refused_and_not_changed(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE albums (title TEXT)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(MetadataUnavailable, match="of another program"):
+        in_store(path, lambda store: store.revision())
+    assert path.read_bytes() == before
+
+
+def test_newer_format_is_refused(path: Path) -> None:
+    fill(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(MetadataUnavailable, match="has format 99"):
+        in_store(path, lambda store: store.revision())
+
+
+def test_missing_directory_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(MetadataUnavailable, match="cannot be opened"):
+        in_store(tmp_path / "no" / "such" / "file", lambda store: store.revision())
+
+
+def test_locked_file_is_unavailable_and_not_changed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_module, "LOCK_TIMEOUT_S", 0.0)
+    fill(path)
+    other = sqlite3.connect(path, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(MetadataUnavailable, match="locked by another program"):
+            in_store(path, lambda store: store.put(ONE, 1))
+        other.execute("ROLLBACK")
+    finally:
+        other.close()
+    in_store(path, lambda store: store.put(ONE, 1))
+    assert in_store(path, lambda store: store.get(ONE)).value == 1
+
+
+def test_full_disk_refuses_writes_and_allows_reads(path: Path) -> None:
+    async def work(store: Any) -> None:
+        await store.put(ONE, 1)
+        await store._run(
+            lambda: store._file._connection.execute("PRAGMA max_page_count = 3")
+        )
+        with pytest.raises(DiskFull):
+            await store.transaction(
+                [], [Put(THINGS.key(f"{at:05}"), at) for at in range(1000)]
+            )
+        assert [value.value for _, value in await store.scan(THINGS)] == [1]
+        assert await store.revision() == 1
+
+    in_store(path, work)
+
+
+async def test_change_is_retried_if_room_was_made(path: Path) -> None:
+    made: list[int] = []
+
+    def make_room() -> bool:
+        made.append(1)
+        connection = stores[0]._file._connection
+        connection.execute("PRAGMA max_page_count = 1000")
+        return True
+
+    stores: list[Any] = []
+    async with open_sqlite(path, make_room=make_room) as store:
+        stores.append(store)
+        await store.put(ONE, 1)
+        await store._run(
+            lambda: store._file._connection.execute("PRAGMA max_page_count = 3")
+        )
+        await store.transaction(
+            [], [Put(THINGS.key(f"{at:05}"), at) for at in range(1000)]
+        )
+        assert len(await store.scan(THINGS)) == 1001
+        assert await store.revision() == 2
+    assert made == [1]
+
+
+def test_cancelled_change_is_complete_and_reported(
+    path: Path,
+) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def encode(value: int) -> bytes:
+        begun.set()
+        may_go_on.wait()
+        return str(value).encode()
+
+    async def work(store: Any) -> None:
+        changes = []
+        with store.reporting(lambda *change: changes.append(change)):
+            async with asyncio.TaskGroup() as tasks:
+                putting = tasks.create_task(store.put(Key(ONE.path, encode, int), 1))
+                await asyncio.to_thread(begun.wait)
+                putting.cancel()
+                may_go_on.set()
+            assert putting.cancelled()
+            assert (await store.get(ONE)).value == 1
+        assert changes == [(1, [ONE.path])]
+
+    in_store(path, work)
+
+
+def test_changes_are_made_in_the_order_of_the_calls(path: Path) -> None:
+    async def work(store: Any) -> list[int]:
+        async with asyncio.TaskGroup() as tasks:
+            puts = [tasks.create_task(store.put(ONE, value)) for value in range(20)]
+        assert [put.result() for put in puts] == list(range(1, 21))
+        return (await store.get(ONE)).value
+
+    assert in_store(path, work) == 19
+
+
+async def test_closed_store_raises_closed(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        pass
+    with pytest.raises(Closed):
+        await store.get(ONE)
+
+
+def test_keys_of_a_process_that_ended_without_closing_its_session_are_deleted(
+    path: Path,
+) -> None:
+    # As if the process had been killed: the session is never closed.
+    connection = sqlite3.connect(path)
+
+    async def work(store: Any) -> None:
+        async with store.open_session(10.0) as session:
+            await store.transaction([], [Put(ONE, 1, session)])
+            await store.put(THINGS.key("two"), 2)
+            connection.execute("BEGIN")
+            connection.execute("SELECT * FROM entries").fetchall()
+            copy = sqlite3.connect(path.with_name("killed.sqlite"))
+            connection.backup(copy)
+            copy.close()
+
+    in_store(path, work)
+    connection.close()
+    killed = path.with_name("killed.sqlite")
+    assert in_store(killed, lambda store: store.revision()) == 3
+    found = in_store(killed, lambda store: store.scan(THINGS))
+    assert [each.value for _, each in found] == [2]
+
+
+async def test_a_watch_ends_when_the_store_closes(path: Path) -> None:
+    async with open_sqlite(path) as store, store.watch(THINGS) as watch:
+        await anext(watch)
+        store.close()
+        with pytest.raises(Closed, match="the metadata store is closed"):
+            await anext(watch)

@@ -1,0 +1,41 @@
+"""The HTTP server over a whole broker of this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pydanube.model.errors import Draining, SessionLost
+from pydanube_broker.broker.shards import Shards
+from pydanube_broker.servers.http.app import BrokerState
+from support.http_api import http_of
+from support.shard_owners import KnownOwners
+
+
+async def test_unknown_paths_and_methods_are_answered_with_json(api):
+    assert (await api.get("/nothing", 404))["code"] == "not_found"
+    refused = await api.ask("PUT", "/list_topics", status=405)
+    assert refused["code"] == "invalid_request"
+
+
+async def test_a_broker_whose_session_is_over_says_so_and_not_that_it_stops(broker):
+    failures = []
+
+    def check_session() -> None:
+        if failures:
+            raise failures[0]
+
+    clustered = replace(broker.broker, shards=Shards(1, KnownOwners(check_session)))
+    state = BrokerState()
+    state.on_serving(clustered, broker.server, ())
+    async with http_of(state) as http:
+        assert (await http.get("/readyz")).status_code == 200
+        failures.append(SessionLost("session s of this broker in the cluster is over"))
+        state.on_stopping()
+        answer = await http.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {
+        "ready": False,
+        "code": SessionLost.code,
+        "message": str(failures[0]),
+    }
+    assert Draining.code != SessionLost.code

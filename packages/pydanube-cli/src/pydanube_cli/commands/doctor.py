@@ -1,0 +1,105 @@
+"""`danube doctor`: checks a machine and a running broker, and says what to do."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pydanube.client.client import DEFAULT_URL
+from pydanube.model.positions import to_datetime
+from pydanube_broker.servers.config import BrokerConfig, load_config
+from pydanube_cli import parameters
+from pydanube_cli.broker_checks import check_broker, check_http
+from pydanube_cli.declaration import command
+from pydanube_cli.findings import Finding, Verdict
+from pydanube_cli.interruption import run
+from pydanube_cli.machine_checks import check_machine
+from pydanube_cli.output import Columns, Result, Table
+
+DEFAULT_HTTP_URL = "http://127.0.0.1:8080"
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+COLUMNS: Columns = {
+    "Check": "check",
+    "Result": lambda each: each.verdict.value,
+    "Found": "found",
+    "What to do": lambda each: None if each.verdict is Verdict.OK else each.advice,
+}
+
+
+@command(
+    app,
+    "danube doctor",
+    "danube doctor --config broker.yaml --machine",
+    "danube doctor --url danube://broker.example:6651 "
+    "--http-url http://broker.example:8080",
+)
+def doctor(
+    *,
+    config: Path | None = None,
+    data_dir: Path | None = None,
+    http_url: str = DEFAULT_HTTP_URL,
+    machine: Annotated[bool, typer.Option("--machine")] = False,
+    url: parameters.Url = DEFAULT_URL,
+) -> Result:
+    """
+    Check this machine and a running broker, and say what to do.
+
+    On this machine: how long the disk needs to sync a write, free space, open files,
+    memory, and when the certificate expires. At the broker: whether it answers and
+    serves topics, its version and clock, the shards of a cluster, uploads, and
+    subscriptions that are blocked or late. Nothing is changed. The exit code is 1 if
+    there is a problem, and 0 if there are only warnings.
+
+    Args:
+        config (FILE): The YAML file with the settings of the broker on this machine;
+            also set by the variable DANUBE_CONFIG.
+        data_dir (DIR): The data directory of the broker on this machine; by default
+            as in the settings.
+        http_url (URL): The HTTP port of the broker.
+        machine: Check only this machine, not a broker.
+    """
+    flags = {"data_dir": None if data_dir is None else str(data_dir)}
+    settings = load_config(config, os.environ, flags)
+    found = (
+        check_this_machine(settings)
+        if machine
+        else find_problems(settings, url, http_url)
+    )
+    counts = {
+        verdict: sum(each.verdict is verdict for each in found)
+        for verdict in (Verdict.PROBLEM, Verdict.WARNING)
+    }
+    summary = ", ".join(
+        f"{count} {verdict.value}{'s' * (count != 1)}"
+        for verdict, count in counts.items()
+    )
+    return Result(
+        found,
+        Table.of(found, COLUMNS),
+        "",
+        summary,
+        exit_code=1 if counts[Verdict.PROBLEM] else 0,
+    )
+
+
+def check_this_machine(config: BrokerConfig) -> list[Finding]:
+    """Return the findings on this machine for a broker with *config*."""
+    return list(check_machine(config, to_datetime(time.time_ns() // 1000)))
+
+
+def find_problems(config: BrokerConfig, url: str, http_url: str) -> list[Finding]:
+    """Return the findings on this machine and on a running broker."""
+    found = check_this_machine(config)
+    found += run(lambda _: _check(url))
+    found += check_http(http_url)
+    return found
+
+
+async def _check(url: str) -> list[Finding]:
+    return [each async for each in check_broker(url)]

@@ -1,0 +1,92 @@
+"""Tests of `danube connect`."""
+
+import json
+
+import pytest
+
+from support.commands import danube
+from support.worlds.current import sync_memory_broker
+
+VALID = """
+connectors:
+  numbers: {kind: generator-source, topic: /default/numbers, options: {count: 5}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = tmp_path / "numbers.yaml"
+    file.write_text(VALID)
+    return str(file)
+
+
+def test_valid_file_is_listed(file):
+    done = danube("connect", "validate", file, "--format", "json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {
+        "problems": [],
+        "connectors": [
+            {
+                "connector": "numbers",
+                "kind": "generator-source",
+                "direction": "source",
+                "topic": "/default/numbers",
+            }
+        ],
+    }
+
+
+def test_problems_are_printed_with_their_lines(tmp_path):
+    file = tmp_path / "bad.yaml"
+    file.write_text(VALID.replace("count", "cuont"))
+    for command in ("validate", "run"):
+        done = danube("connect", command, str(file))
+        assert done.returncode == 2
+        assert "line 3: connectors.numbers.options.cuont" in done.stderr
+        assert "did you mean 'count'?" in done.stderr
+
+
+def test_names_of_connectors_differ(file):
+    done = danube("connect", "validate", file, file)
+    assert done.returncode == 2
+    assert "the names of connectors differ" in done.stderr
+
+
+def test_connectors_run_to_their_end(file):
+    with sync_memory_broker() as broker, broker.connect() as client:
+        done = danube("connect", "run", file, "--format", "json", url=broker.url)
+        last = json.loads(done.stdout.splitlines()[-1])
+        assert (done.returncode, last["state"], last["messages"]) == (0, "finished", 5)
+        assert client.topics.describe("/default/numbers").message_count == 5
+
+
+def test_exit_code_tells_that_a_connector_has_failed(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "from pydanube_connect import ConnectorFailed, Source\n"
+        "class Failing(Source):\n"
+        "    async def batches(self, position):\n"
+        "        raise ConnectorFailed('no such table')\n"
+        "        yield\n"
+    )
+    file = tmp_path / "failing.yaml"
+    file.write_text("connectors: {f: {kind: 'own.py:Failing', topic: /default/f}}")
+    with sync_memory_broker() as broker:
+        done = danube("connect", "run", str(file), url=broker.url)
+    assert done.returncode == 1
+    assert done.stdout.endswith("f: failed, 0 messages, last error: no such table\n")
+
+
+def test_kinds_and_their_options_are_listed():
+    assert "webhook" in danube("connect", "list").stdout
+    options = json.loads(
+        danube("connect", "list", "mqtt-source", "--format", "json").stdout
+    )
+    assert options[0]["name"] == "client_id"
+    unknown = danube("connect", "list", "mqqt-source")
+    assert unknown.returncode == 2
+    assert "did you mean 'mqtt-source'?" in unknown.stderr

@@ -1,0 +1,165 @@
+"""Holds, retention, schemas and lost messages of a replication."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from pydanube.model.errors import InvalidRequest, OffsetDropped
+from pydanube.model.policy import Retention
+from pydanube_connect.replication.pure.naming import TopicNaming
+from pydanube_connect.replication.replicator import (
+    Replication,
+    ReplicationStatus,
+    Replicator,
+)
+from support.worlds.current import memory_broker
+
+pytestmark = pytest.mark.slow
+
+ORDERS = "/default/orders"
+SEAL_BYTES = 65_536
+NAMING = TopicNaming.parse(["/default/*"], [])
+REPLICATION = Replication(name="edge", naming=NAMING)
+
+
+async def replicate_to_end(source, target, replication=REPLICATION):
+    """Replicate what there is, as a program that starts anew; return its status."""
+    status = ReplicationStatus(replication="edge")
+    loop = asyncio.get_running_loop()
+    replicator = Replicator(replication, source, target, status, now=loop.time)
+    await replicator.open()
+    await replicator.run(asyncio.Event(), to_end=True)
+    return status
+
+
+async def publish_sealed(source, payload):
+    """Publish a message in a segment of its own."""
+    async with source.producer(ORDERS) as producer:
+        await producer.send(payload)
+    facts = await source.topics.describe(ORDERS)
+    while facts.sealed_offset < facts.end_offset:
+        await asyncio.sleep(0)
+        facts = await source.topics.describe(ORDERS)
+
+
+def test_retention_drops_only_what_is_replicated():
+    async def run():
+        async with (
+            memory_broker() as one,
+            memory_broker() as two,
+            one.connect() as source,
+            two.connect() as target,
+        ):
+            await source.topics.create(ORDERS)
+            await source.topics.configure(ORDERS, seal_bytes=SEAL_BYTES)
+            await replicate_to_end(source, target)
+            await source.topics.configure(ORDERS, retention=Retention(bytes_max=1))
+            for number in range(4):
+                await publish_sealed(source, bytes([number]) * SEAL_BYTES)
+            # The hold keeps the messages although nothing runs.
+            await source.topics.apply_retention(ORDERS)
+            assert (await source.topics.describe(ORDERS)).base_offset == 0
+
+            status = await replicate_to_end(source, target)
+            assert (status.messages, status.lost) == (4, 0)
+            facts = await source.topics.describe(ORDERS)
+            assert facts.base_offset > 0
+            assert [each.name for each in facts.holds] == ["replicate-edge"]
+
+            # Somebody releases it.
+            await source.topics.release(ORDERS, "replicate-edge")
+            for number in range(4):
+                await publish_sealed(source, bytes([number]) * SEAL_BYTES)
+            await source.topics.apply_retention(ORDERS)
+            with pytest.raises(OffsetDropped, match="--skip-lost"):
+                await replicate_to_end(source, target)
+            skipping = Replication(name="edge", naming=NAMING, skips_lost=True)
+            status = await replicate_to_end(source, target, skipping)
+            assert status.lost > 0
+            assert status.messages + status.lost == 4
+            assert (await target.topics.describe(ORDERS)).message_count == (
+                4 + status.messages
+            )
+
+    asyncio.run(run())
+
+
+def test_a_replicator_that_starts_again_holds_its_topics():
+    async def run():
+        async with (
+            memory_broker() as one,
+            memory_broker() as two,
+            one.connect() as source,
+            two.connect() as target,
+        ):
+            await source.topics.create(ORDERS)
+            await replicate_to_end(source, target)
+            # As if it had been killed while it applied the retention.
+            await source.topics.release(ORDERS, "replicate-edge")
+            await replicate_to_end(source, target)
+            facts = await source.topics.describe(ORDERS)
+            assert [each.name for each in facts.holds] == ["replicate-edge"]
+
+    asyncio.run(run())
+
+
+def test_versions_of_a_schema_are_copied():
+    class Old(msgspec.Struct):
+        number: int
+
+    class New(msgspec.Struct):
+        number: int
+        text: str = ""
+
+    async def run():
+        async with (
+            memory_broker() as one,
+            memory_broker() as two,
+            one.connect() as source,
+            two.connect() as target,
+        ):
+            # The ids of schemas differ at the target.
+            await target.schemas.register("other", Old)
+            for schema in (Old, New, Old):
+                async with source.producer(
+                    ORDERS, schema=schema, subject="orders"
+                ) as producer:
+                    await producer.send_batch([schema(1), schema(2)])
+            await replicate_to_end(source, target)
+            old = [each async for batch in source.read(ORDERS) for each in batch]
+            new = [each async for batch in target.read(ORDERS) for each in batch]
+            assert [each.value for each in old] == [each.value for each in new]
+            assert [each.schema_version for each in new] == [1, 1, 2, 2, 1, 1]
+            assert {each.schema_id for each in old} != {each.schema_id for each in new}
+            for name in ("compatibility", "type"):
+                found = [
+                    getattr(await each.schemas.describe("orders"), name)
+                    for each in (source, target)
+                ]
+                assert found[0] == found[1]
+
+    asyncio.run(run())
+
+
+def test_partitions_are_those_of_the_source():
+    async def run():
+        async with (
+            memory_broker() as one,
+            memory_broker() as two,
+            one.connect() as source,
+            two.connect() as target,
+        ):
+            await source.topics.create(ORDERS, partitions=2)
+            await replicate_to_end(source, target)
+            await source.topics.add_partitions(ORDERS, 3)
+            await replicate_to_end(source, target)
+            assert len(await target.topics.partitions(ORDERS)) == 3
+            await source.topics.create("/default/plain")
+            await target.topics.create("/default/plain", partitions=2)
+            with pytest.raises(InvalidRequest, match="has 2 partitions"):
+                await replicate_to_end(source, target)
+
+    asyncio.run(run())

@@ -1,0 +1,100 @@
+"""Tests of publishing with and without positions."""
+
+import asyncio
+
+import pytest
+
+from pydanube.model.batch import batch_of
+from pydanube_connect.encoding import MessageGroup
+from pydanube_connect.publishing import (
+    StagedPublisher,
+    ensure_topic,
+    open_direct,
+    open_staged,
+)
+from pydanube_connect.pure.failures import TakenOver
+from support.worlds.current import memory_broker
+
+TOPIC = "/default/numbers"
+POSITIONS = "/default/c.positions"
+
+
+def group(*payloads, topic=TOPIC, ids=None):
+    batch = batch_of([each.encode() for each in payloads])
+    return MessageGroup(topic, batch, ids, None)
+
+
+async def payloads_of(client, topic=TOPIC):
+    return [
+        each.decode() async for batch in client.read(topic) for each in batch.payloads
+    ]
+
+
+def test_position_is_stored_with_the_messages():
+    async def run():
+        async with memory_broker() as broker, broker.connect() as client:
+            await ensure_topic(client, TOPIC)
+            async with open_staged(client, "c", POSITIONS) as publisher:
+                assert publisher.position is None
+                await publisher.publish([group("1", "2")], {"at": 2})
+                await publisher.publish([group("3")], {"at": 3})
+            async with open_staged(client, "c", POSITIONS) as publisher:
+                assert publisher.position == {"at": 3}
+                await publisher.publish([], {"at": 4})
+            async with open_staged(client, "c", POSITIONS) as publisher:
+                assert publisher.position == {"at": 4}
+            assert await payloads_of(client) == ["1", "2", "3"]
+
+    asyncio.run(run())
+
+
+def test_only_one_of_two_runs_publishes_a_version():
+    async def run():
+        async with memory_broker() as broker, broker.connect() as client:
+            await ensure_topic(client, TOPIC)
+            await ensure_topic(client, POSITIONS)
+            first = StagedPublisher(client, "c", POSITIONS)
+            second = StagedPublisher(client, "c", POSITIONS)
+            await first.load()
+            await second.load()
+            await first.publish([group("first")], 1)
+            with pytest.raises(TakenOver):
+                await second.publish([group("second")], 1)
+            await second.load()
+            await second.publish([group("second")], 2)
+            with pytest.raises(TakenOver):
+                await first.publish([group("first")], 2)
+            assert await payloads_of(client) == ["first", "second"]
+
+    asyncio.run(run())
+
+
+def test_deleted_positions_begin_anew():
+    async def run():
+        async with memory_broker() as broker, broker.connect() as client:
+            await ensure_topic(client, TOPIC)
+            async with open_staged(client, "c", POSITIONS) as publisher:
+                await publisher.publish([group("1")], 1)
+            await client.topics.delete(POSITIONS)
+            async with open_staged(client, "c", POSITIONS) as publisher:
+                assert publisher.position is None
+                await publisher.publish([group("1")], 1)
+            assert await payloads_of(client) == ["1", "1"]
+
+    asyncio.run(run())
+
+
+def test_messages_without_positions_are_deduplicated_by_their_ids():
+    async def run():
+        async with memory_broker() as broker, broker.connect() as client:
+            await client.topics.create(TOPIC)
+            await ensure_topic(client, TOPIC, deduplication_age_s=60)
+            other = "/default/others"
+            async with open_direct(client) as publisher:
+                for _ in range(2):
+                    await publisher.publish([group("1", ids=["a"])], None)
+                await publisher.publish([group("2", topic=other)], None)
+            assert await payloads_of(client) == ["1"]
+            assert await payloads_of(client, other) == ["2"]
+
+    asyncio.run(run())

@@ -1,0 +1,184 @@
+"""Sessions read sealed topics, lose what retention drops, and survive crashes."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from pydanube.model.errors import ObjectsUnavailable
+from pydanube.model.names import TopicName
+from pydanube.model.policy import Retention
+from pydanube_broker.servers.authentication import Authenticator
+from pydanube_broker.servers.config import ListenConfig
+from pydanube_broker.servers.connections import ConnectionCounts
+from pydanube_broker.servers.listeners import ListenerParts
+from pydanube_broker.servers.security_config import SecurityConfig
+from pydanube_mqtt.config import MqttConfig
+from pydanube_mqtt.connection import listen_mqtt
+from pydanube_mqtt.server import open_mqtt_server
+from pydanube_mqtt.wire.packets import V5, Property, Publish, Will
+from support.brokers import BrokerWorld
+from support.mqtt_clients import Closed, mqtt_client, persistent, quiet, take
+from support.storages import seal
+
+pytestmark = pytest.mark.slow
+
+TOPIC = TopicName.parse("/default/mqtt")
+SESSION = {name: each for name, each in persistent(V5).items() if name != "version"}
+
+
+@asynccontextmanager
+async def served(world, **mqtt):
+    """Serve MQTT over a broker of *world*."""
+    async with (
+        world.broker() as broker,
+        open_mqtt_server(
+            MqttConfig(port=0, **mqtt),
+            ListenerParts(
+                broker=broker,
+                store=world.store,
+                host="127.0.0.1",
+                tls=None,
+                authenticator=Authenticator(SecurityConfig()),
+                counts=ConnectionCounts(listener="mqtt"),
+                idle_timeout_s=ListenConfig().idle_timeout_s,
+                wall_clock_us=lambda: world.now_us,
+            ),
+        ) as server,
+        listen_mqtt(server, "127.0.0.1", 0) as port,
+    ):
+        yield SimpleNamespace(
+            broker=broker,
+            server=server,
+            listener_urls={"mqtt": f"mqtt://127.0.0.1:{port}"},
+        )
+
+
+async def publish(running, *payloads, client_id="p"):
+    async with mqtt_client(running, client_id) as publisher:
+        for payload in payloads:
+            await publisher.publish("a", payload)
+
+
+async def sealed(running):
+    topic = running.broker.topics.opened[TOPIC]
+    await seal(running.broker.storage, topic.topic_id)
+
+
+async def test_a_session_reads_what_it_has_missed_from_segments():
+    async with served(BrokerWorld()) as running:
+        async with mqtt_client(running, "s", **SESSION) as client:
+            await client.subscribe("a", qos=1)
+            await publish(running, b"1", b"2")
+            in_flight = [await client.expect(Publish) for _ in range(2)]
+        await publish(running, b"3")
+        await sealed(running)
+        await publish(running, b"4")
+        async with mqtt_client(running, "s", **SESSION) as client:
+            again = [await client.expect(Publish) for _ in range(2)]
+            assert [each.is_duplicate for each in again] == [True, True]
+            assert [(each.packet_id, each.payload) for each in again] == [
+                (each.packet_id, each.payload) for each in in_flight
+            ]
+            assert await take(client, 2) == [b"3", b"4"]
+
+
+async def test_what_retention_drops_is_lost_for_a_session_and_counted():
+    async with served(BrokerWorld(), in_flight_max=1) as running:
+        async with mqtt_client(running, "s", **SESSION) as client:
+            await client.subscribe("a", qos=1)
+            await publish(running, b"1", b"2")
+            await client.expect(Publish)
+        await publish(running, b"3")
+        await sealed(running)
+        topics = running.broker.topics
+        await topics.configure(TOPIC, retention=Retention(bytes_max=1))
+        await publish(running, b"4")
+        await sealed(running)
+        await topics.apply_retention(TOPIC)
+        await publish(running, b"5")
+        async with mqtt_client(running, "s", **SESSION) as client:
+            assert await take(client, 2) == [b"4", b"5"]
+            await quiet(client)
+        # The first was in flight, and is not counted.
+        assert running.server.counts.lost == 2
+
+
+async def test_sessions_and_retained_messages_end_in_time():
+    world = BrokerWorld()
+    an_hour = {Property.MESSAGE_EXPIRY_INTERVAL: 3600}
+    async with served(world) as running, mqtt_client(running, "s", **SESSION) as client:
+        await client.publish("a", b"x", retain=True, properties=an_hour)
+        await client.subscribe("a", qos=1)
+        await client.disconnect()
+    world.now_us += 3_601 * 1_000_000
+    async with served(world) as running:
+        async with mqtt_client(running, "s", **SESSION) as client:
+            assert not client.answer.session_present
+            await client.subscribe("a", qos=1)
+            await quiet(client)
+        running.server.sweep(saves_positions=True)
+        assert running.server.retained.count == 0
+
+
+async def test_a_session_that_was_connected_at_a_crash_is_kept():
+    world = BrokerWorld()
+    async with served(world) as running, mqtt_client(running, "s", **SESSION) as client:
+        await client.subscribe("a", qos=1)
+        # What a crash would leave.
+        crashed = BrokerWorld()
+        crashed.store.copy_from(world.store)
+    crashed.now_us += 10_000 * 1_000_000
+    async with (
+        served(crashed) as running,
+        mqtt_client(running, "s", **SESSION) as client,
+    ):
+        assert client.answer.session_present
+
+
+async def test_a_client_whose_session_cannot_be_written_is_refused():
+    world = BrokerWorld()
+    async with served(world) as running:
+
+        async def fail():
+            raise ObjectsUnavailable("on purpose")
+
+        world.store.concurrent_actions = [fail]
+        async with mqtt_client(running) as client:
+            will = Will(topic="gone", payload=b"x")
+            answer = await client.connect("s", will=will, **SESSION)
+            assert answer.reason.name == "SERVER_UNAVAILABLE"
+            assert await client.ends() == []
+        assert running.server.counts.wills == 0
+        async with mqtt_client(running, "s", **SESSION) as client:
+            assert await client.publish("a", b"x") == 0
+
+
+async def test_clients_that_connect_at_the_same_time_take_over_one_by_one():
+    async with served(BrokerWorld()) as running:
+        async with mqtt_client(running, "s", **SESSION) as client:
+            await client.subscribe("a", "$share/g/b", qos=1)
+
+        async with (
+            mqtt_client(running) as one,
+            mqtt_client(running) as two,
+            asyncio.TaskGroup() as tasks,
+        ):
+            attempts = [tasks.create_task(attempt(each)) for each in (one, two)]
+            assert True in [await each for each in attempts]
+        async with mqtt_client(running, "s", **SESSION) as client:
+            await publish(running, b"x")
+            assert await take(client, 1) == [b"x"]
+            await quiet(client)
+
+
+async def attempt(client):
+    """Connect; return whether the client was accepted."""
+    try:
+        return (await client.connect("s", **SESSION)).session_present
+    except Closed:
+        # The other one was faster.
+        return False

@@ -1,0 +1,35 @@
+"""
+The Spark source and sink for topics, and what all sinks of Spark share.
+
+``format("danube")`` works in any Spark session whose Python has this package.
+``session()`` starts a session with suitable settings.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydanube_spark.java import JavaNotFound as JavaNotFound
+    from pydanube_spark.package_archive import ship_by_value as ship_by_value
+    from pydanube_spark.pure.query_lag import lag as lag
+    from pydanube_spark.sessions import configure as configure
+    from pydanube_spark.sessions import session as session
+
+# `danube --help` imports this package, and needs nothing of it.
+_HOMES = {
+    "JavaNotFound": "pydanube_spark.java",
+    "configure": "pydanube_spark.sessions",
+    "lag": "pydanube_spark.pure.query_lag",
+    "session": "pydanube_spark.sessions",
+    "ship_by_value": "pydanube_spark.package_archive",
+}
+
+__all__ = list(_HOMES)  # They are imported when they are used.
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,1 @@
+"""The commands that `danube` has with this package."""

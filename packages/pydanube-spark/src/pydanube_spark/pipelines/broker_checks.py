@@ -1,0 +1,147 @@
+"""The checks of a pipeline that need its brokers, but not Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from pydanube import sync
+from pydanube.declarations.pure.problems import (
+    InvalidDeclaration,
+    Path,
+    Problems,
+    listed,
+)
+from pydanube.model.errors import BrokerError, ConnectionLost
+from pydanube.model.suggestions import did_you_mean
+from pydanube_spark.pipelines.graph import DEAD_LETTERS, QUARANTINE
+from pydanube_spark.pipelines.loading import Pipeline
+from pydanube_spark.pipelines.options import sink_options, topic_options
+from pydanube_spark.pipelines.pure.spec import Sink, Source
+from pydanube_spark.pure.write_options import parse_write_options
+
+
+class NoBrokerAnswers(InvalidDeclaration):
+    """Brokers do not answer, which may change; otherwise the pipeline is valid."""
+
+    code = "no_broker_answers"
+
+
+Connect = Callable[[str], AbstractContextManager[Any]]
+"""Connects to the broker at a URL, such as ``sync.connect``."""
+
+
+def check_brokers(pipeline: Pipeline, connect: Connect = sync.connect) -> None:
+    """
+    Check that the brokers of *pipeline* answer, and have the topics of its sources.
+
+    On return all connections are closed.
+
+    Raises:
+        InvalidDeclaration: They do not; the error has all problems.
+        NoBrokerAnswers: Nothing else is wrong.
+    """
+    problems = Problems(pipeline.document.line_of)
+    checks = BrokerChecks(pipeline, problems, connect)
+    checks.unusable_sources()
+    checks.check_sinks()
+    try:
+        problems.refuse(pipeline.file, pipeline.redact)
+    except InvalidDeclaration as invalid:
+        if len(invalid.problems) > checks.unanswered:
+            raise
+        raise NoBrokerAnswers(invalid.file, invalid.problems) from None
+
+
+class BrokerChecks:
+    """The checks of one pipeline, which report its problems."""
+
+    def __init__(
+        self, pipeline: Pipeline, problems: Problems, connect: Connect = sync.connect
+    ) -> None:
+        self._pipeline = pipeline
+        self._problems = problems
+        self._connect = connect
+        self.unanswered = 0
+        """The number of problems that are brokers that do not answer."""
+
+    def unusable_sources(self) -> set[str]:
+        """Return the sources whose topics cannot be read."""
+        sources = self._pipeline.spec.sources
+        return {
+            name
+            for name, source in sources.items()
+            if source.is_topic and not self._has_topics(name, source)
+        }
+
+    def check_sinks(self) -> None:
+        """Check that the brokers of sinks and of dead letters answer."""
+        pipeline = self._pipeline
+        for path, sink in _topic_sinks(pipeline):
+            options = sink_options(sink, pipeline.broker, pipeline.directory)
+            try:
+                url = parse_write_options(options).url
+            except BrokerError as error:
+                self._problems.add(path, str(error))
+            else:
+                self._find_missing(path, sink, url, ())
+
+    def _has_topics(self, name: str, source: Source) -> bool:
+        path = ("sources", name)
+        options = topic_options(source, self._pipeline.broker)
+        found = self._find_missing(path, source, options.url, options.topics)
+        if found is None:
+            return False
+        missing, known = found
+        if missing:
+            word = next(iter(source.topic_fields), "options")
+            near = did_you_mean(missing[0], known) or "."
+            self._problems.add(
+                (*path, word),
+                f"there is no topic {listed(missing)} at {options.url}{near} "
+                f"'danube topics create {missing[0]}' creates it",
+            )
+        return not missing
+
+    def _find_missing(
+        self, path: Path, part: Source | Sink, url: str, topics: Sequence[str]
+    ) -> tuple[list[str], list[str]] | None:
+        """
+        Return those of *topics* that the broker at *url* lacks, and all that it has.
+
+        If it does not answer, report the problem of *part* and return None.
+        """
+        try:
+            with self._connect(url) as client:
+                missing = [
+                    each for each in topics if not client.topics.partitions(each)
+                ]
+                return missing, client.topics.list() if missing else []
+        except ConnectionLost as error:
+            self.unanswered += 1
+            self._problems.add(
+                (*path, "broker") if part.broker else path,
+                f"no broker answers at {url} ({error}); start it, or set another "
+                "one with 'broker' in the file or the variable DANUBE_URL",
+            )
+        except BrokerError as error:
+            self._problems.add(path, f"the broker at {url} says: {error}")
+        return None
+
+
+def _topic_sinks(pipeline: Pipeline) -> list[tuple[Path, Sink]]:
+    sinks: list[tuple[Path, Sink]] = [
+        (("sinks", name), sink) for name, sink in pipeline.spec.sinks.items()
+    ]
+    sinks += [
+        (("sources", name, DEAD_LETTERS), source.dead_letters)
+        for name, source in pipeline.spec.sources.items()
+        if source.dead_letters is not None
+    ]
+    sinks += [
+        (("steps", name, QUARANTINE), step.quarantine)
+        for name, step in pipeline.spec.steps.items()
+        if step.quarantine is not None
+    ]
+    return [(path, sink) for path, sink in sinks if sink.format_name == "danube"]

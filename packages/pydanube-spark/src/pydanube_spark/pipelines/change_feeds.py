@@ -1,0 +1,290 @@
+"""
+The change feeds of databases: the events of Debezium as rows.
+
+An event has the row before and after a change; tombstones, which follow deletions, are
+dropped.  Events are JSON, with or without the schema that Debezium's converter adds, or
+records that the topic's schema decodes.
+
+Events of JSON are parsed twice: as texts by column, which show the columns that an
+event has, and as the declared types.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from pydanube_spark.pipelines.options import UNAVAILABLE
+from pydanube_spark.pipelines.pure.json_messages import quote
+
+OPERATION = "_op"
+"""The column with the operation: c(reate), r(ead by a snapshot), u(pdate), d(elete)."""
+TIME = "_ts"
+"""The column with the time at which Debezium processed the change."""
+OFFSET = "_offset"
+"""The column with the offset of the event in its topic partition."""
+
+PLACEHOLDER = "__debezium_unavailable_value"
+"""The value of a column that the database has not sent, because it did not change."""
+
+IS_TOMBSTONE = "coalesce(length(payload), 0) = 0"
+"""The condition that a message is a tombstone."""
+
+IS_COMPLETE = (
+    f"CASE WHEN size({UNAVAILABLE}) = 0 THEN true ELSE raise_error(concat('the event "
+    f"at offset ', {OFFSET}, ' has no value for the column ', {UNAVAILABLE}[0], ', "
+    "which is large and did not change: only a sink with table.key that reads the "
+    "source itself keeps the value that it has. Set REPLICA IDENTITY FULL for the "
+    "table in PostgreSQL, or unavailable_as_null for the source')) END"
+)
+"""The condition that a row has all its values; it fails for other rows."""
+
+_ERROR = "_error"
+_EVENT = "_danube_event"
+_TEXTS = "_danube_texts"
+_ROW = "_danube_row"
+_CORRUPT = "_danube_corrupt"
+_SHOWN_MAX = 100
+"""How many characters of an unreadable value an error has."""
+
+_BYTES = PLACEHOLDER.encode()
+_PLACEHOLDER_TEXTS = (
+    PLACEHOLDER,
+    b64encode(_BYTES).decode(),
+    f'["{PLACEHOLDER}"]',
+    f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}',
+    f"[{','.join(map(str, _BYTES))}]",
+)
+"""The placeholder in the JSON of text, bytes, lists of text, maps and lists of ints."""
+
+
+def read_events(
+    messages: DataFrame, columns: str | None, optional: Sequence[str] = ()
+) -> DataFrame:
+    """
+    Return *messages* with their events, and ``_error`` for those that are none.
+
+    *columns* are those of a row, in Spark's syntax, if the events are JSON; without
+    them the events are decoded.  A row of JSON has all of these columns and no other
+    ones, except for those called *optional*.
+    """
+    if columns is None:
+        return _decoded_events(messages)
+    return _json_events(messages, columns, optional)
+
+
+def undecodable_events(events: DataFrame) -> DataFrame:
+    """Return the messages of ``read_events`` that may be dead letters, with errors."""
+    own = [name for name in events.columns if not name.startswith("_danube")]
+    is_known = f"{_EVENT}.op IS NOT NULL AND {_EVENT}.op IN ('m', 't')"
+    found = events.where(f"NOT ({IS_TOMBSTONE}) AND NOT ({is_known})")
+    return found.select(*(name for name in own if name != UNAVAILABLE))
+
+
+def rows_of_events(events: DataFrame, *, skips_errors: bool) -> DataFrame:
+    """
+    Return the row of each change in *events*, of ``read_events``.
+
+    After its columns there are the three above, and the names of those whose value the
+    database has not sent, which are null.  A message with an error fails the query, or
+    is left out with *skips_errors*.
+    """
+    row = _struct_of(events, _ROW)
+    values = [
+        f"IF(array_contains({UNAVAILABLE}, {_literal(each.name)}), NULL, "
+        f"{_ROW}.{quote(each.name)}) AS {quote(each.name)}"
+        for each in row
+    ]
+    return events.where(_is_change(skips_errors=skips_errors)).selectExpr(
+        *values,
+        f"{_EVENT}.op AS {OPERATION}",
+        f"timestamp_millis({_EVENT}.ts_ms) AS {TIME}",
+        f"offset AS {OFFSET}",
+        UNAVAILABLE,
+    )
+
+
+def _json_events(
+    messages: DataFrame, columns: str, optional: Sequence[str]
+) -> DataFrame:
+    text = "nullif(CAST(payload AS STRING), '')"
+    # Not a part of a longer string, and not the key of a map.
+    token = f'(?<!\\\\)"{PLACEHOLDER}"(?!\\s*:)'
+    clean = f"regexp_replace({text}, {_literal(token)}, 'null')"
+    events = messages.selectExpr(
+        "*",
+        f"{_parsed(clean, f'STRUCT<{columns}>')} AS {_EVENT}",
+        f"{_parsed(text, 'MAP<STRING, STRING>')} AS {_TEXTS}",
+    )
+    corrupt = f"{_EVENT}.{_CORRUPT} IS NOT NULL"
+    events = events.withColumn(_CORRUPT, F.expr(corrupt))
+    for name in (_EVENT, _TEXTS):
+        bare = f"struct({name}.before, {name}.after, {name}.op, {name}.ts_ms)"
+        events = events.withColumn(name, F.expr(f"coalesce({name}.payload, {bare})"))
+    events = _with_row(events).withColumn(_TEXTS, F.expr(_row_of(_TEXTS)))
+    row = _struct_of(events, _ROW)
+    placeholders = ", ".join(map(_literal, _PLACEHOLDER_TEXTS))
+    is_placeholder = f"coalesce({_TEXTS}[name] IN ({placeholders}), false)"
+    unavailable = f"filter({_names(row.names)}, name -> {is_placeholder})"
+    events = events.withColumn(UNAVAILABLE, F.expr(unavailable))
+    problem = _event_problem(_json_problems(row, optional))
+    return events.withColumn(_ERROR, F.expr(problem))
+
+
+def _decoded_events(messages: DataFrame) -> DataFrame:
+    events = _with_row(messages.selectExpr("*", f"value AS {_EVENT}"))
+    tests = [
+        f"IF({found}, array({_literal(field.name)}), array())"
+        for field in _struct_of(events, _ROW)
+        if (found := _is_placeholder(field))
+    ]
+    empty = "CAST(array() AS ARRAY<STRING>)"
+    events = events.withColumn(
+        UNAVAILABLE, F.expr(f"concat({', '.join(tests)})" if tests else empty)
+    )
+    problem = f"coalesce({_ERROR}, {_event_problem([])})"
+    return events.withColumn(_ERROR, F.expr(problem))
+
+
+def _with_row(events: DataFrame) -> DataFrame:
+    return events.withColumn(_ROW, F.expr(_row_of(_EVENT)))
+
+
+def _row_of(event: str) -> str:
+    return f"IF({event}.op = 'd', {event}.before, {event}.after)"
+
+
+def _parsed(text: str, row: str) -> str:
+    fields = f"before {row}, after {row}, op STRING, ts_ms BIGINT"
+    schema = f"{fields}, payload STRUCT<{fields}>, {_CORRUPT} STRING"
+    options = f"map('columnNameOfCorruptRecord', '{_CORRUPT}')"
+    return f"from_json({text}, {_literal(schema)}, {options})"
+
+
+def _event_problem(further: Sequence[str]) -> str:
+    """Return the SQL of why a message is no change of a row; null if it is one."""
+    large = (
+        f"concat('the value of the large column ', {UNAVAILABLE}[0], ' is not in the "
+        "event of the new row: set REPLICA IDENTITY FULL for the table')"
+    )
+    return (
+        "CASE "
+        f"WHEN {IS_TOMBSTONE} OR {_EVENT}.op IN ('m', 't') THEN NULL "
+        f"WHEN {_EVENT}.op IS NULL THEN 'it is no change of a row by Debezium' "
+        f"WHEN {_EVENT}.op NOT IN ('c', 'r', 'u', 'd') THEN concat('it is no "
+        f"change of a row by Debezium: its operation is ', {_EVENT}.op) "
+        f"WHEN {_ROW} IS NULL THEN 'it is no change of a row by Debezium: it "
+        "has no row' "
+        f"{' '.join(further)} "
+        f"WHEN {_EVENT}.op IN ('c', 'r') AND size({UNAVAILABLE}) > 0 THEN {large} END"
+    )
+
+
+def _json_problems(row: StructType, optional: Sequence[str]) -> list[str]:
+    """Return further conditions for rows of JSON and their problems."""
+    names, accepted = _names(row.names), _names([*row.names, *optional])
+    needed = _names([name for name in row.names if name not in optional])
+    has = f"map_keys({_TEXTS})"
+    lacks = f"array_except({needed}, {has})"
+    more = f"array_except({has}, {accepted})"
+    # A row before a deletion may have its key only.
+    is_short = f"{_EVENT}.op <> 'd' AND size({lacks}) > 0"
+    unreadable = " ".join(
+        f"WHEN {_TEXTS}[{_literal(each.name)}] IS NOT NULL AND "
+        f"{_ROW}.{quote(each.name)} IS NULL AND NOT "
+        f"array_contains({UNAVAILABLE}, {_literal(each.name)}) THEN "
+        f"concat('the column ', {_literal(each.name)}, ' is ', "
+        f"left({_TEXTS}[{_literal(each.name)}], {_SHOWN_MAX}), ', which is no ', "
+        f"{_literal(each.dataType.simpleString())})"
+        for each in row
+    )
+    return [
+        (
+            f"WHEN {is_short} AND size({more}) > 0 THEN concat('the row has the "
+            f"column ', {more}[0], ', and not ', {lacks}[0], ' of the schema; if it "
+            "was renamed, correct the schema, and name the other one in "
+            "optional_columns')"
+        ),
+        (
+            f"WHEN {is_short} THEN concat('the row has no column ', {lacks}[0], '; "
+            "remove it from the schema, or name it in optional_columns, which "
+            "makes it null')"
+        ),
+        (
+            f"WHEN size({more}) > 0 THEN concat('the row has the column ', {more}[0], "
+            "'; add it to the schema, or name it in optional_columns, which drops it')"
+        ),
+        (
+            f"WHEN {_CORRUPT} THEN CASE {unreadable} ELSE concat('it does not fit the "
+            f"columns ', array_join({names}, ', ')) END"
+        ),
+    ]
+
+
+def _is_change(*, skips_errors: bool) -> str:
+    """Return the condition that a message changes a row; it fails for other ones."""
+    place = "concat('the message at offset ', offset, ' of ', topic, "
+    failed = "false" if skips_errors else f"raise_error({place}': ', {_ERROR}))"
+    return (
+        f"CASE WHEN {IS_TOMBSTONE} THEN false "
+        f"WHEN {_ERROR} IS NOT NULL THEN {failed} "
+        f"WHEN {_EVENT}.op = 'm' THEN false "
+        f"WHEN {_EVENT}.op = 't' THEN raise_error({place}' truncates the table, which "
+        "is not supported; set skipped.operations=t in Debezium')) "
+        "ELSE true END"
+    )
+
+
+def _is_placeholder(field: StructField) -> str:
+    """Return the condition that a decoded value is the placeholder; empty: never."""
+    value = f"{_ROW}.{quote(field.name)}"
+    text = _literal(PLACEHOLDER)
+    match field.dataType:
+        case StringType():
+            found = f"{value} = {text}"
+        case BinaryType():
+            found = f"{value} = CAST({text} AS BINARY)"
+        case ArrayType(elementType=StringType()):
+            found = f"{value} = array({text})"
+        case ArrayType(elementType=IntegerType() | LongType() as kind):
+            found = f"{value} = {_array_of_bytes(kind)}"
+        case MapType(keyType=StringType()):
+            found = f"map_keys({value}) = array({text})"
+        case _:
+            return ""
+    return f"coalesce({found}, false)"
+
+
+def _array_of_bytes(kind: DataType) -> str:
+    numbers = ", ".join(map(str, _BYTES))
+    return f"CAST(array({numbers}) AS ARRAY<{kind.simpleString()}>)"
+
+
+def _struct_of(frame: DataFrame, name: str) -> StructType:
+    found = frame.schema[name].dataType
+    assert isinstance(found, StructType)
+    return found
+
+
+def _names(names: Sequence[str]) -> str:
+    return f"CAST(array({', '.join(map(_literal, names))}) AS ARRAY<STRING>)"
+
+
+def _literal(text: str) -> str:
+    """Return *text* as a string literal of Spark's SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,256 @@
+"""
+A run of a pipeline with all its queries.
+
+A run ends when all queries are done, when it is asked to stop, or when a query has
+failed and has no retries left.  Running micro-batches are finished first, and the next
+run continues after them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pydanube.model.errors import Conflict
+from pydanube_spark.pipelines.display import Display
+from pydanube_spark.pipelines.fan_out import share_queries
+from pydanube_spark.pipelines.loading import Pipeline
+from pydanube_spark.pipelines.log_files import rotate
+from pydanube_spark.pipelines.progress_reporting import (
+    ProgressReporter,
+    slowest_positions,
+)
+from pydanube_spark.pipelines.pure.progress import QueryState, RunState, RunStatus
+from pydanube_spark.pipelines.queries import RunningQuery, StreamQuery, TableWrite
+from pydanube_spark.pipelines.starting_offsets import (
+    fix_starting_offsets,
+    read_starting_offsets,
+)
+from pydanube_spark.pipelines.state import (
+    StateDirectory,
+    is_alive,
+    process_start_time,
+    utc_text,
+)
+from pydanube_spark.pipelines.stop_requests import StopRequest
+from pydanube_spark.pipelines.validation import validate
+
+POLL_INTERVAL_S = 0.25
+START_WAIT_MAX_S = 10.0
+"""How long a query waits at most for the one before it to start."""
+LEFTOVER_WAIT_S = 30.0
+"""How long to wait for the Spark process of a killed run to end."""
+
+
+class StaggeredStart:
+    """
+    Starts the queries of a run one after another.
+
+    Each query starts Python processes, and Spark gives up if one takes more than ten
+    seconds.  On a busy machine those of many queries at the same time would.
+    """
+
+    def __init__(self, queries: Sequence[RunningQuery]) -> None:
+        self._waiting = deque(queries)
+        self._started: RunningQuery | None = None
+        self._next_at = 0.0
+
+    def poll(self, now: float) -> None:
+        """Start the next queries, unless the last one is still starting."""
+        while self._waiting:
+            last = self._started
+            if last is not None and last.is_starting and now < self._next_at:
+                return
+            self._started = self._waiting.popleft()
+            self._started.start()
+            self._next_at = now + START_WAIT_MAX_S
+
+    def cancel(self) -> None:
+        """Stop the queries that have not started."""
+        while self._waiting:
+            self._waiting.popleft().stop()
+
+
+class PipelineRun:
+    """One run in an existing Spark session."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        display: Display,
+        *,
+        stop_request: StopRequest | None = None,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Prepare the run; the caller holds the lock of the state directory."""
+        self._spark = spark
+        self._pipeline = pipeline
+        self._state = pipeline.state
+        self._display = display
+        self._stop_request = stop_request or StopRequest()
+        self._wait = wait
+        self._queries: list[RunningQuery] = []
+        self._start = StaggeredStart(())
+        self._is_stopping = False
+        self._status = new_status(pipeline)
+        self._status.jvm = _jvm_of(spark)
+
+    @property
+    def error(self) -> str | None:
+        """Return the error with which the run has failed."""
+        return self._status.error
+
+    def execute(self) -> RunState:
+        """
+        Run the pipeline to its end, and return its last state.
+
+        Raises:
+            InvalidDeclaration: The pipeline is invalid; no query was started.
+            BrokerError: A broker cannot be reached.
+        """
+        try:
+            self._save_status(RunState.STARTING)
+            known = read_starting_offsets(self._state.checkpoints)
+            queries = validate(self._spark, self._pipeline, known)
+            starts = fix_starting_offsets(self._pipeline)
+            if starts != known:
+                queries = validate(self._spark, self._pipeline, starts)
+            self._queries = [
+                StreamQuery(query, self._pipeline)
+                if query.is_stream
+                else TableWrite(query, self._pipeline)
+                for query in share_queries(
+                    queries, self._pipeline.spec, self._state.checkpoints
+                )
+            ]
+            self._start = StaggeredStart(self._queries)
+            self._display.begin()
+            try:
+                with ProgressReporter(self._pipeline) as reporter:
+                    return self._watch(reporter)
+            finally:
+                for each in self._queries:
+                    each.stop()
+                self._display.end()
+        except BaseException as error:
+            if not self._status.state.is_over:
+                text = str(error) or type(error).__name__
+                self._status.error = self._pipeline.redact(text)
+                self._save_status(RunState.FAILED)
+            raise
+
+    def _watch(self, reporter: ProgressReporter) -> RunState:
+        while True:
+            now = time.monotonic()
+            self._poll_stop_requests()
+            self._start.poll(now)
+            for query in self._queries:
+                query.poll(now)
+            states = [query.progress.state for query in self._queries]
+            if QueryState.FAILED in states:
+                self._stop("a query has failed")
+            self._show()
+            streams = [each for each in self._queries if isinstance(each, StreamQuery)]
+            reporter.update(slowest_positions(each.progress for each in streams))
+            if all(state.is_over for state in states):
+                return self._end(states)
+            self._wait(POLL_INTERVAL_S)
+
+    def _poll_stop_requests(self) -> None:
+        self._stop_request.poll()
+        if self._stop_request.is_immediate:
+            for query in self._queries:
+                query.stop()
+        elif self._stop_request.number is not None:
+            self._stop(f"received {signal.Signals(self._stop_request.number).name}")
+        elif not self._is_stopping and self._state.is_stop_requested():
+            self._stop("stop was requested")
+
+    def _stop(self, why: str) -> None:
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        self._start.cancel()
+        if not all(query.progress.state.is_over for query in self._queries):
+            self._display.say(f"{why}: finishing the running micro-batches")
+        for query in self._queries:
+            query.request_stop()
+
+    def _show(self) -> None:
+        rotate(self._state.log_file)
+        progress = [query.progress for query in self._queries]
+        self._display.show(progress)
+        self._status.queries = progress
+        self._save_status(RunState.STOPPING if self._is_stopping else RunState.RUNNING)
+
+    def _end(self, states: list[QueryState]) -> RunState:
+        if QueryState.FAILED in states:
+            failed = self._queries[states.index(QueryState.FAILED)].progress
+            self._status.error = f"{failed.name}: {failed.error}"
+            state = RunState.FAILED
+        elif QueryState.STOPPED in states:
+            state = RunState.STOPPED
+        else:
+            state = RunState.DONE
+        self._save_status(state)
+        return state
+
+    def _save_status(self, state: RunState) -> None:
+        self._status.state = state
+        self._status.updated = utc_text()
+        self._state.write_status(self._status)
+
+
+def new_status(pipeline: Pipeline) -> RunStatus:
+    """Return the status of a run of *pipeline* that starts now in this process."""
+    return RunStatus(
+        pipeline=pipeline.name,
+        file=str(pipeline.file),
+        pid=os.getpid(),
+        mark=process_start_time(os.getpid()),
+        host=socket.gethostname(),
+        since=utc_text(),
+        updated=utc_text(),
+    )
+
+
+def wait_for_leftover(
+    state: StateDirectory,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    wait: Callable[[float], None] = time.sleep,
+) -> None:
+    """
+    Wait until the Spark process of an earlier run has ended.
+
+    It outlives a killed run for a moment and may still be writing.
+
+    Raises:
+        Conflict: It has not ended in time.
+    """
+    status = state.read_status()
+    leftover = None if status is None or status.state.is_over else status.jvm
+    give_up_at = clock() + LEFTOVER_WAIT_S
+    while leftover is not None and is_alive(leftover):
+        if clock() >= give_up_at:
+            raise Conflict(
+                f"the Spark process {leftover[0]} of an earlier run is still running "
+                f"after {LEFTOVER_WAIT_S:.0f} s; end it, and try again"
+            )
+        wait(0.1)
+
+
+def _jvm_of(spark: Any) -> tuple[int, str] | None:
+    """Return the pid and start time of Spark's process, if this process started it."""
+    context = getattr(spark, "_sc", None)
+    process: Any = getattr(getattr(context, "_gateway", None), "proc", None)
+    mark = None if process is None else process_start_time(process.pid)
+    return None if mark is None else (process.pid, mark)

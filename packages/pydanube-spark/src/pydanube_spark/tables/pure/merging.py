@@ -1,0 +1,150 @@
+"""
+The merge of changed rows into the files of a table.  Pure.
+
+A file is rewritten if it has a row whose key has a change; the row is left out of the
+new file.  Then the changes that are no deletions are inserted.  A row of the table that
+is later than its change stays, and the change is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
+
+from pydanube.model.errors import InvalidConfig
+from pydanube_spark.pure.upserts import UpsertColumns
+
+
+def check_upsert(schema: pa.Schema, columns: UpsertColumns) -> None:
+    """
+    Check that rows of *schema* can be upserted by *columns*.
+
+    Raises:
+        InvalidConfig: A column is missing or has an unsuitable type.
+    """
+    wrong = columns.problems(schema)
+    for option in ("key", "order"):
+        names = columns.keys if option == "key" else columns.order
+        wrong += [
+            f"{option}Columns: the column {name!r} is {schema.field(name).type}, which "
+            "cannot be compared exactly; cast it, for example to a string or a decimal"
+            for name in names
+            if name in schema.names and not _is_comparable(schema.field(name).type)
+        ]
+        if columns.delete in names:
+            wrong.append(f"deleteColumn: cannot be in {option}Columns")
+    if wrong:
+        raise InvalidConfig("; ".join(wrong))
+
+
+def _is_comparable(kind: pa.DataType) -> bool:
+    return not (types.is_floating(kind) or types.is_nested(kind) or types.is_null(kind))
+
+
+class Merge:
+    """The merge of *changes*, which have one row for each key, into rows of a table."""
+
+    def __init__(self, changes: pa.Table, columns: UpsertColumns) -> None:
+        self._changes = changes.combine_chunks()
+        self._columns = columns
+        self._index = KeyIndex([self._column(name) for name in columns.keys])
+        self._is_outdated = np.zeros(changes.num_rows, np.bool_)
+
+    def rows_to_keep(self, batch: pa.RecordBatch) -> Any:
+        """
+        Return a mask of the rows of *batch* that no change replaces or deletes.
+
+        *batch*, which is of the table, has at least the key and order columns.
+        """
+        at = self._index.find([batch.column(name) for name in self._columns.keys])
+        matched = np.flatnonzero(at >= 0)
+        changes = at[matched]
+        is_later = _is_later(
+            [batch.column(name).take(matched) for name in self._columns.order],
+            [self._column(name).take(changes) for name in self._columns.order],
+            len(matched),
+        )
+        self._is_outdated[changes[is_later]] = True
+        keep = np.ones(batch.num_rows, np.bool_)
+        keep[matched[~is_later]] = False
+        return keep
+
+    def rows_to_insert(self, complete: pa.Table | None = None) -> pa.Table:
+        """
+        Return the rows that the table lacks, after all its rows were compared.
+
+        *complete* are the changes with all their values, if they lack any.
+        """
+        changes = self._changes if complete is None else complete
+        rows = changes.filter(pa.array(~self._is_outdated))
+        delete = self._columns.delete
+        if delete is None:
+            return rows
+        is_deleted = pc.fill_null(rows.column(delete), False)
+        return rows.filter(pc.invert(is_deleted)).drop_columns([delete])
+
+    def _column(self, name: str) -> Any:
+        return _whole(self._changes.column(name))
+
+
+class KeyIndex:
+    """
+    The positions of rows by their keys.
+
+    Each level numbers the distinct combinations of the first columns, so the numbers
+    stay below the square of the number of rows.
+    """
+
+    def __init__(self, columns: Sequence[Any]) -> None:
+        """*columns* are the columns of the key, which has no nulls and is unique."""
+        codes = np.zeros(len(columns[0]), np.int64)
+        self._levels = []
+        for column in columns:
+            values = pc.unique(column)
+            part = pc.index_in(column, value_set=values).to_numpy(zero_copy_only=False)
+            known, codes = np.unique(codes * len(values) + part, return_inverse=True)
+            self._levels.append((values, known))
+        self._rows = np.argsort(codes)
+
+    def find(self, columns: Sequence[Any]) -> Any:
+        """Return the position of the row with each key of *columns*, or -1."""
+        count = len(columns[0])
+        if not len(self._rows):
+            return np.full(count, -1)
+        codes = np.zeros(count, np.int64)
+        is_known = np.ones(count, np.bool_)
+        for (values, known), column in zip(self._levels, columns, strict=True):
+            part = pc.fill_null(pc.index_in(column, value_set=values), -1)
+            part = part.to_numpy(zero_copy_only=False)
+            wanted = codes * len(values) + part
+            codes = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+            is_known &= (part >= 0) & (known[codes] == wanted)
+        return np.where(is_known, self._rows[codes], -1)
+
+
+def _is_later(has: Sequence[Any], new: Sequence[Any], count: int) -> Any:
+    """Return whether the values of *has* come after those of *new*; null is least."""
+    is_later = np.zeros(count, np.bool_)
+    is_equal = np.ones(count, np.bool_)
+    for ours, theirs in zip(has, new, strict=True):
+        null, other_null = ours.is_null(), theirs.is_null()
+        later = pc.or_(
+            pc.fill_null(pc.greater(ours, theirs), False),
+            pc.and_(pc.invert(null), other_null),
+        )
+        equal = pc.or_(
+            pc.fill_null(pc.equal(ours, theirs), False), pc.and_(null, other_null)
+        )
+        is_later |= is_equal & later.to_numpy(zero_copy_only=False)
+        is_equal &= equal.to_numpy(zero_copy_only=False)
+    return is_later
+
+
+def _whole(column: Any) -> Any:
+    """Return *column* as one array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

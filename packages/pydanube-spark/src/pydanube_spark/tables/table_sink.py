@@ -1,0 +1,102 @@
+"""
+A lakehouse table as a sink, in two phases.
+
+``write`` runs in the tasks and writes files that no reader sees.  ``commit`` runs once
+in the driver and adds them to the table, or merges their rows into it.  If either
+fails, the files are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+
+from pydanube_spark.pure.sink import BatchKey, TaskKey
+from pydanube_spark.pure.upserts import INSERT_ONLY, UpsertColumns
+from pydanube_spark.tables.data_files import DataFile, TableLocation, write_files
+from pydanube_spark.tables.staged_rows import StagingLocation, checked, read_latest_rows
+from pydanube_spark.tables.table import AppTransaction, LakeTable
+
+JOB = "batch"
+"""The part of the file names of batch writes that is the query's id in streams."""
+
+
+@dataclass(frozen=True)
+class LakeSink:
+    """Writes batches to a table; see ``spark.sink.Sink``."""
+
+    table: LakeTable
+    location: TableLocation
+    file_bytes_max: int
+    is_named: bool = False
+    """True if the user has given an ``appId``."""
+    is_overwrite: bool = False
+    """True if each batch replaces all rows."""
+    upsert: UpsertColumns = INSERT_ONLY
+    """With keys, *location* is a ``StagingLocation``."""
+
+    def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
+        """Write the rows of one task into new files."""
+        batch = key.batch
+        if self.upsert.keys:
+            batches = checked(batches, self.upsert)
+        name = f"{batch.query or JOB}-{batch.number}-{key.partition}-{key.attempt}"
+        return write_files(
+            self.location, batches, name, file_bytes_max=self.file_bytes_max
+        )
+
+    def commit(self, key: BatchKey, outputs: Sequence[list[DataFile]]) -> None:
+        """
+        Add the files of all tasks to the table, or merge their rows into it.
+
+        A batch of a stream, or one that the user has numbered, is dropped if the table
+        already has it.
+        """
+        files = list(chain.from_iterable(outputs))
+        transactions: list[AppTransaction] = []
+        note: dict[str, str] = {}
+        if key.query or self.is_named:
+            transactions = [AppTransaction(key.app, key.number)]
+            note = {"danube.app": key.app, "danube.batch": str(key.number)}
+        if self.upsert.keys:
+            self._merge(files, transactions, note)
+        elif not self.table.commit(
+            files, transactions, replace=self.is_overwrite, note=note
+        ):
+            self.table.discard(self.location, files)
+
+    def abort(self, key: BatchKey, outputs: Sequence[list[DataFile]]) -> None:
+        """
+        Delete the files of the tasks, except those that are part of the table.
+
+        Spark also aborts a batch if only the answer to its commit was lost.
+        """
+        files = list(chain.from_iterable(outputs))
+        if self.upsert.keys:
+            self._delete(files)
+        else:
+            self.table.discard(self.location, files)
+
+    def _merge(
+        self,
+        files: Sequence[DataFile],
+        transactions: Sequence[AppTransaction],
+        note: Mapping[str, str],
+    ) -> None:
+        assert isinstance(self.location, StagingLocation)
+        self.table.merge(
+            read_latest_rows(self.location, files, self.upsert),
+            self.upsert,
+            transactions,
+            note=note,
+            file_bytes_max=self.file_bytes_max,
+        )
+        self._delete(files)
+
+    def _delete(self, files: Sequence[DataFile]) -> None:
+        """Delete staged files, which are never part of the table."""
+        for file in files:
+            self.location.delete(file.path)

@@ -1,0 +1,107 @@
+"""Tests of starts, and of leftovers of earlier runs."""
+
+import os
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pydanube.model.errors import Conflict
+from pydanube_spark.pipelines.loading import load
+from pydanube_spark.pipelines.pure.progress import RunState
+from pydanube_spark.pipelines.running import (
+    LEFTOVER_WAIT_S,
+    START_WAIT_MAX_S,
+    StaggeredStart,
+    new_status,
+    wait_for_leftover,
+)
+from pydanube_spark.pipelines.state import StateDirectory, process_start_time
+
+
+@pytest.fixture
+def state(tmp_path):
+    return StateDirectory(tmp_path)
+
+
+@pytest.fixture
+def status(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "name: p\nsources: {a: {topic: /default/a}}\n"
+        "sinks: {o: {input: a, format: noop}}\n"
+    )
+    return new_status(load(path))
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def wait(self, seconds):
+        self.now += seconds
+
+
+def wait(state):
+    clock = Clock()
+    wait_for_leftover(state, clock=clock, wait=clock.wait)
+    return clock.now
+
+
+def test_no_wait_without_earlier_run(state):
+    assert wait(state) == 0
+
+
+def test_run_waits_for_spark_of_killed_run(state, status):
+    mark = process_start_time(os.getpid())
+    if mark is None:
+        pytest.skip("this system does not tell")
+    status.jvm = (os.getpid(), "another process of this number")
+    state.write_status(status)
+    assert wait(state) == 0
+    status.jvm = (os.getpid(), mark)
+    status.state = RunState.STOPPED
+    state.write_status(status)
+    assert wait(state) == 0
+    status.state = RunState.RUNNING
+    state.write_status(status)
+    with pytest.raises(Conflict, match=f"still running after {LEFTOVER_WAIT_S:.0f} s"):
+        wait(state)
+
+
+class SlowQuery:
+    """A query that starts until it is told that it has."""
+
+    def __init__(self):
+        self.state = "waiting"
+
+    @property
+    def is_starting(self):
+        return self.state == "starting"
+
+    def start(self):
+        self.state = "starting"
+
+    def stop(self):
+        self.state = "stopped"
+
+
+def test_query_starts_when_the_one_before_has_started_or_takes_too_long():
+    queries = [SlowQuery() for _ in range(4)]
+    start = StaggeredStart(queries)
+
+    def states(now):
+        start.poll(now)
+        return [each.state for each in queries]
+
+    assert states(0.0) == ["starting", "waiting", "waiting", "waiting"]
+    assert states(1.0) == ["starting", "waiting", "waiting", "waiting"]
+    queries[0].state = "running"
+    assert states(2.0) == ["running", "starting", "waiting", "waiting"]
+    late = 2.0 + START_WAIT_MAX_S
+    assert states(late - 0.1) == ["running", "starting", "waiting", "waiting"]
+    assert states(late) == ["running", "starting", "starting", "waiting"]
+    start.cancel()
+    assert states(100.0) == ["running", "starting", "starting", "stopped"]

@@ -1,0 +1,788 @@
+"""The client of a broker: opens producers, consumers and readers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import cached_property
+from pathlib import Path
+from time import time_ns
+from typing import Any, Self, TypeVar, Unpack, overload
+
+from pydanube.aio.async_scopes import async_scope
+from pydanube.client.cluster import Cluster
+from pydanube.client.consumer import Consumer
+from pydanube.client.counters import ClientCounters
+from pydanube.client.credentials import TokenSource, credentials_of
+from pydanube.client.dead_letters import DeadLetters
+from pydanube.client.handlers import ForWorkers
+from pydanube.client.messages import Message, MessageBatch
+from pydanube.client.multi_topic_consumer import open_multi_topic_consumer
+from pydanube.client.namespaces import Namespaces
+from pydanube.client.options import (
+    LATEST,
+    ConsumerKeywords,
+    ConsumerOptions,
+    ProducerKeywords,
+    ProducerOptions,
+    ReadKeywords,
+    TypedProducerKeywords,
+    parse_codec,
+    parse_or_choose_name,
+    parse_version,
+)
+from pydanube.client.partitioned_consumer import open_consumer
+from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
+from pydanube.client.partitions import check_partitions
+from pydanube.client.producer import Producer
+from pydanube.client.pure.topic_selection import TopicSelection
+from pydanube.client.reader import PREFETCH_BYTES, read
+from pydanube.client.redirects import find_redirect
+from pydanube.client.request_reply import RequestReply
+from pydanube.client.requester import (
+    CLOSE_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    REQUEST_RETRY_S,
+    Requester,
+    check_seconds,
+)
+from pydanube.client.schema import Schema, schema_of
+from pydanube.client.schemas import Schemas
+from pydanube.client.scopes import AsyncScope, call_of
+from pydanube.client.security import Security
+from pydanube.client.staging import Staging
+from pydanube.client.storage import Storage
+from pydanube.client.subscriptions import Subscriptions
+from pydanube.client.telemetry import Telemetry
+from pydanube.client.topics import Topics
+from pydanube.client.transactions import Transaction, open_transaction
+from pydanube.client.typed_producer import TypedProducer, open_typed_producer
+from pydanube.client.urls import dial_of, options_of, parse_url, split_url, tls_of
+from pydanube.client.workers import (
+    STOP_TIMEOUT_S,
+    F,
+    RunningWorkers,
+    WorkerKeywords,
+    Workers,
+    run_workers,
+    running_workers,
+)
+from pydanube.client.writer_schemas import ValueDecoding, WriterSchemas
+from pydanube.model.arguments import checked, checks_arguments
+from pydanube.model.choices import AccessName, CompressionName, SubscriptionTypeName
+from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.model.names import (
+    TopicName,
+    parse_client_name,
+    parse_subject,
+    parse_subscription,
+)
+from pydanube.model.policy import (
+    DispatchMode,
+    ProducerAccess,
+    SubscriptionType,
+    TopicPolicy,
+)
+from pydanube.model.positions import PositionLike, parse_choice, to_position
+from pydanube.model.redaction import without_password
+from pydanube.model.url_options import UrlOptions
+
+DEFAULT_URL = "danube://127.0.0.1:6651"
+URL_VARIABLE = "DANUBE_URL"
+"""The environment variable with the broker's URL."""
+
+T = TypeVar("T")
+
+
+@checked
+def connect(
+    url: str | None = None,
+    *,
+    token: str | TokenSource = "",
+    api_key: str = "",
+    allow_plaintext_credentials: bool = False,
+    ca_file: str | Path | None = None,
+    certificate_file: str | Path | None = None,
+    key_file: str | Path | None = None,
+    server_name: str | None = None,
+    wait_s: float = 0.0,
+    connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    close_timeout_s: float = CLOSE_TIMEOUT_S,
+    retry_s: float = REQUEST_RETRY_S,
+    on_connected: Callable[[], None] | None = None,
+    on_disconnected: Callable[[BrokerError], None] | None = None,
+    telemetry: Telemetry | None = None,
+) -> AbstractAsyncContextManager[Client]:
+    """
+    Connect to the broker at *url*, ``danube://host[:port]``, or to its cluster.
+
+    The client connects before the body begins.  When a connection breaks later, the
+    client connects again, opens its producers and consumers again, and sends again
+    what was not acknowledged.  Leaving the body closes all of them.  In a cluster, the
+    client also connects to the brokers that serve its topics, and follows the topics
+    when other brokers take them over.
+
+    Args:
+        url: The broker's address, or several of a cluster,
+            ``danube://host[:port],host[:port]``, of which one has to answer; by default
+            ``DANUBE_URL``, or ``danube://127.0.0.1:6651``.  ``danubes://`` is with TLS,
+            whose options may be in the URL, too: ``danubes://host?ca_file=ca.pem``.
+        token: The client's token, or a function, also an async one, that returns it
+            for each connection and before it expires; by default ``DANUBE_TOKEN``.
+        api_key: The client's API key; by default ``DANUBE_API_KEY``.
+        allow_plaintext_credentials: Send the token or the API key to other machines
+            without TLS, too.
+        ca_file: The PEM file of the authorities to trust; None: the system's.
+        certificate_file: The client's own certificate, with its *key_file*.
+        server_name: The name in the broker's certificate, if not the URL's host.
+        wait_s: How long the client tries again while no broker answers, for example
+            because the broker is being started at the same time; 0: it tries once.
+        connect_timeout_s: How long one attempt to connect may take.
+        close_timeout_s: How long closing a producer, a consumer or the client waits
+            without an answer from the broker.  Then the client aborts the connection,
+            and a producer with unacknowledged messages raises ``TimedOut``.
+        retry_s: How long repeatable requests are tried while no broker answers.
+        on_connected: Called whenever the client has connected to a broker, on its
+            event loop.
+        on_disconnected: Called with the reason when a connection is lost or closed.
+        telemetry: Traces and measures the client, such as
+            ``pydanube.otel.OpenTelemetry()``.
+
+    Raises:
+        ConnectionLost: No broker answers at *url*, also after *wait_s*.
+        ProtocolViolation: The server at *url* speaks another protocol, or only one of
+            the two sides uses TLS.
+        Unauthenticated: One side does not trust the certificate of the other, or the
+            broker does not accept the credentials.
+        InvalidRequest: *url* is not of this form, a file cannot be used, or the
+            credentials would be sent to another machine without TLS.
+    """
+    is_given = url is not None
+    if url is None:
+        url = os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    first, *others = split_url(url)
+    shown = without_password(url)
+    call = f"pydanube.connect({shown!r})" if is_given else "pydanube.connect()"
+    check_seconds("wait_s", wait_s)
+    check_seconds("retry_s", retry_s)
+    options = UrlOptions.of(ca_file, certificate_file, key_file, server_name)
+    tls = tls_of(url, options)
+    dial, *other_dials = (dial_of(each, tls) for each in (first, *others))
+    redirect = find_redirect(parse_url(first))
+    credentials = credentials_of(
+        *(token, api_key, options_of(url), os.environ),
+        # A redirect stays within this process.
+        may_be_plain=allow_plaintext_credentials or redirect is not None,
+    )
+    for each in (first, *others):
+        credentials.check_recipient(each)
+
+    @async_scope
+    async def connected() -> AsyncIterator[Client]:
+        requester = Requester(
+            dial,
+            url=first,
+            others=dict(zip(others, other_dials, strict=True)),
+            tls=tls,
+            credentials=credentials,
+            connect_timeout_s=connect_timeout_s,
+            close_timeout_s=close_timeout_s,
+            retry_s=retry_s,
+            wall_clock_ns=time_ns if redirect is None else redirect.wall_clock_ns,
+            on_connected=on_connected,
+            on_disconnected=on_disconnected,
+            telemetry=telemetry,
+        )
+        async with Client(requester).opened(wait_s) as client:
+            yield client
+
+    return AsyncScope(connected(), call, "client")
+
+
+@checks_arguments
+class Client(ForWorkers):
+    """
+    A client of a broker or a cluster; made by ``connect``.
+
+    It belongs to one event loop; ``pydanube.sync`` is for threads.  Operations of
+    administrators are methods of its attributes, such as ``client.topics.create``.
+    """
+
+    def __init__(self, requester: Requester) -> None:
+        self.requester = requester
+        """The connections, and the requests on them; for other modules of pydanube."""
+        self.telemetry = requester.telemetry
+        self.workers = Workers()
+        """The workers that ``worker`` has added."""
+
+    @property
+    def topics(self) -> Topics:
+        """The topics of the broker or of its cluster, and their partitions."""
+        return Topics(self.requester)
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The subscriptions of all topics."""
+        return Subscriptions(self.requester)
+
+    @property
+    def namespaces(self) -> Namespaces:
+        """The namespaces of the broker or of its cluster."""
+        return Namespaces(self.requester)
+
+    @property
+    def schemas(self) -> Schemas:
+        """The schema registry."""
+        return Schemas(self.requester)
+
+    @property
+    def storage(self) -> Storage:
+        """The segments of topics, and backups."""
+        return Storage(self.requester)
+
+    @property
+    def security(self) -> Security:
+        """Identities, roles, bindings, API keys and quotas."""
+        return Security(self.requester)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The brokers that this client can reach."""
+        return Cluster(self.requester)
+
+    @cached_property
+    def _writer_schemas(self) -> WriterSchemas:
+        return WriterSchemas(self._fetch_schema, self.requester.tasks)
+
+    @cached_property
+    def _request_reply(self) -> RequestReply:
+        return RequestReply(self.requester, self._value_decoding(None))
+
+    # Producing and consuming.
+
+    @overload
+    def producer(
+        self,
+        topic: str,
+        *,
+        schema: Schema[T] | type[T],
+        subject: str | None = None,
+        **options: Unpack[TypedProducerKeywords],
+    ) -> AbstractAsyncContextManager[TypedProducer[T]]: ...
+    @overload
+    def producer(
+        self,
+        topic: str,
+        *,
+        schema: None = None,
+        subject: str,
+        **options: Unpack[TypedProducerKeywords],
+    ) -> AbstractAsyncContextManager[TypedProducer[Any]]: ...
+    @overload
+    def producer(
+        self, topic: str, **options: Unpack[ProducerKeywords]
+    ) -> AbstractAsyncContextManager[Producer | PartitionedProducer]: ...
+    def producer(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        reliable: bool | None = None,
+        compression: CompressionName | None = None,
+        access: AccessName = "shared",
+        partitions: int | None = None,
+        schema: Schema[Any] | type | None = None,
+        subject: str | None = None,
+        schema_version: int | str = LATEST,
+        schema_version_min: int | None = None,
+    ) -> AbstractAsyncContextManager[Any]:
+        """
+        Open a producer for *topic*, for all partitions if it has any.
+
+        With a *schema* or a *subject*, the producer is a ``TypedProducer``: it
+        publishes values, and registers their schema if necessary.
+
+        Args:
+            topic: ``/{namespace}/{topic}``.
+            name: Identifies the producer across restarts: a newer producer of the same
+                name fences an older one.  None: a random name.
+            reliable: If the topic does not exist, create it as a reliable or
+                non-reliable one; if it exists, require that kind.  None: create a
+                reliable one, accept either.
+            compression: ``"lz4"``, ``"zstd"`` or None.
+            access: ``"shared"``: other producers may publish, too.  Otherwise this is
+                the only producer of the topic: ``"exclusive"`` fails while there is
+                another, ``"exclusive_wait"`` waits until the others have gone,
+                ``"exclusive_fence"`` fences the others.
+            partitions: If the topic does not exist, create it with this number of
+                partitions; None: without partitions.
+            schema: The schema of the values: a ``Schema``, or a class to derive it
+                from.  None with a *subject*: the schema of the subject.
+            subject: The subject in the schema registry; None: the one that the topic
+                is bound to, or else one named after the topic, ``default-orders``.
+            schema_version: The version of the subject to write; ``"latest"``: the
+                version that *schema* is, or the latest if there is no *schema*.
+            schema_version_min: Refuse to write an older version than this.
+
+        Raises, when it is entered:
+            TopicNotFound: The topic does not exist, and the broker does not create it.
+            AlreadyExists: The topic is not of the kind that *reliable* requires.
+            ProducerBusy: Another producer has, or this one wants, exclusive access.
+            SchemaNotFound: The subject or the version does not exist.
+            IncompatibleSchema: *schema* is not compatible with the subject.
+            OtherSchema: The topic is bound to another subject or version.
+        """
+        check_partitions(partitions)
+        mode = DispatchMode.NON_RELIABLE if reliable is False else DispatchMode.RELIABLE
+        options = ProducerOptions(
+            name=parse_or_choose_name("producer", name),
+            is_anonymous=name is None,
+            policy=TopicPolicy(dispatch=mode),
+            takes_any_kind=reliable is None,
+            codec=parse_codec(compression),
+            access=parse_choice("access", access, ProducerAccess),
+        )
+        topic_name = str(TopicName.parse(topic))
+        if schema is None and subject is None:
+            if schema_version != LATEST or schema_version_min is not None:
+                raise InvalidRequest(
+                    "schema_version and schema_version_min need a schema or a subject"
+                )
+            opening: AbstractAsyncContextManager[Any]
+            opening = open_producer(self.requester, topic_name, options, partitions)
+        else:
+            opening = open_typed_producer(
+                self.requester,
+                topic_name,
+                options,
+                partitions,
+                schema=None if schema is None else Schema.of(schema),
+                subject=None if subject is None else parse_subject(subject),
+                version=parse_version(schema_version),
+                version_min=schema_version_min,
+            )
+        return AsyncScope(opening, call_of("producer", topic_name), "producer")
+
+    def dead_letters(
+        self, topic: str, subscription: str, *, dead_letter_topic: str | None = None
+    ) -> DeadLetters:
+        """
+        Return the dead letters of *subscription*, to inspect, replay or drop.
+
+        Args:
+            topic: ``/{namespace}/{topic}``; all its partitions, if it has any.
+            subscription: The subscription that gave up on the messages.
+            dead_letter_topic: The topic that stores them; None: the one that the
+                subscription's failure policy names.
+        """
+        return DeadLetters(
+            self.requester,
+            topic,
+            subscription,
+            dead_letter_topic,
+            decoding=self._value_decoding(None),
+        )
+
+    def transaction(self, name: str) -> AbstractAsyncContextManager[Transaction]:
+        """
+        Open a transaction: it publishes and acknowledges at its end, all or nothing.
+
+        Leaving the body commits.  If the body raises an exception, nothing is
+        published, and the acknowledged messages are rejected: the broker delivers them
+        again, as the failure policy of their subscription says.
+
+        Durability: After the body, everything is on disk.  Once the broker has
+            decided a commit, it finishes it, even after a crash.
+
+        Ordering: As for ``Staging.commit``.  Transactions of one name are committed
+            one after the other, and only the newest one that has begun can be.
+
+        Cancellation: While the body runs, nothing is published, and the acknowledged
+            messages are given back.  During the commit, the outcome is unknown; a
+            message that is delivered again was not acknowledged.
+
+        Args:
+            name: Identifies the program across restarts; programs that run at the
+                same time need different names.
+
+        Raises, when it is entered:
+            InvalidRequest: The broker is too old.
+
+        Raises, when it is left; nothing is published unless the error says so:
+            MessageNotHeld: An acknowledged message was acknowledged before, for
+                example by another transaction to which the broker has delivered it
+                after its ack timeout; or the consumer has reconnected, and the broker
+                delivers it again.
+            InvalidRequest: In a cluster: different brokers serve the topics of
+                acknowledged messages.  Commit a transaction for each batch.
+            SubscriptionNotFound: A subscription of an acknowledged message is deleted.
+            TransactionFenced: A newer transaction of this name has begun, or a
+                standalone broker has restarted.
+            TopicNotFound, StagedPartNotFound, CorruptStage, ProducerBusy,
+            QuotaExceeded: As for ``Staging.commit``.
+            Unavailable: The outcome is unknown, because no broker has answered for
+                two minutes.  If the messages are delivered again, nothing was
+                published.
+        """
+        name = parse_client_name("transaction", name)
+        opening = open_transaction(self.requester, name)
+        return AsyncScope(opening, call_of("transaction", name), "transaction")
+
+    def staging(self, query: str, version: int) -> Staging:
+        """
+        Return one version of *query*'s output, to stage in parts and commit once.
+
+        This sends no request to the broker yet.
+
+        Args:
+            query: Identifies the writer across restarts.
+            version: The number of the batch; the numbers of a query only rise.
+
+        Raises:
+            InvalidName: *query* is not printable text without a slash.
+        """
+        return Staging(self.requester, query, version)
+
+    @overload
+    def consumer(
+        self,
+        topic: str | Iterable[str],
+        *,
+        schema: Schema[T] | type[T],
+        **options: Unpack[ConsumerKeywords],
+    ) -> AbstractAsyncContextManager[Consumer[T]]: ...
+    @overload
+    def consumer(
+        self,
+        topic: str | Iterable[str],
+        *,
+        schema: None = None,
+        **options: Unpack[ConsumerKeywords],
+    ) -> AbstractAsyncContextManager[Consumer]: ...
+    def consumer(
+        self,
+        topic: str | Iterable[str],
+        *,
+        subscription: str,
+        type: SubscriptionTypeName = "exclusive",  # noqa: A002  # As users call it.
+        start: PositionLike = "latest",
+        name: str | None = None,
+        ack_timeout_s: float | None = None,
+        prefetch_messages: int | None = None,
+        prefetch_bytes: int = 16 * 1024 * 1024,
+        key_filters: Iterable[str] = (),
+        priority: int = 0,
+        schema: Schema[Any] | type | None = None,
+    ) -> AbstractAsyncContextManager[Consumer[Any]]:
+        """
+        Open a consumer of *subscription*, which is created if it does not exist.
+
+        For a topic with partitions, the consumer receives the messages of all.
+
+        Args:
+            topic: ``/{namespace}/{topic}``; it must exist.  Or a pattern of names, in
+                which ``*`` stands for any text and ``?`` for one character; or a list
+                of names and patterns.  See ``MultiTopicConsumer``.
+            subscription: The name under which the broker remembers the progress, on
+                each topic.
+            type: ``"exclusive"``, ``"failover"``, ``"shared"`` or ``"key_shared"``.
+            start: Where a new subscription begins: ``"latest"`` or ``"earliest"``,
+                an offset, or a datetime for messages published since then.
+            name: Identifies the consumer; a newer consumer of the same name replaces
+                an older one.  None: a random name.
+            ack_timeout_s: How long after its delivery an unacknowledged message is
+                delivered again.  None: the subscription's setting, by default 30 s.
+            prefetch_messages: How many messages the broker may send ahead; by
+                default 10,000, or 1,000 for shared and key-shared subscriptions.
+            prefetch_bytes: How many bytes, before compression, it may send ahead.
+            key_filters: For key-shared subscriptions: receive only keys that match one
+                of these patterns, in which ``*`` stands for any text and ``?`` for one
+                character.
+            priority: For shared subscriptions: consumers with a lower number are
+                served first, the others receive what these cannot take.
+            schema: The reader schema, a class or a ``Schema`` with a class: what
+                ``message.value`` is built as, and what messages without a schema are
+                decoded as.  None: plain values, by each message's writer schema.
+
+        Raises, when it is entered:
+            TopicNotFound: There is no such topic.
+            NamespaceNotFound: The namespace of a pattern does not exist.
+            ConsumerBusy: The subscription is exclusive and has a consumer.
+        """
+        type_ = parse_choice("type", type, SubscriptionType)
+        if prefetch_messages is None:
+            is_shared = type_ in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
+            prefetch_messages = 1_000 if is_shared else 10_000
+        if isinstance(key_filters, str):
+            raise InvalidRequest(
+                f"key_filters is {key_filters!r}: pass a list, for example ['user-*']"
+            )
+        options = ConsumerOptions(
+            subscription=parse_subscription(subscription),
+            type=type_,
+            start=to_position(start),
+            name=parse_or_choose_name("consumer", name),
+            ack_timeout_s=ack_timeout_s,
+            prefetch_messages=prefetch_messages,
+            prefetch_bytes=prefetch_bytes,
+            key_filters=tuple(key_filters),
+            priority=priority,
+            decoding=self._value_decoding(schema),
+            send_reply=self._send_reply,
+        )
+        selection = TopicSelection(topic)
+        opening: AbstractAsyncContextManager[Consumer]
+        if selection.is_single:
+            opening = open_consumer(self.requester, selection.names[0], options)
+        else:
+            opening = open_multi_topic_consumer(self.requester, selection, options)
+        return AsyncScope(opening, call_of("consumer", topic), "consumer")
+
+    @overload
+    def read(
+        self,
+        topic: str,
+        *,
+        schema: Schema[T] | type[T],
+        **options: Unpack[ReadKeywords],
+    ) -> AsyncIterator[MessageBatch[T]]: ...
+    @overload
+    def read(
+        self,
+        topic: str,
+        *,
+        schema: None = None,
+        **options: Unpack[ReadKeywords],
+    ) -> AsyncIterator[MessageBatch]: ...
+    def read(
+        self,
+        topic: str,
+        *,
+        start: PositionLike = "earliest",
+        end: int | None = None,
+        follow: bool = False,
+        prefetch_bytes: int = PREFETCH_BYTES,
+        schema: Schema[Any] | type | None = None,
+    ) -> AsyncIterator[MessageBatch]:
+        """
+        Read the messages ``start … end`` of a reliable topic without a subscription.
+
+        Partitions are read one after the other; with *follow*, all at the same time:
+        each in its order, and none between them.
+
+        Args:
+            topic: ``/{namespace}/{topic}``.
+            start: An offset, ``"earliest"`` or ``"latest"``; or a datetime, for
+                messages published since then.
+            end: The first offset not to read; None: the present end of the topic.
+            follow: Wait for new messages, until *end* or without end.  Partitions that
+                are added are found within 5 seconds, and read from their beginning.
+            prefetch_bytes: How many bytes, before compression, the reader holds: those
+                that are iterated, and those that it requests ahead.
+            schema: The reader schema, as for ``consumer``.
+
+        Raises, while it is iterated:
+            OffsetDropped: Retention has dropped *start*; the error names the
+                first offset that still exists.
+            TopicNotFound: There is no such topic, or it was deleted and created again
+                while it was read.
+            InvalidRequest: The topic has partitions, and an offset needs one of them;
+                or it has more than 128, which are too many to follow together.
+        """
+        return read(
+            self.requester,
+            str(TopicName.parse(topic)),
+            start=start,
+            end=end,
+            follow=follow,
+            prefetch_bytes=prefetch_bytes,
+            decoding=self._value_decoding(schema),
+        )
+
+    # Workers.
+
+    def worker(
+        self,
+        topic: str | Iterable[str],
+        *,
+        subscription: str,
+        **options: Unpack[WorkerKeywords],
+    ) -> Callable[[F], F]:
+        """
+        Return a decorator for a function that processes messages; see ``run_workers``.
+
+        The function has one parameter, which is annotated as the class of the values,
+        as ``Message``, or as ``MessageBatch``; another one may be a ``Client``.  It may
+        be asynchronous; otherwise it is called in a thread.
+
+        The message is acknowledged when the function returns.  If it raises, the
+        message is rejected, and the failure policy of the subscription applies.  While
+        the function runs, its messages do not time out.
+
+        Args:
+            topic: As for ``consumer``.
+            subscription: As for ``consumer``.
+            concurrency: The most calls at the same time, by default 1.
+            batch: The most messages of a call, which gets a list of values; they are
+                acknowledged or rejected together.  None: a call has one message.
+            order: ``"key"``: the messages of a key are processed one after the other,
+                in order, also after a failure.  None: in no particular order.
+            type: As for ``consumer``; by default ``"shared"``, or ``"key_shared"`` with
+                the order of keys, which ``"key_shared"`` implies.
+            schema: The reader schema; by default the annotation of the function.
+            start: As for ``consumer``, and so are ``name``, ``ack_timeout_s``,
+                ``key_filters`` and ``priority``.
+
+        Raises:
+            InvalidRequest: An option is invalid, or the function has parameters that a
+                worker cannot provide.
+        """
+        return self.workers.worker(topic, subscription=subscription, **options)
+
+    async def run_workers(
+        self,
+        workers: Workers | None = None,
+        *,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
+        handle_signals: bool = True,
+    ) -> None:
+        """
+        Run workers until SIGINT or SIGTERM.
+
+        Then they receive no more messages, finish their calls, and give back the rest,
+        which the broker delivers again.  A second signal ends the wait for calls.
+
+        Args:
+            workers: The workers to run; None: those of this client.
+            stop_timeout_s: How long to wait for calls.  After that, asynchronous ones
+                are cancelled and others are abandoned; their messages are given back.
+            handle_signals: Whether to handle signals, which only the main thread can.
+
+        Cancellation: Calls are cancelled at once, and their messages are given back.
+
+        Raises:
+            InvalidRequest: There are no workers.
+            BrokerError: A worker cannot receive messages, as for ``consumer`` and
+                ``Consumer.receive``.  The others have stopped as after a signal.
+        """
+        await run_workers(
+            self,
+            self.workers if workers is None else workers,
+            stop_timeout_s=stop_timeout_s,
+            handle_signals=handle_signals,
+        )
+
+    def running_workers(
+        self,
+        workers: Workers | None = None,
+        *,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
+    ) -> AbstractAsyncContextManager[RunningWorkers]:
+        """
+        Run workers while the body of an ``async with`` runs.
+
+        At its end they stop, as ``run_workers`` describes; after an error of the body,
+        calls are cancelled at once.
+
+        Args, Raises: As ``run_workers``.
+        """
+        return running_workers(
+            self,
+            self.workers if workers is None else workers,
+            stop_timeout_s=stop_timeout_s,
+        )
+
+    # Requests.
+
+    async def request(
+        self,
+        topic: str,
+        payload: bytes | str,
+        *,
+        timeout_s: float = 10.0,
+        key: str | bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Message:
+        """
+        Publish a request on *topic*, and return the reply of one of its consumers.
+
+        The consumer replies with ``message.reply``.  The first reply counts; later
+        ones are dropped.
+
+        Durability: The request is stored as other messages of the topic are, and
+            may be handled more than once.  The reply is not stored: if a connection
+            breaks at that moment, it is lost, and the request times out.
+
+        Bounds: Up to 1,000 requests of a client wait for replies at the same time;
+            further ones wait for these.
+
+        Cancellation: The request may be handled; its reply is dropped.
+
+        Args:
+            topic: ``/{namespace}/{topic}``; it must exist.
+            payload: The content of the request.
+            timeout_s: How long to wait for the reply.  The request expires half a
+                minute later.
+            key: The key of the request.
+            attributes: Further attributes of the request.
+
+        Raises:
+            TimedOut: No reply arrived in *timeout_s*.
+            RequestFailed: The consumer replied with an error.
+            TopicNotFound: There is no such topic.
+        """
+        check_seconds("timeout_s", timeout_s)
+        return await self._request_reply.request(
+            str(TopicName.parse(topic)),
+            payload,
+            timeout_s,
+            key=key,
+            attributes=attributes,
+        )
+
+    def counters(self) -> ClientCounters:
+        """Return what the client has done since it was opened."""
+        return self.requester.counters()
+
+    @async_scope
+    async def opened(self, wait_s: float = 0.0) -> AsyncIterator[Self]:
+        """
+        Connect, and stay connected while the body runs; ``connect`` does this.
+
+        While no broker answers, the client tries again, for *wait_s*.
+        """
+        async with self.requester.opened(wait_s):
+            try:
+                yield self
+            finally:
+                await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the client before the end of its scope; ``connect`` does it there."""
+        if "_request_reply" in vars(self):
+            await self._request_reply.aclose()
+            # It refers to this client: break the cycle.
+            del self._request_reply
+        self._writer_schemas.close()
+        await self.requester.aclose()
+
+    async def _send_reply(
+        self,
+        request: Message,
+        payload: bytes | str,
+        *,
+        attributes: Mapping[str, str] | None,
+        error: str | None,
+    ) -> None:
+        await self._request_reply.reply(
+            request, payload, attributes=attributes, error=error
+        )
+
+    def _value_decoding(self, schema: Schema[Any] | type | None) -> ValueDecoding:
+        return ValueDecoding(
+            self._writer_schemas, None if schema is None else Schema.of(schema)
+        )
+
+    async def _fetch_schema(self, schema_id: int, version: int) -> Schema[Any]:
+        return schema_of(await self.schemas.by_id(schema_id, version))

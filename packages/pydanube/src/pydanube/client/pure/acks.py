@@ -1,0 +1,76 @@
+"""
+The acknowledgements of a consumer that the broker has not confirmed.  Pure.
+
+They gather and are sent as ranges.  The consumer keeps them until the broker has
+confirmed that they are on disk, and sends them again when the connection breaks.
+Acknowledging a message twice is harmless, so duplicates are not removed.
+"""
+
+from __future__ import annotations
+
+from pydanube.client.counters import ClientCounters
+from pydanube.client.pure.offsets import merge_ranges
+from pydanube.model.ranges import Range
+from pydanube.wire.native.messages import divided_to_wire
+from pydanube.wire.pb import stream_pb2 as pb
+
+
+class Acks:
+    """The acknowledgements of one consumer that are not on the broker's disk."""
+
+    __slots__ = ("_counters", "_ranges", "_unconfirmed", "_uncounted", "base", "end")
+
+    def __init__(self, counters: ClientCounters | None = None) -> None:
+        self._counters = counters or ClientCounters()
+        # The offsets that cumulative acknowledgements include, and do not count.
+        self._uncounted = 0
+        # The range that grows while messages are acknowledged in order; then the
+        # earlier ranges.
+        self.base = 0
+        self.end = 0
+        self._ranges: list[Range] = []
+        self._unconfirmed: list[pb.OffsetRanges] = []
+
+    def add(self, base: int, end: int) -> None:
+        if base == self.end and self.base < base:
+            self.end = end
+            return
+        if self.base < self.end:
+            self._ranges.append((self.base, self.end))
+        self.base, self.end = base, end
+
+    def exclude_from_count(self, count: int) -> None:
+        """Leave *count* of the added offsets out of the counters."""
+        self._uncounted += count
+
+    @property
+    def range_count(self) -> int:
+        """The number of ranges besides the one that grows."""
+        return len(self._ranges)
+
+    @property
+    def has_unconfirmed(self) -> bool:
+        """True if any acknowledgement is not sent, or not confirmed."""
+        return self.base < self.end or bool(self._ranges) or bool(self._unconfirmed)
+
+    def take(self) -> list[pb.OffsetRanges]:
+        """Return what has gathered, to be sent now; usually one item, at least one."""
+        self.add(0, 0)
+        added = sum(end - base for base, end in self._ranges)
+        self._counters.acked += added - self._uncounted
+        self._uncounted = 0
+        ranges = merge_ranges(self._ranges)
+        self._ranges = []
+        taken = divided_to_wire(ranges)
+        if ranges:
+            self._unconfirmed += taken
+        return taken
+
+    def take_unconfirmed(self) -> list[pb.OffsetRanges]:
+        """Return and forget what was sent and is not confirmed."""
+        unconfirmed, self._unconfirmed = self._unconfirmed, []
+        return unconfirmed
+
+    def restore_unconfirmed(self, unconfirmed: list[pb.OffsetRanges]) -> None:
+        """Keep what the broker did not confirm."""
+        self._unconfirmed += unconfirmed

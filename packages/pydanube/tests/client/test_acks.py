@@ -1,0 +1,84 @@
+"""Acknowledgements gather, and are kept until the broker confirms them."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pydanube.client.pure.acks import Acks
+from pydanube.client.pure.offsets import merge_ranges
+from pydanube.wire.native.messages import RANGES_MAX, ranges_from_wire
+
+
+def pairs(taken):
+    return [pair for ranges in taken for pair in ranges_from_wire(ranges)]
+
+
+def test_acks_in_order_are_one_range():
+    acks = Acks()
+    for offset in (3, 4, 5, 9, 1, 2):
+        acks.add(offset, offset + 1)
+    assert pairs(acks.take()) == [(1, 6), (9, 10)]
+    assert pairs(acks.take()) == []
+
+
+def test_sent_acks_are_unconfirmed_until_the_broker_confirms_them():
+    acks = Acks()
+    assert not acks.has_unconfirmed
+    acks.add(0, 1)
+    assert acks.has_unconfirmed
+    acks.take()
+    assert acks.has_unconfirmed
+    sent = acks.take_unconfirmed()
+    assert not acks.has_unconfirmed
+    acks.restore_unconfirmed(sent)
+    assert pairs(acks.take_unconfirmed()) == [(0, 1)]
+
+
+def test_acks_with_many_gaps_need_several_messages():
+    acks = Acks()
+    count = RANGES_MAX + 5
+    for n in range(count):
+        acks.add(2 * n, 2 * n + 1)
+    taken = acks.take()
+    assert [len(each.base) for each in taken] == [RANGES_MAX, 5]
+    assert pairs(taken) == [(2 * n, 2 * n + 1) for n in range(count)]
+
+
+def test_range_count_excludes_the_growing_range():
+    acks = Acks()
+    acks.add(0, 100)
+    assert acks.range_count == 0
+    acks.add(200, 201)
+    assert acks.range_count == 1
+
+
+ranges = st.tuples(st.integers(0, 60), st.integers(1, 5)).map(
+    lambda pair: (pair[0], pair[0] + pair[1])
+)
+
+
+@given(st.lists(ranges))
+def test_merging_keeps_every_offset_and_leaves_gaps_between_ranges(given):
+    found = merge_ranges(given)
+    assert {o for b, e in found for o in range(b, e)} == {
+        o for b, e in given for o in range(b, e)
+    }
+    for (_, end), (base, _) in pairwise(found):
+        assert end < base
+
+
+@given(st.lists(st.one_of(ranges, st.none())))
+def test_every_acknowledged_offset_is_sent(given):
+    acks = Acks()
+    sent = []
+    for each in given:
+        if each is None:
+            sent += acks.take()
+        else:
+            acks.add(*each)
+    sent += acks.take()
+    assert {o for b, e in pairs(sent) for o in range(b, e)} == {
+        o for each in given if each for o in range(*each)
+    }
+    assert pairs(acks.take_unconfirmed()) == pairs(sent)

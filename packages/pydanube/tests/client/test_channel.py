@@ -1,0 +1,148 @@
+"""The life cycle of a channel, on connections that break."""
+
+import asyncio
+
+import pytest
+
+from pydanube.client.channel import KeptChannel
+from pydanube.client.pure.owners import TopicOwners
+from pydanube.client.requester import Backoff
+from pydanube.model.errors import (
+    ConnectionLost,
+    Draining,
+    JournalFailed,
+    NotOwner,
+    TopicNotFound,
+)
+from pydanube.wire.pb import stream_pb2 as pb
+
+
+class Connection:
+    """Answers requests; breaks together with the answer if *is_breaking*."""
+
+    url = "danube://scripted"
+
+    def __init__(self, *, is_breaking=False, error=None):
+        self.is_breaking = is_breaking
+        self.error = error
+        self.released = []
+
+    def new_channel(self, owner):
+        self.owner = owner
+        return 7
+
+    async def request(self, message, channel):
+        if self.error is not None:
+            raise self.error
+        if self.is_breaking:
+            self.owner._on_closed(ConnectionLost("gone"))
+        return "answer"
+
+    def release_channel(self, channel):
+        self.released.append(channel)
+
+
+class Client:
+    def __init__(self, *connections):
+        self.connections = list(connections)
+        self.shown = str
+        self.retry_s = 30.0
+        self.owners = TopicOwners()
+
+    def backoff(self):
+        return Backoff()
+
+    def on_error(self, topic, url, error):
+        self.owners.on_error(topic, url, error)
+
+    async def connection(self, topic):
+        if not self.connections:
+            raise ConnectionLost("no broker answers")
+        return self.connections.pop(0)
+
+
+class Recorder(KeptChannel):
+    _CLOSE_REQUEST = pb.CloseConsumer()
+
+    def __init__(self, client):
+        super().__init__(client, "/default/t", "c")
+        self.events = []
+
+    def _on_frame(self, frame): ...
+
+    def _abandon(self): ...
+
+    async def aclose(self): ...
+
+    def _open_request(self):
+        return pb.OpenConsumer()
+
+    def _on_opened(self, connection, answer):
+        self.events.append(answer)
+
+    def _on_broken(self, reason, backoff):
+        self.events.append(type(reason).__name__)
+        if isinstance(reason, TopicNotFound):
+            self.failure = reason
+        return True
+
+
+async def test_channel_that_breaks_together_with_the_answer_is_opened_again():
+    working = Connection()
+    channel = Recorder(Client(Connection(is_breaking=True), working))
+    await channel._open()
+    assert channel.is_connected
+    assert channel.events == ["answer"]
+    assert channel._connection is working
+
+
+async def test_broken_channel_is_opened_again_until_there_is_a_failure():
+    refusing = Connection(error=TopicNotFound("gone"))
+    channel = Recorder(Client(Connection(), Connection(), refusing))
+    await channel._open()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(channel._keep_open())
+        for _ in range(2):
+            await asyncio.sleep(0)
+            channel._on_closed(ConnectionLost("gone"))
+    assert channel.events == [
+        *("answer", "ConnectionLost", "answer", "ConnectionLost"),
+        "TopicNotFound",
+    ]
+    assert isinstance(channel.failure, TopicNotFound)
+    assert refusing.released == [7]
+    assert not channel.is_connected
+
+
+async def test_first_opening_raises_a_final_error():
+    channel = Recorder(Client(Connection(error=TopicNotFound("gone"))))
+    with pytest.raises(TopicNotFound):
+        await channel._open()
+
+
+FAILOVER = [
+    NotOwner("moved"),
+    Draining("stops"),
+    JournalFailed("x"),
+    ConnectionLost(""),
+]
+
+
+@pytest.mark.parametrize("error", FAILOVER, ids=lambda error: type(error).__name__)
+async def test_a_patient_channel_goes_on_to_wait_when_its_broker_fails(error):
+    client = Client(*(Connection(error=error) for _ in range(3)), Connection())
+    # As if it had waited for longer than that at each of them.
+    client.retry_s = -1.0
+    channel = Recorder(client)
+    channel._is_patient = True
+    await channel._open()
+    assert channel.events == ["answer"]
+
+
+async def test_a_patient_channel_gives_up_when_no_broker_can_be_asked():
+    client = Client(Connection(error=Draining("stops")))
+    client.retry_s = -1.0
+    channel = Recorder(client)
+    channel._is_patient = True
+    with pytest.raises(ConnectionLost, match="no broker answers"):
+        await channel._open()
