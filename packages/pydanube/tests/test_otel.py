@@ -242,7 +242,7 @@ async def test_metrics_are_the_sums_of_open_and_closed_clients(
         "messaging.client.consumed.messages",
         *(
             f"danube.client.{name}"
-            for name in ("acked", "nacked", "redelivered", "reconnects")
+            for name in ("acked", "late", "nacked", "redelivered", "reconnects")
         ),
         "danube.client.publish_failures",
     }

@@ -434,6 +434,9 @@ async def _call_at_end_of_loop(callback: Callable[[], None]) -> AsyncGenerator[N
     try:
         yield
     finally:
+        # The loop closes its generators together, in any order: one of the program that
+        # has the client open closes it now.
+        await asyncio.sleep(0)
         callback()
 
 
