@@ -10,7 +10,7 @@ from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import Unauthenticated
 from pydanube.security.principals import Principal
 from pydanube.wire.pb import danube_api_pb2 as pb
-from pydanube_broker.servers.authentication import Authenticator, Identity
+from pydanube_broker.servers.authentication import Authenticator, ClientIdentity
 from pydanube_broker.servers.grpc.connection import STRANGER_CALLS_MAX, GrpcProtocol
 from pydanube_broker.servers.grpc.grpc_server import GrpcServer
 from pydanube_broker.servers.grpc.services import Service
@@ -44,7 +44,7 @@ class OneKey(Authenticator):
     def authenticate(self, credential, address, certificate=None, *, listener="grpc"):
         if credential != "known":
             raise Unauthenticated("unknown")
-        return Identity(Principal("alice", "token"))
+        return ClientIdentity(Principal("alice", "token"))
 
 
 @pytest.fixture

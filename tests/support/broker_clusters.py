@@ -22,7 +22,7 @@ from pydanube.wire.batches import decode
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.broker_opening import open_broker
 from pydanube_broker.broker.internal_batches import InternalBatch
-from pydanube_broker.broker.manifest import MetadataManifest
+from pydanube_broker.broker.manifest import SharedManifest
 from pydanube_broker.broker.shards import Shards
 from pydanube_broker.cluster.controller import create_shards
 from pydanube_broker.cluster.overview import STREAM
@@ -227,9 +227,8 @@ async def open_member(
             StorageConfig(**{"seal_interval_s": 3600.0, **settings}),
             files=MemoryFiles(),
             objects=TieredObjects(local, remote),
-            manifest=MetadataManifest(store),
+            manifest=SharedManifest(store),
             claim_remote=claim_remote,
-            is_clustered=True,
             new_journal=new_journal,
             clock=clock,
             wall_clock=wall_clock_us,

@@ -16,7 +16,7 @@ from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import Principal
 from pydanube.security.quotas import Quota
 from pydanube_broker.cluster.pure.shard_topics import shard_of
-from pydanube_broker.servers.authentication import Authenticator, Identity
+from pydanube_broker.servers.authentication import Authenticator, ClientIdentity
 from pydanube_broker.servers.security_config import SecurityConfig
 from pydanube_broker.storage.config import NamedStoreConfig
 from support.broker_clusters import SHARDS
@@ -31,8 +31,8 @@ class Tokens(Authenticator):
     def __init__(self) -> None:
         super().__init__(SecurityConfig(enabled=True))
 
-    def authenticate(self, credential: str = "", *_: Any, **__: Any) -> Identity:
-        return Identity(Principal(credential or "anonymous", "token"))
+    def authenticate(self, credential: str = "", *_: Any, **__: Any) -> ClientIdentity:
+        return ClientIdentity(Principal(credential or "anonymous", "token"))
 
 
 @dataclass

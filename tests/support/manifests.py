@@ -41,6 +41,10 @@ class MemoryManifest:
                 if position_of(topic_id, entry.base) > after:
                     yield topic_id, entry
 
+    def transferable_segments(self) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
+        """See Manifest; there is one broker, so it may upload all segments."""
+        return self.all_segments()
+
     async def held_topics(self) -> set[TopicId]:
         """See Manifest."""
         return set(self.held)

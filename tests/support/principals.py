@@ -10,7 +10,7 @@ from pydanube.client.client import Client
 from pydanube.client.credentials import Credentials
 from pydanube.client.requester import Requester
 from pydanube.security.principals import ANONYMOUS, Principal
-from pydanube_broker.servers.authentication import Authenticator, Identity
+from pydanube_broker.servers.authentication import Authenticator, ClientIdentity
 from pydanube_broker.servers.security_config import SecurityConfig
 from pydanube_broker.testing import MemoryBroker
 from support.worlds.current import memory_broker
@@ -28,8 +28,10 @@ class ChosenIdentity(Authenticator):
         super().__init__(SecurityConfig(enabled=True))
         self.principal = ANONYMOUS
 
-    def authenticate(self, credential: str = "", *_: Any, **_options: Any) -> Identity:
-        return Identity(_principals.get(credential, self.principal))
+    def authenticate(
+        self, credential: str = "", *_: Any, **_options: Any
+    ) -> ClientIdentity:
+        return ClientIdentity(_principals.get(credential, self.principal))
 
 
 class KnownTokens(Authenticator):
@@ -38,8 +40,10 @@ class KnownTokens(Authenticator):
     def __init__(self) -> None:
         super().__init__(SecurityConfig())
 
-    def authenticate(self, credential: str = "", *_: Any, **_options: Any) -> Identity:
-        return Identity(_principals.get(credential, ANONYMOUS))
+    def authenticate(
+        self, credential: str = "", *_: Any, **_options: Any
+    ) -> ClientIdentity:
+        return ClientIdentity(_principals.get(credential, ANONYMOUS))
 
 
 def guarded_broker(**options):

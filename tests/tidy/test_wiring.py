@@ -9,7 +9,7 @@ from pathlib import Path
 
 from support.project import modules, name_of, tree_of
 
-SHELLS = {"broker", "cluster", "servers"}
+SHELLS = {"broker", "cluster", "servers", "storage"}
 
 
 def test_a_part_of_another_object_is_not_replaced() -> None:

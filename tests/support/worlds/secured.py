@@ -34,7 +34,7 @@ from pydanube.security.principals import Principal
 from pydanube.security.resources import Resource
 from pydanube.wire.native.kinds import Kind, On
 from pydanube_broker.operations.authorization import Need, resources_of
-from pydanube_broker.servers.authentication import Authenticator, Identity
+from pydanube_broker.servers.authentication import Authenticator, ClientIdentity
 from pydanube_broker.servers.config import ListenConfig
 from pydanube_broker.servers.native.in_process import dial_in_process
 from pydanube_broker.servers.native.server import NativeServer, open_native_server
@@ -67,8 +67,8 @@ class WorldAuthenticator(Authenticator):
     def __init__(self) -> None:
         super().__init__(SecurityConfig(enabled=True))
 
-    def authenticate(self, credential: str = "", *_: Any, **__: Any) -> Identity:
-        return Identity(NEIGHBOUR if credential == NEIGHBOUR.name else CLIENT)
+    def authenticate(self, credential: str = "", *_: Any, **__: Any) -> ClientIdentity:
+        return ClientIdentity(NEIGHBOUR if credential == NEIGHBOUR.name else CLIENT)
 
 
 RESOURCE_OF = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,7 @@ from pydanube.model.errors import TopicFenced
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
 from pydanube_broker.broker.catalog import Catalog
-from pydanube_broker.broker.manifest import MetadataManifest
+from pydanube_broker.broker.manifest import MetadataManifest, SharedManifest
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import DeletedTopicRecord
 from pydanube_broker.metadata.store import OPERATIONS_MAX
@@ -59,6 +60,22 @@ async def store() -> CountingStore:
     store = CountingStore()
     await store.put(keys.EPOCHS.key(TOPIC), 1)
     return store
+
+
+async def test_a_shared_manifest_leaves_uploads_to_the_owners_of_topics(
+    store: CountingStore,
+) -> None:
+    uploaded = replace(SEGMENTS[0], is_uploaded=True)
+    alone, shared = MetadataManifest(store), SharedManifest(store)
+    await alone.change(TOPIC, 1, added=[uploaded, SEGMENTS[1]])
+    assert [each async for each in alone.transferable_segments()] == [
+        (TOPIC, uploaded),
+        (TOPIC, SEGMENTS[1]),
+    ]
+    # The broker may have the local copy of one that is uploaded, and may evict it.
+    assert [each async for each in shared.transferable_segments()] == [
+        (TOPIC, uploaded)
+    ]
 
 
 async def test_many_segments_are_removed_in_several_transactions(

@@ -13,7 +13,7 @@ from pydanube.security.quotas import Quota, QuotaTarget
 from pydanube.wire.native.kinds import OPERATIONS, Kind, On
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.schema_registry import NewSchema
-from pydanube_broker.servers.authentication import Identity
+from pydanube_broker.servers.authentication import ClientIdentity
 from support.principals import ROOT, client_of, guarded_broker
 from support.stream_peer import connected
 
@@ -65,7 +65,7 @@ async def peer_of(broker, principal):
     known = set(broker.server.connections)
     peer = await connected(broker)
     for connection in broker.server.connections.keys() - known:
-        connection.identity = Identity(principal)
+        connection.identity = ClientIdentity(principal)
     return peer
 
 

@@ -12,7 +12,7 @@ from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.operations.authorization import AllowedTopics, Caller
-from pydanube_broker.servers.authentication import Identity
+from pydanube_broker.servers.authentication import ClientIdentity
 from pydanube_broker.testing import memory_broker
 from support.principals import ROOT, client_of, guarded_broker
 from support.stream_peer import connected
@@ -68,7 +68,7 @@ async def test_producer_is_closed_when_its_role_changes(guarded):
 
 async def test_stage_is_closed_when_its_binding_is_removed(guarded):
     peer = await connected(guarded)
-    list(guarded.server.connections)[-1].identity = Identity(ALICE)
+    list(guarded.server.connections)[-1].identity = ClientIdentity(ALICE)
     stage = pb.OpenStage(query="q", version=1, part="p", part_id="i", topic=TOPIC)
     assert (await peer.ask(Kind.OPEN_STAGE, stage, 1)).kind is Kind.STAGE_OPENED
     await unbind(guarded, "alice")
@@ -106,12 +106,12 @@ async def test_name_of_a_subscription_or_producer_is_no_credential(guarded):
 
 async def test_staged_parts_of_others_cannot_be_committed(guarded):
     peer = await connected(guarded)
-    list(guarded.server.connections)[-1].identity = Identity(ALICE)
+    list(guarded.server.connections)[-1].identity = ClientIdentity(ALICE)
     stage = pb.OpenStage(query="q", version=1, part="p", part_id="i", topic=TOPIC)
     await peer.ask(Kind.OPEN_STAGE, stage, 1)
     await bind(guarded, "eve", "producer", on="/shop/other")
     other = await connected(guarded)
-    list(guarded.server.connections)[-1].identity = Identity(EVE)
+    list(guarded.server.connections)[-1].identity = ClientIdentity(EVE)
     for request in (
         pb.CommitStaged(query="q", version=1),
         pb.DropStaged(query="q", version=1),
@@ -134,7 +134,7 @@ async def test_staged_parts_of_others_cannot_be_committed(guarded):
 async def test_transaction_needs_to_consume_what_it_acknowledges(guarded):
     await bind(guarded, "eve", "producer")
     peer = await connected(guarded)
-    list(guarded.server.connections)[-1].identity = Identity(EVE)
+    list(guarded.server.connections)[-1].identity = ClientIdentity(EVE)
     begun = await peer.ask(Kind.BEGIN_TRANSACTION, pb.BeginTransaction(query="q"))
     request = pb.CommitStaged(
         query="q",
@@ -177,7 +177,7 @@ async def test_pages_of_a_list_are_full_though_most_topics_are_invisible(guarded
             await client.topics.create(f"/shop/b{number}")
     await bind(guarded, "eve", "viewer", on="/shop/b*")
     peer = await connected(guarded)
-    list(guarded.server.connections)[-1].identity = Identity(EVE)
+    list(guarded.server.connections)[-1].identity = ClientIdentity(EVE)
     page = (await peer.ask(Kind.LIST_TOPICS, pb.ListTopics(limit=3))).message
     assert list(page.topics) == ["/shop/b0", "/shop/b1", "/shop/b2"]
     assert page.has_more

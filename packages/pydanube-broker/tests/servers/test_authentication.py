@@ -10,7 +10,7 @@ from pydanube.security.failed_attempts import ATTEMPTS_MAX
 from pydanube.security.principals import ANONYMOUS
 from pydanube.security.tokens import parse_keys
 from pydanube_broker.broker.api_keys import ApiKeys
-from pydanube_broker.servers.authentication import Authenticator, Identity
+from pydanube_broker.servers.authentication import Authenticator, ClientIdentity
 from pydanube_broker.servers.bootstrap_key import BootstrapKey
 from pydanube_broker.servers.security_config import JwtConfig, SecurityConfig
 from support.memory_store import MemoryStore
@@ -57,8 +57,8 @@ class World:
 def test_without_security_everybody_is_anonymous():
     world = World(enabled=False)
     for credential in ("", OTHER.text, "anything"):
-        assert world(credential) == Identity(ANONYMOUS)
-    assert world.authenticator.is_valid(Identity(ANONYMOUS))
+        assert world(credential) == ClientIdentity(ANONYMOUS)
+    assert world.authenticator.is_valid(ClientIdentity(ANONYMOUS))
 
 
 def test_the_bootstrap_key_is_accepted_while_the_broker_starts():

@@ -9,7 +9,7 @@ from pydanube.model.errors import (
     ObjectsUnavailable,
 )
 from pydanube.objects.memory import MemoryObjects
-from pydanube_broker.servers.identity import MARKER_NAME, Identity
+from pydanube_broker.servers.identity import MARKER_NAME, ClusterIdentity
 from support.directories import (
     change_metadata,
     contents_of,
@@ -204,7 +204,7 @@ OURS, OTHER = "0" * 32, "1" * 32
 
 
 def identity_of(cluster_id):
-    return Identity(
+    return ClusterIdentity(
         directory=None,
         kind="local",
         recorded_kind=None,

@@ -58,6 +58,10 @@ class MetadataManifest:
                 yield TopicId(int(topic_id)), stored.value
             after = page[-1][0]
 
+    def transferable_segments(self) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
+        """Yield all segments: no other broker uploads any."""
+        return self.all_segments()
+
     async def held_topics(self) -> set[TopicId]:
         """Return the topics with retention holds."""
         held = await self._store.scan(keys.HOLDS)
@@ -100,3 +104,15 @@ class MetadataManifest:
             raise TopicFenced(
                 f"topic {topic_id} has a newer writer than epoch {epoch}"
             ) from error
+
+
+class SharedManifest(MetadataManifest):
+    """The manifest of a cluster: the owner of each topic uploads its segments."""
+
+    async def transferable_segments(
+        self,
+    ) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
+        """Yield the segments that are uploaded: this broker may have copies of them."""
+        async for topic_id, entry in self.all_segments():
+            if entry.is_uploaded:
+                yield topic_id, entry

@@ -58,14 +58,14 @@ class OnFailure(Protocol):
         """Handle that the credentials of a client at *address* were refused."""
 
 
-class Identity(NamedTuple):
+class ClientIdentity(NamedTuple):
     """The principal of a client, and the id of its API key, if it has one."""
 
     principal: Principal
     key_id: str = ""
 
 
-NOBODY = Identity(ANONYMOUS)
+NOBODY = ClientIdentity(ANONYMOUS)
 """The identity of all clients of a broker without security."""
 
 
@@ -121,7 +121,7 @@ class Authenticator:
         certificate: Any = None,
         *,
         listener: str = "stream",
-    ) -> Identity:
+    ) -> ClientIdentity:
         """
         Return the identity that *credential* or *certificate* proves.
 
@@ -155,7 +155,7 @@ class Authenticator:
             check_credential(credential)
             if is_key:
                 return self._of_api_key(credential)
-            return Identity(self._of_token(credential))
+            return ClientIdentity(self._of_token(credential))
         except Unauthenticated as error:
             self.failures.add(address, now)
             self.failed_count["api_key" if is_key else "token"] += 1
@@ -163,7 +163,7 @@ class Authenticator:
             self._on_failure(address=address, listener=listener, reason=str(error))
             raise
 
-    def is_valid(self, identity: Identity) -> bool:
+    def is_valid(self, identity: ClientIdentity) -> bool:
         """Return whether *identity*, which was verified before, still holds."""
         principal, key_id = identity
         now_s = self._now_s()
@@ -173,7 +173,7 @@ class Authenticator:
             return True
         return self._api_keys is not None and self._api_keys.has(key_id, now_s)
 
-    def why_invalid(self, identity: Identity) -> Unauthenticated:
+    def why_invalid(self, identity: ClientIdentity) -> Unauthenticated:
         """Return the error for a client whose identity holds no longer."""
         what = {
             "api_key": "the API key was revoked or has expired",
@@ -204,7 +204,7 @@ class Authenticator:
             raise Unavailable("the broker is starting")
         return self._api_keys
 
-    def expires_in_s(self, identity: Identity) -> float:
+    def expires_in_s(self, identity: ClientIdentity) -> float:
         """Return for how long *identity* holds; 0: it does not expire."""
         expires_at_s = identity.principal.expires_at_s
         if expires_at_s is None:
@@ -214,25 +214,25 @@ class Authenticator:
     def _now_s(self) -> float:
         return self._wall_clock_us() / 1_000_000
 
-    def _of_certificate(self, certificate: Any) -> Identity:
+    def _of_certificate(self, certificate: Any) -> ClientIdentity:
         if not certificate or not self.config.certificates:
             self.failed_count["none"] += 1
             raise Unauthenticated(NO_CREDENTIALS)
         expires_at_s = float(ssl.cert_time_to_seconds(certificate["notAfter"]))
         try:
-            return Identity(principal_of_certificate(certificate, expires_at_s))
+            return ClientIdentity(principal_of_certificate(certificate, expires_at_s))
         except Unauthenticated:
             self.failed_count["certificate"] += 1
             raise
 
-    def _of_api_key(self, credential: str) -> Identity:
+    def _of_api_key(self, credential: str) -> ClientIdentity:
         key = parse_key(credential)
         if key is None:
             raise Unauthenticated(
                 "the API key is malformed: compare it with the one created"
             )
         if self._bootstrap is not None and self._bootstrap.is_key(key):
-            return Identity(Principal(BOOTSTRAP, "api_key"), key.key_id)
+            return ClientIdentity(Principal(BOOTSTRAP, "api_key"), key.key_id)
         if not self.config.api_keys:
             raise Unauthenticated("this broker accepts no API keys (security.api_keys)")
         if self._api_keys is None:
@@ -243,7 +243,7 @@ class Authenticator:
                 f"the API key with the id {key.key_id} is unknown, was revoked, or has "
                 "expired"
             )
-        return Identity(principal, key.key_id)
+        return ClientIdentity(principal, key.key_id)
 
     def _of_token(self, token: str) -> Principal:
         source = self._issuer_keys

@@ -57,7 +57,7 @@ class ClusterMarker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True, kw_only=True)
-class Identity:
+class ClusterIdentity:
     """
     The cluster id and the facts about the other parts in the metadata store.
 
@@ -253,7 +253,7 @@ async def identify(
     *,
     kind: str,
     journal: str,
-) -> Identity:
+) -> ClusterIdentity:
     """
     Return the identity of the cluster in *directory*, or create a new one.
 
@@ -299,7 +299,7 @@ async def identify(
             f"metadata store {directory.metadata_place} to cluster {cluster_id}; put "
             "the parts of one cluster together"
         )
-    return Identity(
+    return ClusterIdentity(
         directory=directory,
         kind=kind,
         recorded_kind=recorded_kind,

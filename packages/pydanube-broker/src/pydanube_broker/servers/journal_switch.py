@@ -25,7 +25,7 @@ from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import JournalRecord
 from pydanube_broker.metadata.store import MetadataStore
 from pydanube_broker.servers.directory import DataDirectory
-from pydanube_broker.servers.identity import Identity
+from pydanube_broker.servers.identity import ClusterIdentity
 from pydanube_broker.servers.journals import journal_opener, journal_place
 from pydanube_broker.servers.recovery.recover import preserve
 from pydanube_broker.storage.config import StorageConfig
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 async def switch_journal(
-    config: StorageConfig, identity: Identity, store: MetadataStore
+    config: StorageConfig, identity: ClusterIdentity, store: MetadataStore
 ) -> None:
     """
     Copy the journal of ``identity.recorded_kind`` to a new one of the configured kind.
@@ -114,7 +114,7 @@ def _with_kind(config: StorageConfig, kind: str) -> StorageConfig:
         ) from error
 
 
-async def _check_segments(identity: Identity, store: MetadataStore) -> None:
+async def _check_segments(identity: ClusterIdentity, store: MetadataStore) -> None:
     """
     Raise if the disk has lost segments that were not uploaded.
 
@@ -140,7 +140,7 @@ def _set_aside(directory: DataDirectory) -> None:
 
 
 def _open(
-    config: StorageConfig, identity: Identity, store: MetadataStore
+    config: StorageConfig, identity: ClusterIdentity, store: MetadataStore
 ) -> AbstractAsyncContextManager[Journal]:
     files = DirectoryFiles(identity.directory.journal)
     opener = journal_opener(config, identity, store)

@@ -17,7 +17,7 @@ from pydanube_broker.cluster.session_journals import OwnSessionJournal
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.store import MetadataStore
 from pydanube_broker.servers.directory import DataDirectory
-from pydanube_broker.servers.identity import Identity
+from pydanube_broker.servers.identity import ClusterIdentity
 from pydanube_broker.storage.config import JournalConfig, StorageConfig
 from pydanube_broker.storage.files import Files
 from pydanube_broker.storage.journal import Journal, open_journal
@@ -120,7 +120,7 @@ def find_kind(kind: str) -> OpenJournal:
 
 def journal_opener(
     config: StorageConfig,
-    identity: Identity,
+    identity: ClusterIdentity,
     store: MetadataStore,
     session: ClusterSession | None = None,
 ) -> Callable[..., AbstractAsyncContextManager[Journal]]:

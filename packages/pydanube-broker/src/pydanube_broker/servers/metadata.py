@@ -31,7 +31,7 @@ from pydanube_broker.metadata.store import (
     Stored,
     Unchanged,
 )
-from pydanube_broker.servers.config import MetadataConfig
+from pydanube_broker.servers.config import BrokerConfig
 from pydanube_broker.servers.directory import DataDirectory
 
 log = logging.getLogger(__name__)
@@ -53,14 +53,13 @@ class BrokerMetadata:
 
 @asynccontextmanager
 async def open_metadata(
-    config: MetadataConfig,
+    config: BrokerConfig,
     directory: DataDirectory,
     *,
     make_room: Callable[[], bool],
-    is_clustered: bool = False,
 ) -> AsyncIterator[BrokerMetadata]:
     """
-    Open the store, and claim it for this broker, unless it *is_clustered*.
+    Open the store; claim it for this broker, unless it is that of a cluster.
 
     Raises:
         MetadataUnavailable: The file cannot be used, or the service does not answer.
@@ -68,11 +67,11 @@ async def open_metadata(
         InvalidConfig: The metadata is that of a cluster of brokers.
         MissingExtra: The packages for the service are not installed.
     """
-    if (remote := config.remote) is None:
+    if (remote := config.metadata.remote) is None:
         async with open_sqlite(directory.metadata, make_room=make_room) as file:
             yield BrokerMetadata(store=file, file=file, session=None)
         return
-    if is_clustered:
+    if config.cluster.enabled:
         async with remote.open_store() as store:
             yield BrokerMetadata(store=store, file=None, session=None)
         return

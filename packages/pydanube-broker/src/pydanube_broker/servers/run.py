@@ -35,7 +35,7 @@ from pydanube.security.addresses import host_in_url, parse_proxies
 from pydanube.wire.native.frames import batch_bytes_max
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.broker_opening import open_broker
-from pydanube_broker.broker.manifest import MetadataManifest
+from pydanube_broker.broker.manifest import MetadataManifest, SharedManifest
 from pydanube_broker.broker.shards import Shards
 from pydanube_broker.cluster.leaving import leave
 from pydanube_broker.cluster.overview import PEER_ADMIN, PEER_GRPC
@@ -79,7 +79,7 @@ from pydanube_broker.servers.grpc.services import Service
 from pydanube_broker.servers.http.app import BrokerState, Ports
 from pydanube_broker.servers.http.server import open_http
 from pydanube_broker.servers.identity import (
-    Identity,
+    ClusterIdentity,
     identify,
     recording_progress,
     refuse_lost_metadata,
@@ -195,12 +195,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 flag="--grpc-port",
                 tls=tls,
             ) as danube_listener,
-            open_metadata(
-                config.metadata,
-                directory,
-                make_room=reserve.release,
-                is_clustered=config.cluster.enabled,
-            ) as metadata,
+            open_metadata(config, directory, make_room=reserve.release) as metadata,
             _open_session(config, metadata.store) as (session, owners),
             _open_storage(
                 config.storage, directory, metadata.store, reserve, session
@@ -314,7 +309,7 @@ async def _open_storage(
     store: MetadataStore,
     reserve: Reserve,
     session: ClusterSession | None,
-) -> AsyncIterator[tuple[Storage, Identity]]:
+) -> AsyncIterator[tuple[Storage, ClusterIdentity]]:
     """
     Open the storage in *directory* after checking that its parts belong together.
 
@@ -344,11 +339,10 @@ async def _open_storage(
         files=DirectoryFiles(directory.journal, reserve_bytes=_RESERVE_BYTES),
         objects=objects,
         claim_remote=claim_remote,
-        manifest=MetadataManifest(store),
+        manifest=MetadataManifest(store) if session is None else SharedManifest(store),
         reserve=reserve,
         cache_path=directory.cache,
         new_journal=journal_opener(config, identity, store, session),
-        is_clustered=session is not None,
     ) as storage:
         _log_recovery(storage, time.monotonic() - begun_at)
         await identity.record(local)
@@ -393,7 +387,7 @@ async def _serving_shards(
     *,
     store: MetadataStore,
     broker: Broker,
-    identity: Identity,
+    identity: ClusterIdentity,
 ) -> AsyncIterator[None]:
     """Take over and serve shards during the body, if the broker is in a cluster."""
     if session is None or owners is None:

@@ -39,6 +39,14 @@ class Manifest(Protocol):
         """
         ...
 
+    def transferable_segments(self) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
+        """
+        Yield the segments that this broker may upload or evict, sorted likewise.
+
+        That includes topics that are not open.
+        """
+        ...
+
     async def held_topics(self) -> set[TopicId]:
         """Return the topics with retention holds, whose local copies are kept."""
 
@@ -122,6 +130,9 @@ class HoldableManifest(Manifest):
         self, after: str = ""
     ) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
         return self._manifest.all_segments(after)
+
+    def transferable_segments(self) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
+        return self._manifest.transferable_segments()
 
     async def held_topics(self) -> set[TopicId]:
         return await self._manifest.held_topics()

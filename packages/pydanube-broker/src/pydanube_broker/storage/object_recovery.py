@@ -265,13 +265,14 @@ async def take_over(
             await sessions.replace(known, frozen)
             known = frozen
         ended = [await reader.read(session) for session in known]
-        keep_unsealed(fold.recovery)
-        fold.recovery.sessions = {
+        recovery = fold.recovery
+        keep_unsealed(recovery)
+        recovery.sessions = {
             session.number: session.end for session in ended if session.end is not None
         }
         if fold.sections:
-            fold.recovery.journal_id = journal_id
-        check(fold.recovery)
+            recovery.journal_id = journal_id
+        check(recovery)
         number = known[-1].number + 1 if known else 1
         new = JournalSession(
             number=number,
@@ -287,7 +288,7 @@ async def take_over(
             "stop one of them, and start the other one again"
         ) from error
     return ObjectRecovery(
-        recovery=fold.recovery,
+        recovery=recovery,
         sections=fold.sections,
         sessions=new_sessions,
     )

@@ -114,16 +114,19 @@ class Sealer:
         clock: Callable[[], float],
         wall_clock: Callable[[], int],
         on_sealed: Callable[[TopicId, Sequence[SegmentEntry]], None] | None,
+        delete: Callable[[str], Awaitable[None]],
         room: Callable[[int], AbstractAsyncContextManager[None]],
     ) -> None:
         """
         *on_sealed* is called with each new segment.
 
-        *room* makes room for a segment of a size on the local disk.
+        *delete* deletes an object, wherever it has copies.  *room* makes room for a
+        segment of a size on the local disk.
         """
         self.sealing_seconds = Histogram()
         self.failure_count = 0
         self.room = room
+        self._delete_object = delete
         self._on_sealed = on_sealed
         self._config = config
         self._logs = logs
@@ -421,7 +424,7 @@ class Sealer:
         await change_manifest(self._manifest, topic_log, added=[segment])
 
     async def _append_sealed(self, topic_log: TopicLog, segment: SegmentEntry) -> None:
-        if self._journal.outlives_disk:
+        if topic_log.released_offset < segment.end:
             # The log does this when the segment is uploaded.
             return
         entry = TopicSealed(topic_log.topic_id, Offset(segment.end))
@@ -511,7 +514,7 @@ class Sealer:
         names = deque(segment.object_name for segment in drops)
         try:
             while names:
-                await self._objects.delete(names[0])
+                await self._delete_object(names[0])
                 names.popleft()
         except BrokerError as error:
             log.warning(
@@ -548,7 +551,7 @@ class Sealer:
             if self._logs.get(topic_log.topic_id) is not topic_log:
                 return
             for name in retired.names:
-                await self._objects.delete(name)
+                await self._delete_object(name)
 
     async def _collect_orphans(self, topic_log: TopicLog) -> None:
         """Delete the old orphans of a topic; schedule another search for the others."""
@@ -571,7 +574,7 @@ class Sealer:
                     wait_us = left_us if wait_us is None else min(wait_us, left_us)
                     continue
                 log.info("topic %s: deleting the orphan %s", topic_log.name, name)
-                await self._objects.delete(name)
+                await self._delete_object(name)
         if wait_us is not None:
             time = self._clock() + wait_us / _US_PER_S
             heappush(self._searches, (time, topic_log.topic_id))

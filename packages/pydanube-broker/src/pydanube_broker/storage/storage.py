@@ -81,7 +81,6 @@ class Storage:
         cache: SegmentCache,
         seal_thread: Executor,
         claim_remote: Callable[[bool], Awaitable[None]] | None,
-        is_clustered: bool,
         clock: Callable[[], float],
         wall_clock: Callable[[], int],
     ) -> None:
@@ -127,11 +126,11 @@ class Storage:
                 claim=claim_remote,
                 prefix=object_prefix(config.root, "").lstrip("/"),
                 orphan_keep_s=config.orphan_keep_s,
-                is_clustered=is_clustered,
                 clock=clock,
                 wall_clock=wall_clock,
             )
         uploader = self.uploader
+        self._delete = objects.delete if uploader is None else uploader.delete
         self.sealer = Sealer(
             config,
             self.logs,
@@ -143,6 +142,7 @@ class Storage:
             clock=clock,
             wall_clock=wall_clock,
             on_sealed=None if uploader is None else uploader.add,
+            delete=self._delete,
             room=no_room_needed if uploader is None else uploader.evictor.room,
         )
         pages = SegmentPages(manifest, clock)
@@ -344,7 +344,7 @@ class Storage:
         if known is not None:
             names |= await self._find_objects(topic_id, known.name)
         for object_name in sorted(names):
-            await self._objects.delete(object_name)
+            await self._delete(object_name)
         # Last, so that after a crash ``recovered`` names the topic.
         await self._append(TopicDeleted(topic_id))
         self.journal.recovered.pop(topic_id, None)

@@ -40,7 +40,6 @@ async def open_storage(
     reserve: Reserve | None = None,
     claim_remote: Callable[[bool], Awaitable[None]] | None = None,
     cache_path: Path | None = None,
-    is_clustered: bool = False,
     new_journal: Callable[..., AbstractAsyncContextManager[Journal]] = open_journal,
 ) -> AsyncIterator[Storage]:
     """
@@ -54,7 +53,6 @@ async def open_storage(
     the storage is open.  Before the first upload, it raises if the store is not this
     cluster's; its argument says whether segments were uploaded before.  What is read
     from the remote store is cached in the directory *cache_path*, if it is given.
-    *is_clustered* says whether other brokers have topics in the same manifest.
 
     When the context ends, everything that was appended is committed; unsealed messages
     stay in the journal.  An error of the body is raised unchanged.
@@ -81,7 +79,6 @@ async def open_storage(
                 cache=cache,
                 seal_thread=seal_thread,
                 claim_remote=claim_remote,
-                is_clustered=is_clustered,
                 clock=clock,
                 wall_clock=wall_clock,
             )

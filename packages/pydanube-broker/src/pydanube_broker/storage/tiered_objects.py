@@ -8,7 +8,6 @@ local store knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -60,8 +59,6 @@ class TieredObjects(Objects):
         self.remote = remote
         self.remote_deletions: dict[str, None] = {}
         """Names to delete from the remote store, the first ones first."""
-        self.on_deleted: Callable[[str], None] = lambda _: None
-        """Called with the name of each object that was deleted."""
         # None until they are known; then which of them changed meanwhile.
         self._local_names: set[str] | None = None
         self._changes: dict[str, bool] = {}
@@ -96,7 +93,6 @@ class TieredObjects(Objects):
         await self.local.delete(name)
         self._note(name, is_local=False)
         self.delete_remote(name)
-        self.on_deleted(name)
 
     def delete_remote(self, name: str) -> None:
         """Have the remote copy deleted later."""

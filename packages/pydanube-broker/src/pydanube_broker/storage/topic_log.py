@@ -528,9 +528,9 @@ class TopicLog:
 
     def on_uploaded(self, segment: SegmentEntry) -> None:
         """Take over the entry of a segment that is uploaded now."""
-        at = self.segments.index(segment)
+        released_offset, at = self.released_offset, self.segments.index(segment)
         self.segments = (*self.segments[:at], segment, *self.segments[at + 1 :])
-        self._note_uploaded()
+        self._note_released(released_offset)
 
     def find_segment(self, object_name: str) -> SegmentEntry | None:
         """Return the segment with this name, if the topic has it."""
@@ -538,9 +538,10 @@ class TopicLog:
 
     def on_dropped(self, count: int) -> None:
         """Remove the oldest *count* segments."""
+        released_offset = self.released_offset
         self._cache.discard(self.segments[:count])
         self.segments = self.segments[count:]
-        self._note_uploaded()
+        self._note_released(released_offset)
 
     @property
     def released_offset(self) -> Offset:
@@ -549,12 +550,12 @@ class TopicLog:
             return self.uploaded_offset
         return self.sealed_offset
 
-    def _note_uploaded(self) -> None:
-        """Record that a journal that outlives the disk may drop more messages."""
-        if self._journal.outlives_disk:
+    def _note_released(self, before: Offset) -> None:
+        """Record that the journal may drop more messages than those up to *before*."""
+        if self.released_offset > before:
             # Without the entry, recovery only keeps messages in memory needlessly.
             with suppress(BrokerError):
-                entry = TopicSealed(self.topic_id, self.uploaded_offset)
+                entry = TopicSealed(self.topic_id, self.released_offset)
                 self._journal.append(entry, None, sync=False)
 
     def release(self, reason: BrokerError) -> None:

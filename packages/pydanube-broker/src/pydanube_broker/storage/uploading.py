@@ -108,16 +108,12 @@ class Uploader:
         claim: Callable[[bool], Awaitable[None]],
         prefix: str,
         orphan_keep_s: float,
-        is_clustered: bool,
         clock: Callable[[], float],
         wall_clock: Callable[[], int],
     ) -> None:
         """
-        In a cluster, other brokers upload the segments of topics that are not open
-        here.
-
-        *claim* raises if the remote store is
-        not this cluster's; its argument says whether segments were uploaded before.
+        *claim* raises if the remote store is not this cluster's; its argument says
+        whether segments were uploaded before.
         """
         self.counts = UploadCounts()
         self.tiers = SegmentTiers()
@@ -138,7 +134,6 @@ class Uploader:
         self._claim_store = claim
         self._clock = clock
         self._wall_clock = wall_clock
-        self._is_clustered = is_clustered
         self._pace = TransferPace(config.upload_bytes_per_s)
         self._planned: deque[TrackedSegment] = deque()
         self._plan_next_at = float("-inf")
@@ -164,7 +159,6 @@ class Uploader:
             is_busy=self.uploading.__contains__,
             wall_clock=wall_clock,
         )
-        objects.on_deleted = self._on_deleted
 
     async def run(self) -> None:
         """
@@ -202,6 +196,14 @@ class Uploader:
         for entry in entries:
             self.tiers.on_obsolete(entry.object_name)
         self._on_changed()
+
+    async def delete(self, object_name: str) -> None:
+        """Delete an object from both stores, and forget the segment in it."""
+        await self.objects.delete(object_name)
+        self.tiers.remove(object_name)
+        self._failures.pop(object_name, None)
+        self._on_changed()
+        self._deletions_due.set()
 
     def wake(self) -> None:
         """Look for segments to upload now."""
@@ -348,11 +350,9 @@ class Uploader:
         while True:
             try:
                 await self.objects.list_local()
-                async for topic_id, entry in self._manifest.all_segments():
+                async for topic_id, entry in self._manifest.transferable_segments():
                     self._has_uploads |= entry.is_uploaded
-                    if topic_id in self._logs or (
-                        self._is_clustered and not entry.is_uploaded
-                    ):
+                    if topic_id in self._logs:
                         continue
                     is_local = self.objects.is_local(entry.object_name)
                     self.tiers.add(topic_id, entry, is_local=is_local)
@@ -367,12 +367,6 @@ class Uploader:
             self.add(topic_log.topic_id, topic_log.segments)
         self.loaded.set()
         self._on_changed()
-
-    def _on_deleted(self, object_name: str) -> None:
-        self.tiers.remove(object_name)
-        self._failures.pop(object_name, None)
-        self._on_changed()
-        self._deletions_due.set()
 
     def _on_changed(self) -> None:
         """Refuse or accept messages, and evict, as the sizes require."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message as Protobuf
 
-from pydanube_broker.servers.authentication import NOBODY, Identity
+from pydanube_broker.servers.authentication import NOBODY, ClientIdentity
 from pydanube_broker.servers.grpc.services import Method
 from pydanube_broker.wire.grpc.connection import CallStarted
 
@@ -42,7 +42,7 @@ class CallContext:
         peer: str,
         *,
         address: str = "?",
-        identity: Identity = NOBODY,
+        identity: ClientIdentity = NOBODY,
     ) -> None:
         self.address = address
         """The caller's address, without a port."""
@@ -79,7 +79,7 @@ class PendingCall:
 
     method: Method
     started: CallStarted
-    identity: Identity
+    identity: ClientIdentity
     message: bytes = b""
     message_count: int = 0
 

@@ -33,7 +33,7 @@ from pydanube_broker.operations.authorization import (
 from pydanube_broker.operations.quota_holds import wait_for_quota
 from pydanube_broker.servers.authentication import (
     NOBODY,
-    Identity,
+    ClientIdentity,
     certificate_of,
 )
 from pydanube_broker.servers.errors import grpc_status_of
@@ -86,7 +86,7 @@ class GrpcProtocol(asyncio.Protocol):
         self._peer = "?"
         self._address = "?"
         # The identity of the caller, for each running call with a task.
-        self._identities: dict[int, Identity] = {}
+        self._identities: dict[int, ClientIdentity] = {}
         self._allowed = AllowedTopics()
         self._quota_uses = QuotaUses()
         self.calls: dict[int, asyncio.Task[None]] = {}
@@ -303,7 +303,7 @@ class GrpcProtocol(asyncio.Protocol):
         else:
             self._pending[number] = PendingCall(method, event, identity)
 
-    def _identity_of(self, started: CallStarted, method: Method) -> Identity:
+    def _identity_of(self, started: CallStarted, method: Method) -> ClientIdentity:
         """
         Return the identity of the caller.
 
@@ -336,7 +336,7 @@ class GrpcProtocol(asyncio.Protocol):
             self._is_stranger = False
             self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
 
-    def _meter_of(self, method: Method, identity: Identity) -> QuotaMeter | None:
+    def _meter_of(self, method: Method, identity: ClientIdentity) -> QuotaMeter | None:
         """
         Return the meter of the caller's quota; None: the call needs none.
 
@@ -349,7 +349,7 @@ class GrpcProtocol(asyncio.Protocol):
         return self._quota_uses.admit(broker.quotas, identity.principal)
 
     def _hold_of(
-        self, method: Method, data: bytes | RequestStream, identity: Identity
+        self, method: Method, data: bytes | RequestStream, identity: ClientIdentity
     ) -> Coroutine[Any, Any, None] | None:
         """Charge a call, and return for how long it has to wait; None: not at all."""
         meter, rule = self._meter_of(method, identity), method.rule
@@ -466,7 +466,7 @@ class GrpcProtocol(asyncio.Protocol):
         method: Method,
         started: CallStarted,
         data: bytes | RequestStream,
-        identity: Identity,
+        identity: ClientIdentity,
     ) -> None:
         authenticator = self._server.authenticator
         if identity is not NOBODY and not authenticator.is_valid(identity):

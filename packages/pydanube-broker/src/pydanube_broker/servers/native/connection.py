@@ -42,7 +42,7 @@ from pydanube.wire.turn_budget import BYTES_PER_UNIT, TurnBudget
 from pydanube_broker.operations.authorization import Need, authorized, is_checked
 from pydanube_broker.operations.handlers import Call, handlers
 from pydanube_broker.servers.addresses import address_of, binding, peer_text
-from pydanube_broker.servers.authentication import Identity, certificate_of
+from pydanube_broker.servers.authentication import ClientIdentity, certificate_of
 from pydanube_broker.servers.connections import enable_keepalive
 from pydanube_broker.servers.errors import as_broker_error
 from pydanube_broker.servers.native.channels import CHANNEL_REQUESTS
@@ -386,7 +386,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         self.identity = identity
         self.answer(frame, self._authenticated())
 
-    def _identity_of(self, credential: str) -> Identity:
+    def _identity_of(self, credential: str) -> ClientIdentity:
         """
         Return the identity that a client proves.
 

@@ -31,7 +31,7 @@ from pydanube_broker.broker.topics import Topics
 from pydanube_broker.dispatch.quota_meter import UNLIMITED, QuotaMeter
 from pydanube_broker.operations.authorization import Caller, Need
 from pydanube_broker.operations.quota_holds import QuotaHold
-from pydanube_broker.servers.authentication import NOBODY, Identity
+from pydanube_broker.servers.authentication import NOBODY, ClientIdentity
 from pydanube_broker.servers.native.server import NativeServer
 from pydanube_broker.storage.staging import StagedFiles
 
@@ -87,12 +87,12 @@ class ClientLink(ABC):
         self._is_reading = True
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> ClientIdentity:
         """The identity of the client; setting it decides open channels again."""
         return self._identity
 
     @identity.setter
-    def identity(self, identity: Identity) -> None:
+    def identity(self, identity: ClientIdentity) -> None:
         self._identity = identity
         self.check_channels()
 
