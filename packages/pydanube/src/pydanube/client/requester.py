@@ -19,7 +19,8 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from time import time_ns
-from typing import Any, Self, TypeVar
+from types import AsyncGeneratorType
+from typing import Any, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 from google.protobuf.message import Message as ControlMessage
@@ -342,7 +343,10 @@ class Requester:
     async def aclose(self) -> None:
         """Close the connections, after what was written is sent if possible."""
         connections = self._pool.close()
-        await self._end_of_loop.aclose()
+        # The loop itself may be closing it.
+        closing = cast("AsyncGeneratorType[None, None]", self._end_of_loop)
+        if not closing.ag_running:
+            await closing.aclose()
         with suppress(TimeoutError):
             async with self.closing():
                 for each in connections:
