@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.consumer import TopicConsumer
+from pydanube.client.messages import Source
 from pydanube.client.partitioned_consumer import PartitionedConsumer
 from pydanube.client.unread_deliveries import UnreadDeliveries
 from pydanube.model.errors import NotOwner, Unavailable
@@ -108,8 +109,9 @@ async def _use_ids_again(store: Any, comparisons: Any, operations: Any) -> Any:
     return await _store_change(store, comparisons, kept)
 
 
-def _stay(_: Any) -> None:
+def _stay(consumer: Any, _: Any) -> None:
     """Keep the messages from before a seek."""
+    consumer._source = Source(consumer.topic, consumer.subscription, consumer)
 
 
 def _drop_nothing(_: Any, now: float) -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+import pydanube
 from pydanube.client.channel import KeptChannel
 from pydanube.client.pure.owners import TopicOwners
 from pydanube.client.requester import Backoff
@@ -14,7 +15,12 @@ from pydanube.model.errors import (
     NotOwner,
     TopicNotFound,
 )
+from pydanube.wire.native.kinds import Kind
+from pydanube.wire.native.messages import error_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
+from support.readers import a_while
+from support.running import TOPIC
+from support.scripted_broker import ScriptedBroker
 
 
 class Connection:
@@ -146,3 +152,81 @@ async def test_a_patient_channel_gives_up_when_no_broker_can_be_asked():
     channel._is_patient = True
     with pytest.raises(ConnectionLost, match="no broker answers"):
         await channel._open()
+
+
+# Seeks and acknowledgements whose answers come late, or over an earlier channel.
+
+DONE = Kind.OK, pb.Ok()
+TYPES = "exclusive", "failover", "shared", "key_shared"
+
+
+@pytest.fixture
+def scripted():
+    broker = ScriptedBroker()
+    broker.answers[Kind.CLOSE_CONSUMER] = lambda _: DONE
+    return broker
+
+
+def move_topic(broker):
+    """Let the broker close the last channel that was opened, as when a topic moves."""
+    (connection,) = broker.connections
+    channel = connection.received.count(Kind.OPEN_CONSUMER)
+    moved = error_to_wire(NotOwner("on purpose"))
+    connection.send(Kind.ERROR, moved, channel)
+
+
+@pytest.mark.parametrize("type_", TYPES)
+async def test_seek_whose_channel_ends_before_its_answer_is_repeated(scripted, type_):
+    asked = []
+
+    def seek(message):
+        asked.append(message.offset)
+        if len(asked) == 1:
+            move_topic(scripted)
+        return DONE
+
+    scripted.answers[Kind.SEEK] = seek
+    async with (
+        scripted.connect() as client,
+        client.consumer(TOPIC, subscription="s", type=type_) as consumer,
+    ):
+        await consumer.seek(7)
+        (connection,) = scripted.connections
+        kinds = [Kind.OPEN_CONSUMER, Kind.SEEK]
+        found = [each for each in connection.received if each in kinds]
+        assert found == kinds * 2
+    assert asked == [7, 7]
+
+
+async def test_seek_is_not_repeated_if_its_channel_ends_after_its_answer(scripted):
+    scripted.answers[Kind.SEEK] = lambda _: DONE
+    async with (
+        scripted.connect() as client,
+        client.consumer(TOPIC, subscription="s") as consumer,
+    ):
+        await consumer.seek(7)
+        (connection,) = scripted.connections
+        move_topic(scripted)
+        while connection.received.count(Kind.OPEN_CONSUMER) < 2:
+            await a_while()
+        assert connection.received.count(Kind.SEEK) == 1
+
+
+async def test_acks_that_fail_after_a_seek_are_not_sent_again(scripted):
+    scripted.answers[Kind.SEEK] = lambda _: DONE
+    async with (
+        scripted.connect() as client,
+        client.consumer(TOPIC, subscription="s") as consumer,
+    ):
+        await consumer.ack(pydanube.MessageId(TOPIC, 3))
+        while Kind.ACK not in scripted.connections[0].received:
+            await a_while()
+        await consumer.seek(0)
+        # No answer to the acknowledgement has come.
+        scripted.connections[0].transport.abort()
+        while len(scripted.connections) < 2:
+            await a_while()
+        again = scripted.connections[1].received
+        while Kind.CREDIT not in again:
+            await a_while()
+        assert Kind.ACK not in again

@@ -28,7 +28,7 @@ from pydanube.client.messages import (
     T_co,
     ranges_of_slice,
 )
-from pydanube.client.options import ConsumerOptions
+from pydanube.client.options import ConsumerOptions, check_max_messages
 from pydanube.client.pure.acks import Acks
 from pydanube.client.pure.credit import Credit
 from pydanube.client.pure.offsets import AckTarget, check_origin
@@ -238,7 +238,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
     async def receive_batch(
         self, *, max_messages: int = 1000, timeout_s: float | None = None
     ) -> MessageBatch[T_co]:
-        check_max_messages(max_messages)
+        check_max_messages(Consumer.receive_batch, max_messages)
         while not (found := self._batch_nowait(max_messages)):
             try:
                 await self._wait_for_batch(timeout_s)
@@ -399,13 +399,15 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         # Messages that arrive before the answer were sent before the seek, and their
         # acknowledgements must not reach the broker after it.
         self._is_seeking = True
+        source, channel_end = self._source, self._channel_end
+        on_answer = partial(self._on_moved, channel_end)
         try:
-            await self._connection.request(
-                message, self._channel, on_answer=self._on_moved
-            )
+            await self._connection.request(message, self._channel, on_answer=on_answer)
         finally:
             self._is_seeking = False
             self._ack_ranges(())
+        if source is self._source:
+            raise channel_end.result()
 
     # The connection.
 
@@ -601,13 +603,20 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
                 unread.waiting.append(unread.awaiting_schema.popleft())
                 self._on_arrival()
 
-    def _on_moved(self) -> None:
-        """Drop deliveries and acknowledgements from before the seek."""
+    def _on_moved(self, channel_end: asyncio.Future[BrokerError]) -> None:
+        """
+        Drop deliveries and acknowledgements from before the seek.
+
+        If its channel has ended, they may have been sent again: the seek must follow.
+        """
+        if channel_end.done():
+            return
         if self._source is not None:
             self._source.is_over = True
             self._source = Source(self.topic, self.subscription, self)
         self._take_acks()
-        self._acks.take_unconfirmed()
+        # Acknowledgements whose requests fail later go to the earlier one.
+        self._acks = Acks(self._counters)
         self._drop_batches()
 
     def _drop_batches(self) -> None:
@@ -664,14 +673,8 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             connection.send(pb.Ack(ranges=ranges), self._channel)
         sent = self._acks.take_unconfirmed()
         answer = connection.request(pb.Ack(ranges=last), self._channel)
-        answer.add_done_callback(partial(self._on_confirmed, sent))
+        answer.add_done_callback(partial(_on_confirmed, self._acks, sent))
         return answer
-
-    def _on_confirmed(
-        self, sent: list[pb.OffsetRanges], answer: asyncio.Future[Any]
-    ) -> None:
-        if answer.cancelled() or answer.exception() is not None:
-            self._acks.restore_unconfirmed(sent)
 
     async def _try_flush(self) -> bool:
         """Flush all acknowledgements; return False if the connection broke."""
@@ -688,12 +691,8 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         return not self._acks.has_unconfirmed
 
 
-def check_max_messages(count: int) -> None:
-    """Raise unless *count* is the maximum of a batch."""
-    try:
-        is_valid = count >= 1
-    except TypeError:
-        check(Consumer.receive_batch, {"max_messages": count})
-        raise
-    if not is_valid:
-        raise InvalidRequest(f"max_messages is {count}: it must be at least 1")
+def _on_confirmed(
+    acks: Acks, sent: list[pb.OffsetRanges], answer: asyncio.Future[Any]
+) -> None:
+    if answer.cancelled() or answer.exception() is not None:
+        acks.restore_unconfirmed(sent)

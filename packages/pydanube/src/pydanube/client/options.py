@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, Required, TypedDict
+from typing import Any, Protocol, Required, TypedDict
 
 from pydanube.client.messages import Message
 from pydanube.client.writer_schemas import ValueDecoding
+from pydanube.model.arguments import check
 from pydanube.model.choices import AccessName, CompressionName, SubscriptionTypeName
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import parse_client_name
@@ -161,3 +162,14 @@ def parse_version(version: int | str) -> int | None:
             f"schema_version is a number from 1 on, or 'latest', not {version!r}"
         )
     return version
+
+
+def check_max_messages(receive_batch: Callable[..., Any], count: int) -> None:
+    """Raise unless *count* is the maximum of *receive_batch*."""
+    try:
+        is_valid = count >= 1
+    except TypeError:
+        check(receive_batch, {"max_messages": count})
+        raise
+    if not is_valid:
+        raise InvalidRequest(f"max_messages is {count}: it must be at least 1")

@@ -15,13 +15,9 @@ from dataclasses import replace
 from pydanube.aio.async_scopes import async_scope
 from pydanube.aio.tasks import gather, run_all
 from pydanube.client.channel import PartitionChannels
-from pydanube.client.consumer import (
-    Consumer,
-    TopicConsumer,
-    check_max_messages,
-)
+from pydanube.client.consumer import Consumer, TopicConsumer
 from pydanube.client.messages import Message, MessageBatch, T_co
-from pydanube.client.options import ConsumerOptions
+from pydanube.client.options import ConsumerOptions, check_max_messages
 from pydanube.client.partitions import find_partitions
 from pydanube.client.pure.credit import SharedCredit
 from pydanube.client.requester import Requester
@@ -105,7 +101,7 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
 
         Raises: As ``receive``, except TimedOut.
         """
-        check_max_messages(max_messages)
+        check_max_messages(Consumer.receive_batch, max_messages)
         await asyncio.sleep(0)
         try:
             async with asyncio.timeout(timeout_s):
