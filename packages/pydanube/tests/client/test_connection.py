@@ -1,10 +1,15 @@
 """How the connection of a client detects a broker that is gone."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
-from pydanube.client.connection import CHECKS_PER_PING, CHECKS_PER_TIMEOUT
+from pydanube.client.connection import (
+    CHECKS_PER_PING,
+    CHECKS_PER_TIMEOUT,
+    BrokerConnection,
+)
 from pydanube.model.errors import ConnectionLost
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
@@ -65,6 +70,33 @@ async def test_a_slow_answer_is_awaited_while_the_broker_answers_pings():
         with pytest.raises(ConnectionLost, match=r"not answered for 0\.02 s"):
             await asking
         assert not connection.is_lost
+
+
+async def test_only_a_connection_that_was_open_is_reported_as_lost():
+    lost, reason = [], ConnectionLost("on purpose")
+    factory = partial(BrokerConnection, lambda *found: lost.append(found))
+    broker = ScriptedBroker()
+    unopened = await broker._dial(factory)
+    unopened.abort(reason)
+    assert lost == []
+    connection = await broker._dial(factory)
+    await connection.handshake("test", "", 5.0)
+    connection.abort(reason)
+    assert lost == [(connection, reason)]
+
+
+async def test_broker_that_is_silent_after_a_request_gets_a_ping_and_is_reported():
+    silent = []
+    factory = partial(BrokerConnection, on_silent=silent.append)
+    connection = await ScriptedBroker()._dial(factory)
+    await connection.handshake("test", "", 5.0)
+    connection._check_alive()
+    connection.request(pb.DescribeStorage())
+    connection._check_alive()
+    assert (connection.pings, silent) == (1, [])
+    connection._check_alive()
+    assert (connection.pings, silent) == (1, [connection])
+    connection.abort(ConnectionLost("on purpose"))
 
 
 async def test_client_ignores_an_unexpected_pong(broker, client):

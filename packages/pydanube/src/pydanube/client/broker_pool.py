@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from pydanube.client.connection import BrokerConnection, Dial
@@ -51,24 +52,28 @@ class BrokerPool:
         *,
         tls: ClientTls | None = None,
         shown: Callable[[object], str],
+        on_connected: Callable[[BrokerConnection, bool], None] | None = None,
+        on_lost: Callable[[BrokerConnection, BrokerError], None] | None = None,
+        on_silent: Callable[[BrokerConnection], None] | None = None,
     ) -> None:
         """
         *dials* has the brokers that the user named, by URL, and how to reach them.
 
         *tls* is for all brokers, also those that other brokers name.  *shown* removes
         credentials from texts for the log.
+
+        *on_connected* is called with a new connection, and whether the broker was
+        connected before; *on_lost* and *on_silent* as ``BrokerConnection`` says.
         """
         self.is_closed = False
-        self.on_connected: Callable[[BrokerConnection, bool], None] | None = None
-        """Called with a new connection, and whether the broker was connected before."""
-        self.on_lost: Callable[[BrokerConnection, BrokerError], None] | None = None
-        """Called when a connection is lost or closed."""
         self.is_clustered = False
         """True if the last broker that answered is one of a cluster."""
         self.connect_timeout_s = connect_timeout_s
         self._credentials = credentials
         self._tls = tls
         self._shown = shown
+        self._on_connected, self._on_lost = on_connected, on_lost
+        self._on_silent = on_silent
         # Those that the user named come first.
         self._named = tuple(dials)
         self._links = {url: _Link(self, url, dial) for url, dial in dials.items()}
@@ -151,7 +156,7 @@ class BrokerPool:
     def clear(self) -> None:
         """Forget what refers to the client and the pool, to break the cycles."""
         self._links.clear()
-        self.on_connected = self.on_lost = None
+        self._on_connected = self._on_lost = self._on_silent = None
 
     @property
     def connections(self) -> list[BrokerConnection]:
@@ -176,25 +181,22 @@ class BrokerPool:
         again = " again" if was_connected else ""
         self.is_clustered = connection.welcome.is_clustered
         log.info("connected%s to the broker at %s", again, self._shown(url))
-        connection.on_lost = self._watch(connection)
-        if self.on_connected is not None:
-            self.on_connected(connection, was_connected)
+        if self._on_connected is not None:
+            self._on_connected(connection, was_connected)
         return connection
 
-    def _watch(self, connection: BrokerConnection) -> Callable[[BrokerError], None]:
-        def on_lost(reason: BrokerError) -> None:
-            url = self._shown(connection.url)
-            if self.is_closed:
-                log.info("disconnected from the broker at %s", url)
-            else:
-                log.warning(
-                    "lost the connection to the broker at %s: %s",
-                    *(url, self._shown(reason)),
-                )
-            if self.on_lost is not None:
-                self.on_lost(connection, reason)
-
-        return on_lost
+    def _on_connection_lost(
+        self, connection: BrokerConnection, reason: BrokerError
+    ) -> None:
+        url = self._shown(connection.url)
+        if self.is_closed:
+            log.info("disconnected from the broker at %s", url)
+        else:
+            log.warning(
+                "lost the connection to the broker at %s: %s", url, self._shown(reason)
+            )
+        if self._on_lost is not None:
+            self._on_lost(connection, reason)
 
     def renewal_of(
         self, connection: BrokerConnection
@@ -232,9 +234,10 @@ class BrokerPool:
         log.warning("cannot connect again: %s", self._shown(error))
 
     async def _connect(self, url: str, dial: Dial) -> BrokerConnection:
+        factory = partial(BrokerConnection, self._on_connection_lost, self._on_silent)
         try:
             async with asyncio.timeout(self.connect_timeout_s):
-                connection = await dial(BrokerConnection)
+                connection = await dial(factory)
         except (OSError, TimeoutError) as error:
             raise _connect_error(url, error) from error
         except (ProtocolViolation, Unauthenticated) as error:

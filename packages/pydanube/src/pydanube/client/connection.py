@@ -78,8 +78,19 @@ class BrokerConnection(asyncio.BufferedProtocol):
         broker sent them, and before the connection's end.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        on_lost: Callable[[BrokerConnection, BrokerError], None] | None = None,
+        on_silent: Callable[[BrokerConnection], None] | None = None,
+    ) -> None:
+        """
+        *on_lost* is called when the connection, once open, is lost or closed.
+
+        *on_silent* is called at each check at which the broker has not answered the
+        PING of an earlier check.
+        """
         self._loop = asyncio.get_running_loop()
+        self._on_lost, self._on_silent = on_lost, on_silent
         self._protocol = StreamConnection(Side.CLIENT, FRAME_BYTES_ACCEPTED_MAX)
         self._write_buffer: WriteBuffer
         self._requests: dict[int, _Request] = {}
@@ -104,11 +115,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """The number of PINGs that were sent."""
         self._lost: BrokerError | None = None
         self._is_closed = asyncio.Event()
-        self.on_lost: Callable[[BrokerError], None] | None = None
-        """Called when the connection, once open, is lost or closed."""
-        self.on_silent: Callable[[], None] | None = None
-        """Called at each check at which the broker, one of a cluster, has not answered
-        the PING of an earlier check."""
 
     # Called by asyncio.
 
@@ -392,11 +398,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if isinstance(reason, CorruptBatch):
             reason = ConnectionLost(f"the broker sent a damaged batch: {reason}")
         self._lost = reason
-        if self.on_lost is not None:
-            self.on_lost(reason)
-            # It refers to the client: break the cycle.
-            self.on_lost = None
-        self.on_silent = None
+        # A connection that is open is checked.
+        if self._on_lost is not None and self._next_check is not None:
+            self._on_lost(self, reason)
+        # They refer to the client: break the cycle.
+        self._on_lost = self._on_silent = None
         self._protocol.close()
         self._write_buffer.close()
         if self._next_check is not None:
@@ -433,8 +439,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         It counts checks, not seconds: a process that was suspended, or whose event
         loop was blocked, first reads what has arrived.
 
-        In a cluster, the broker also gets a PING if it is silent since something was
-        sent, and ``on_silent`` is called if it does not answer.
+        The broker also gets a PING if it is silent since something was sent, and
+        *on_silent* is called if it does not answer.
         """
         has_heard = self._reads != self._reads_seen
         self._checks_unheard = 0 if has_heard else self._checks_unheard + 1
@@ -452,13 +458,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return
         checks = self._checks_max // CHECKS_PER_TIMEOUT * (CHECKS_PER_PING - 1)
         is_waiting = self._writes_seen != self._writes_heard and not has_heard
-        if max(self._checks_unheard, self._checks_unsent) >= checks or (
-            is_waiting and self.welcome.is_clustered
-        ):
+        if is_waiting or max(self._checks_unheard, self._checks_unsent) >= checks:
             self._send_ping()
         self._schedule_check()
-        if has_ping and not has_heard and self.on_silent is not None:
-            self.on_silent()
+        if has_ping and not has_heard and self._on_silent is not None:
+            self._on_silent(self)
 
     def _send_ping(self) -> asyncio.Future[Any]:
         """Send a PING, unless one is not answered yet; return its answer's future."""

@@ -130,7 +130,12 @@ class Requester:
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
         self._pool = BrokerPool(
-            dials, credentials, connect_timeout_s, tls=tls, shown=self._mask
+            *(dials, credentials, connect_timeout_s),
+            tls=tls,
+            shown=self._mask,
+            on_connected=self._on_open,
+            on_lost=self._on_lost,
+            on_silent=self._on_silent,
         )
         self.owners = TopicOwners()
         """The brokers that serve topics of a cluster, as far as they are known."""
@@ -146,7 +151,6 @@ class Requester:
 
         While no broker answers, the client tries again, for *wait_s*.
         """
-        self._pool.on_connected, self._pool.on_lost = self._on_open, self._on_lost
         self._loop = asyncio.get_running_loop()
         self._end_of_loop = _call_at_end_of_loop(self._on_end_of_loop)
         await anext(self._end_of_loop)
@@ -218,10 +222,10 @@ class Requester:
         """
         Take that the broker at *url* has refused something of *topic*, if not empty.
 
-        If it is about the broker, other brokers of the cluster get the next requests.
+        If it is about the broker, other brokers get the next requests, if there are.
         """
         self.owners.on_error(topic, url, error)
-        if isinstance(error, OF_ONE_BROKER) and self._pool.is_clustered:
+        if isinstance(error, OF_ONE_BROKER):
             self._pool.doubt(url)
 
     async def request_at(
@@ -414,8 +418,6 @@ class Requester:
     def _on_open(self, connection: BrokerConnection, was_connected: bool) -> None:
         self._has_close_timed_out = False
         self.live_counters.reconnects += was_connected
-        if connection.welcome.is_clustered:
-            connection.on_silent = partial(self._on_silent, connection)
         renewal = self._pool.renewal_of(connection)
         if renewal is not None:
             self.tasks.run(renewal, "renewal of the token")
