@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
-import pydanube
+from support.project import SOURCES
 
-_SOURCE = str(Path(pydanube.__file__).parent)
+_SOURCES = tuple(map(str, SOURCES))
 
 
 class Steps:
-    """The number of lines of pydanube that were executed."""
+    """The number of lines of the packages that were executed."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def trace(self, frame, event, _):
         """See ``sys.settrace``; also a turn of a loop is a line."""
-        if not frame.f_code.co_filename.startswith(_SOURCE):
+        if not frame.f_code.co_filename.startswith(_SOURCES):
             return None
         if event == "line":
             self.count += 1
