@@ -280,8 +280,8 @@ async def _run(test, arguments, fixtures, timeout_s):
 
 
 TIDY = "tests/tidy/"
-SPARK_WORKERS = 1
-"""The number of workers that start Spark: a second session would delay the first."""
+SPARK_WORKERS = 2
+"""The number of workers that start Spark: with more, sessions wait for each other."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -289,7 +289,7 @@ def pytest_xdist_make_scheduler(config, log):
     """
     Divide the tests between workers by file, so that fixtures are made once.
 
-    One worker begins with the files that start Spark, and the others with the rest.
+    Some begin with the files that start Spark, and the others with the rest.
     """
     from xdist.scheduler import LoadFileScheduling
 
@@ -322,5 +322,5 @@ def pytest_xdist_make_scheduler(config, log):
 
 @cache
 def _starts_spark(file):
-    path = Path(__file__).parents[1] / file
+    path = Path(__file__).parent / file
     return path.is_file() and "pytest.mark.spark" in path.read_text(encoding="utf-8")
