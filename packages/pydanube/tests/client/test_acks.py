@@ -35,6 +35,18 @@ def test_sent_acks_are_unconfirmed_until_the_broker_confirms_them():
     assert pairs(acks.take_unconfirmed()) == [(0, 1)]
 
 
+def test_acks_of_another_generation_are_forgotten():
+    acks = Acks()
+    acks.add(0, 1)
+    # The generation was not known, so it is the same.
+    assert acks.of(5) is acks
+    assert acks.of(5) is acks
+    moved = acks.of(6)
+    assert not moved.has_unconfirmed
+    moved.add(2, 3)
+    assert pairs(moved.of(6).take()) == [(2, 3)]
+
+
 def test_acks_with_many_gaps_need_several_messages():
     acks = Acks()
     count = RANGES_MAX + 5

@@ -13,6 +13,7 @@ from pydanube.model.policy import (
     PoisonPolicy,
     SubscriptionSettings,
 )
+from support.readers import a_while
 from support.running import TOPIC, nothing_comes, published, received
 
 PARTS = [f"{TOPIC}-part-{n}" for n in range(2)]
@@ -101,6 +102,25 @@ async def test_subscription_is_moved_without_a_consumer(client):
         assert await received(c, 10) == numbers(10)
     await client.subscriptions.seek(TOPIC, "s", "latest")
     assert (await client.subscriptions.describe(TOPIC, "s")).backlog == 0
+
+
+@pytest.mark.parametrize("type_", ["exclusive", "failover", "shared", "key_shared"])
+async def test_acks_from_before_a_subscription_moved_are_not_sent_again(
+    broker, client, type_
+):
+    await published(client, *numbers(3))
+    await client.subscriptions.create(TOPIC, "s", type=type_, start="earliest")
+    async with client.consumer(TOPIC, subscription="s", type=type_) as c:
+        # The broker is asked to confirm the first one, and not those that follow soon.
+        for count, end in [(1, 1), (2, 3)]:
+            await c.ack(await c.receive_batch(max_messages=count, timeout_s=60))
+            while (await client.subscriptions.describe(TOPIC, "s")).cursor < end:
+                await a_while()
+        await client.subscriptions.seek(TOPIC, "s", "earliest")
+        broker.disconnect_all()
+        while c.is_connected:
+            await a_while()
+        assert sorted(await received(c, 3)) == numbers(3)
 
 
 async def test_subscription_is_moved_to_a_time(client):

@@ -248,6 +248,11 @@ class Subscription:
     # State.
 
     @property
+    def generation(self) -> int:
+        """Another number whenever the subscription was moved or created again."""
+        return self._machine.cursor.generation
+
+    @property
     def ack_timeout_s(self) -> float | None:
         """The ack timeout of new deliveries; None: there is none."""
         return self._machine.ack_timeout_s

@@ -496,6 +496,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
     def _on_opened(self, connection: BrokerConnection, answer: Any) -> None:
         self._receiver = Receiver(answer.consumer_id, self)
         self._unread.ack_timeout_s = answer.ack_timeout_s or None
+        self._acks = self._acks.of(answer.generation)
         # Acknowledgements go before credit, so that the broker does not deliver
         # these messages again.
         if self._acks.has_unconfirmed:

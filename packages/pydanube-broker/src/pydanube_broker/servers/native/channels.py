@@ -130,6 +130,7 @@ async def _open_consumer(
         cursor=subscription.cursor_offset,
         consumer_id=consumer_id,
         ack_timeout_s=subscription.ack_timeout_s or 0,
+        generation=subscription.generation,
     )
 
 

@@ -18,7 +18,15 @@ from pydanube.wire.pb import stream_pb2 as pb
 class Acks:
     """The acknowledgements of one consumer that are not on the broker's disk."""
 
-    __slots__ = ("_counters", "_ranges", "_unconfirmed", "_uncounted", "base", "end")
+    __slots__ = (
+        "_counters",
+        "_generation",
+        "_ranges",
+        "_unconfirmed",
+        "_uncounted",
+        "base",
+        "end",
+    )
 
     def __init__(self, counters: ClientCounters | None = None) -> None:
         self._counters = counters or ClientCounters()
@@ -30,6 +38,20 @@ class Acks:
         self.end = 0
         self._ranges: list[Range] = []
         self._unconfirmed: list[pb.OffsetRanges] = []
+        # That of the subscription; 0: it is not known.
+        self._generation = 0
+
+    def of(self, generation: int) -> Acks:
+        """
+        Return these if the subscription still has *generation*, or no acknowledgements.
+
+        It has another one if it was moved or created again: then messages that were
+        acknowledged before are delivered again.
+        """
+        is_same = self._generation in {0, generation}
+        found = self if is_same else Acks(self._counters)
+        found._generation = generation
+        return found
 
     def add(self, base: int, end: int) -> None:
         if base == self.end and self.base < base:

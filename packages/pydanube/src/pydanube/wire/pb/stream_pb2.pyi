@@ -968,16 +968,18 @@ class OpenConsumer(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., name: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., position: _Optional[_Union[Position, _Mapping]] = ..., ack_timeout_s: _Optional[float] = ..., key_filters: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class ConsumerOpened(_message.Message):
-    __slots__ = ("reliable", "cursor", "consumer_id", "ack_timeout_s")
+    __slots__ = ("reliable", "cursor", "consumer_id", "ack_timeout_s", "generation")
     RELIABLE_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     ACK_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     reliable: bool
     cursor: int
     consumer_id: int
     ack_timeout_s: float
-    def __init__(self, reliable: bool = ..., cursor: _Optional[int] = ..., consumer_id: _Optional[int] = ..., ack_timeout_s: _Optional[float] = ...) -> None: ...
+    generation: int
+    def __init__(self, reliable: bool = ..., cursor: _Optional[int] = ..., consumer_id: _Optional[int] = ..., ack_timeout_s: _Optional[float] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class ConsumerState(_message.Message):
     __slots__ = ("is_active", "ack_timeout_s")
