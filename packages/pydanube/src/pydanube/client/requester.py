@@ -188,11 +188,11 @@ class Requester:
         Send the request *message* and return the answer.
 
         A repeatable request is sent again, for ``retry_s``, if the broker cannot be
-        reached or is busy; any request, if a broker of a cluster has refused it because
-        it stops or serves something else.  In a cluster, the request goes to the broker
-        that serves its topic, and waits as long for one; a repeatable request without
-        an owner goes to another broker if one is silent for ``connect_timeout_s``.
-        FETCHED batches go to *on_batch*.
+        reached or is busy; any request, if a broker has refused it because it stops or
+        serves something else.  The request goes to the broker that serves its topic,
+        and waits as long for one.  In a cluster, a repeatable request without an owner
+        goes to another broker if one is silent for ``connect_timeout_s``.  FETCHED
+        batches go to *on_batch*.
         """
         is_other = asyncio.get_running_loop() is not self._loop
         if is_other and not self._pool.is_closed:
@@ -209,8 +209,6 @@ class Requester:
 
         if is_repeatable(message):
             return await retry(attempt, self.retry_s)
-        if not self._pool.is_clustered:
-            return await attempt()
         if not topic:
             return await retry(attempt, self.retry_s, Remedy.LOOK_UP_AGAIN)
         # A topic that moves during the request leaves the outcome unknown.
