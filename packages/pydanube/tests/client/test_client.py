@@ -17,6 +17,7 @@ from pydanube_broker.servers.native.in_process import dial_in_process
 from pydanube_broker.testing import MemoryBroker
 from support.running import TOPIC, published
 from support.scripted_broker import ScriptedBroker
+from support.storages import until
 
 
 @pytest.mark.parametrize(
@@ -414,6 +415,21 @@ async def test_requests_are_repeated_for_the_time_that_the_caller_allows(broker)
         part = client.staging("query", 0).part("0")
         await part.write(TOPIC, pa.record_batch({"payload": [b"x"]}))
         assert restarted.attempts == 7
+
+
+async def test_requests_that_must_not_be_repeated_wait_for_a_broker_alone(broker):
+    restarted = RestartedBroker(broker.broker, broker.server, broker.clock)
+    async with restarted.connect_for(60.0) as client:
+        await client.topics.create(TOPIC)
+        await client.subscriptions.create(TOPIC, "s")
+        connection = await client.requester.connection()
+        broker.disconnect_all()
+        await until(lambda: connection.is_lost)
+        message = pb.DeleteSubscription(subscription="s")
+        await client.requester.request_topic(TOPIC, message)
+        assert restarted.attempts == 4
+        with pytest.raises(pydanube.SubscriptionNotFound):
+            await client.subscriptions.describe(TOPIC, "s")
 
 
 CONSUMER_NAMES = """
