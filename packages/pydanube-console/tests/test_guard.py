@@ -5,17 +5,24 @@ import re
 
 import httpx
 import pytest
+from jinja2 import Environment
 from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 
-from pydanube_console.guard import REQUEST_BYTES_MAX, Guard
+from pydanube_console.guard import REQUEST_BYTES_MAX, Guard, mark_scripts
+from support.consoles import EVIL
 
-PAGE = "<html><script>a()</script><script type=module>b()</script></html>"
+PAGE = """<html><script>a()</script><script
+type=module>b()</script>{{ data | safe }}{{ prefix }}</html>"""
+TEMPLATES = Environment(autoescape=True)
+mark_scripts(TEMPLATES)
 
 
-async def page(_):
-    return HTMLResponse(PAGE)
+async def page(request):
+    prefix = request.headers.get("x-forwarded-prefix", "")
+    found = TEMPLATES.from_string(PAGE).render(data=EVIL, prefix=prefix)
+    return HTMLResponse(found)
 
 
 async def text(_):
@@ -48,6 +55,14 @@ def test_scripts_of_a_page_get_the_nonce_of_its_policy():
     assert answer.headers["content-length"] == str(len(answer.content))
     assert "frame-ancestors 'none'" in policy
     assert nonce not in ask().text
+
+
+def test_script_in_data_gets_no_nonce():
+    assert EVIL in ask().text
+
+
+def test_addresses_of_scripts_do_not_follow_a_forged_prefix():
+    assert "evil" not in ask(x_forwarded_prefix="//evil.example").text
 
 
 def test_only_pages_are_changed():

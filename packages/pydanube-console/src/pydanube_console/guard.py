@@ -2,8 +2,10 @@
 Middleware in front of the pages: it refuses foreign requests, and limits what pages do.
 
 The policy for content allows scripts of the console only, and none within the page but
-those that NiceGUI writes there, which get a random nonce.  ``unsafe-eval`` is for Vue,
-which compiles its templates in the browser; data is never part of a template.
+those of NiceGUI's template, which get a random nonce.  They are marked in the template,
+before data becomes part of the page, so a script in data never gets a nonce.
+``unsafe-eval`` is for Vue, which compiles its templates in the browser; data is never
+part of a template.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
+from jinja2 import Environment
+from jinja2.ext import Extension
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -21,7 +25,26 @@ from pydanube.security.same_origin import SameOrigin
 REQUEST_BYTES_MAX = 1024 * 1024
 """The longest body of a request; pages send more over their WebSocket, in parts."""
 _NONCE_BYTES = 16
-_SCRIPT = re.compile(rb"<script(?=[ >])")
+_SCRIPT = re.compile(r"<script(?=[\s>])")
+_MARK = secrets.token_urlsafe(32)
+"""The mark of scripts in templates; the guard replaces it, so no browser sees it."""
+_DROPPED = (b"x-forwarded-prefix",)
+"""Headers from which NiceGUI makes addresses of scripts; any client can send them."""
+
+
+class _MarkedScripts(Extension):
+    """Marks the scripts of a template before it is filled with data."""
+
+    def preprocess(
+        self, source: str, name: str | None, filename: str | None = None
+    ) -> str:
+        """See Jinja."""
+        return _SCRIPT.sub(f'<script nonce="{_MARK}"', source)
+
+
+def mark_scripts(templates: Environment) -> None:
+    """Let the guard know the scripts of *templates*; call it before they are used."""
+    templates.add_extension(_MarkedScripts)
 
 
 class Guard:
@@ -48,7 +71,9 @@ class Guard:
             # Its length would not be known; browsers tell it.
             await _refuse(411, "the request has no length", scope, receive, send)
         elif scope["type"] == "http":
-            await self._app(scope, receive, _Response(send, self._scheme).send)
+            kept = [each for each in scope["headers"] if each[0] not in _DROPPED]
+            response = _Response(send, self._scheme)
+            await self._app({**scope, "headers": kept}, receive, response.send)
         else:
             await self._app(scope, receive, send)
 
@@ -77,8 +102,7 @@ class _Response:
             self._body.append(message.get("body", b""))
             if message.get("more_body"):
                 return
-            attribute = f'<script nonce="{self._nonce}"'.encode()
-            body = _SCRIPT.sub(attribute, b"".join(self._body))
+            body = b"".join(self._body).replace(_MARK.encode(), self._nonce.encode())
             headers = [
                 (name, value)
                 for name, value in self._start["headers"]

@@ -28,7 +28,7 @@ from pydanube.model.errors import (
     Unauthenticated,
 )
 from pydanube.security.failed_attempts import FailedAttempts
-from pydanube_console.guard import Guard
+from pydanube_console.guard import Guard, mark_scripts
 from pydanube_console.oidc import PENDING_S, OidcLogin
 from pydanube_console.pure.markup import Html, address, element
 from pydanube_console.sessions import Session, Sessions, open_sessions
@@ -114,8 +114,9 @@ def make_app(settings: ConsoleSettings, sessions: Sessions) -> FastAPI:
     """Return the application of a console."""
     # NiceGUI writes what it keeps for users to this directory; we keep nothing there.
     os.environ.setdefault("NICEGUI_STORAGE_PATH", tempfile.gettempdir())
-    from nicegui import ui  # noqa: PLC0415  # It takes a second, and reads variables.
+    from nicegui import client, ui  # noqa: PLC0415  # Slow, and reads variables.
 
+    mark_scripts(client.templates.env)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     login = Login(settings, sessions)
     app.get("/console.css")(_style)
