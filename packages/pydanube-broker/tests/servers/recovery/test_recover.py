@@ -4,6 +4,7 @@ import shutil
 import pytest
 
 from pydanube.model.errors import CorruptSegment, InconsistentDirectory, OffsetDropped
+from pydanube.model.policy import FailurePolicy
 from pydanube_broker.servers.directory import hold_directory
 from pydanube_broker.servers.recovery.contents import SKIPPED_OFFSETS
 from pydanube_broker.servers.recovery.recover import recover_directory
@@ -307,3 +308,23 @@ def test_damaged_cluster_id_of_the_object_store_is_refused(data, content):
     (data / "objects" / ".cluster.json").write_bytes(content)
     with pytest.raises(InconsistentDirectory, match="is damaged"):
         recover(data, from_segments=True)
+
+
+@pytest.mark.parametrize("lost", ["metadata.sqlite", "journal"])
+def test_settings_of_a_recovered_topic_can_be_changed_at_once(data, lost):
+    path = data / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    recover(data, from_segments=True, accept_loss=True)
+
+    async def change(policy):
+        async with serving(data) as client:
+            await client.subscriptions.configure(
+                TOPIC, "billing", failure_policy=policy
+            )
+            await client.topics.hold(TOPIC, "lake", "a table")
+        async with serving(data) as client:
+            return await client.subscriptions.settings(TOPIC, "billing")
+
+    for count in (3, 4):
+        policy = FailurePolicy(redeliveries_max=count)
+        assert asyncio.run(change(policy)).failure_policy == policy
