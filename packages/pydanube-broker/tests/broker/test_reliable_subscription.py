@@ -188,6 +188,20 @@ async def test_unacknowledged_message_times_out_and_is_redelivered(
     assert broker.counts.timed_out == 1
 
 
+@using(failure_policy=replace(NO_DELAY, ack_timeout_s=0.02))
+async def test_message_that_is_not_sent_does_not_time_out(topic, subscription):
+    reader, consumer = attach(subscription)
+    await publish(topic, b"a", b"b")
+    await reader.first(2)
+    # As if the messages were read from an object store that is slow.
+    subscription.hold()
+    subscription.nack([(0, 1)])
+    subscription.extend(consumer, [(1, 2)], 0.04)
+    await until(lambda: subscription.describe(2).counts.timed_out)
+    subscription.release()
+    assert sorted((await reader.first(4))[2:4]) == [(0, b"a", 2), (1, b"b", 2)]
+
+
 async def test_unacked_message_limits_are_respected(broker, topic, subscription):
     limits = DispatchLimits(unacked_messages_max=5, unacked_messages_max_per_consumer=3)
     await broker.subscriptions.change_settings(A_TOPIC, S, limits=limits)

@@ -48,6 +48,7 @@ from pydanube_broker.broker.subscription import (
     ConsumerPort,
     Subscription,
     count_messages,
+    join,
 )
 from pydanube_broker.broker.subscription_reader import (
     READ_AHEAD_BYTES,
@@ -76,6 +77,8 @@ class DeadLetterQueue(Protocol):
         """Stop copying messages of a subscription."""
 
 
+WAIT_S_MAX = 0.05
+"""A delivery that waited longer to be sent has the whole ack timeout from then on."""
 _ORDERED = {SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER}
 """The types whose messages are first delivered in the order of the topic."""
 
@@ -121,8 +124,9 @@ class ReliableSubscription(Subscription):
         self._tasks = tasks
         self._wall_clock_us = wall_clock_us
         self._deliveries: deque[Deliver] = deque()
-        # The machine's count when the first of them was decided, or before.
+        # The machine's count and the time when the first was decided, or before.
         self._returned_before = 0
+        self._decided_at = 0.0
         # Many subscriptions may be idle, so only active ones have an event.
         self._wake: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
@@ -318,6 +322,7 @@ class ReliableSubscription(Subscription):
     def _deliver(self, effect: Deliver) -> None:
         if not self._deliveries:
             self._returned_before = self._machine.returned_count
+            self._decided_at = self._clock()
         self._deliveries.append(effect)
 
     def _park(self, effect: Park) -> None:
@@ -506,6 +511,8 @@ class ReliableSubscription(Subscription):
 
     def _on_deadline(self) -> None:
         before = self._machine.in_flight.count
+        for each in list(self._deliveries):
+            self._restart_ack_timeout(each)
         effects = self._machine.on_time(self._clock())
         timed_out = self._count_returned(before, effects)
         if timed_out:
@@ -586,7 +593,7 @@ class ReliableSubscription(Subscription):
     async def _send_deliveries(self) -> None:
         while self._deliveries and not self._holds:
             deliveries = self._find_joinable()
-            delivery = deliveries[0] if len(deliveries) == 1 else _join(deliveries)
+            delivery = deliveries[0] if len(deliveries) == 1 else join(deliveries)
             frames = await self._read_delivery(delivery)
             if not _begins_with(self._deliveries, deliveries) or self._holds:
                 # The cursor was moved while the log was read.
@@ -605,12 +612,20 @@ class ReliableSubscription(Subscription):
                 for frame in frames
                 if (each := self._current_part(frame, delivery))
             ]
+            if self._clock() - self._decided_at > WAIT_S_MAX:
+                self._restart_ack_timeout(delivery)
             for frame in frames:
                 self._send(consumer, frame, delivery)
             byte_count = sum(frame.plain_bytes for frame in frames)
             count = sum(frame.count for frame in frames)
             missing = count_messages(delivery) - count
             self._correct_credit(consumer, delivery, byte_count, missing)
+
+    def _restart_ack_timeout(self, delivery: Deliver) -> None:
+        """Let the ack timeout begin now: nothing times out before it is sent."""
+        ranges = delivery.ranges or [(delivery.base, delivery.end)]
+        now, machine = self._clock(), self._machine
+        super()._carry_out(machine.on_extend(delivery.consumer, ranges, now))
 
     def _current_part(self, frame: BatchFrame, delivery: Deliver) -> BatchFrame | None:
         """Return the messages of *frame* that are still part of *delivery*, or None."""
@@ -669,20 +684,4 @@ class ReliableSubscription(Subscription):
 def _begins_with(queue: deque[Deliver], deliveries: list[Deliver]) -> bool:
     return len(queue) >= len(deliveries) and all(
         one is other for one, other in zip(queue, deliveries, strict=False)
-    )
-
-
-def _join(deliveries: list[Deliver]) -> Deliver:
-    """Return consecutive deliveries to one consumer as one."""
-    ranges: list[Range] = []
-    for each in deliveries:
-        ranges += each.ranges or [(each.base, each.end)]
-    first = deliveries[0]
-    return Deliver(
-        first.consumer,
-        first.base,
-        deliveries[-1].end,
-        first.attempt,
-        sum(each.byte_count for each in deliveries),
-        tuple(ranges),
     )

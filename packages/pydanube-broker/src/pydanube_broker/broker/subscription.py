@@ -419,3 +419,19 @@ def count_messages(effect: Deliver) -> int:
     if effect.ranges is None:
         return effect.end - effect.base
     return sum(end - base for base, end in effect.ranges)
+
+
+def join(deliveries: list[Deliver]) -> Deliver:
+    """Return consecutive deliveries to one consumer as one."""
+    ranges: list[Range] = []
+    for each in deliveries:
+        ranges += each.ranges or [(each.base, each.end)]
+    first = deliveries[0]
+    return Deliver(
+        first.consumer,
+        first.base,
+        deliveries[-1].end,
+        first.attempt,
+        sum(each.byte_count for each in deliveries),
+        tuple(ranges),
+    )
