@@ -548,6 +548,37 @@ def test_standalone_brokers_and_clusters_refuse_the_metadata_of_each_other(
     assert "set cluster.enabled, or choose another name" in log
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_restored_backup_is_not_served_by_a_cluster(
+    tmp_path: Path, settings: dict[str, Any], is_new: bool
+) -> None:
+    path = tmp_path / "alone.yaml"
+    stores = {"backups": {"url": f"fs://{tmp_path}/backups"}}
+    path.write_text(json.dumps({"stores": stores}))
+    with BrokerProcess(tmp_path / "data", "--config", str(path)) as alone:
+        assert (
+            danube("produce", "/default/t", "-m", "kept", url=alone.url).returncode == 0
+        )
+        assert danube("backup", "create", "backups", url=alone.url).returncode == 0
+    if not is_new:
+        with cluster_broker(tmp_path, settings, "b") as broker:
+            assert broker.stop() == 0
+    restored = tmp_path / "a"
+    store = f"fs://{tmp_path}/backups"
+    done = danube("backup", "restore", store, "--data-dir", str(restored))
+    assert done.returncode == 0, done.stderr
+    refused = cluster_broker(tmp_path, settings, "a")
+    refused.spawn()
+    assert refused.wait() != 0
+    log = refused.log_file.read_text() if refused.log_file else ""
+    assert "Traceback" not in log
+    what = "has no cluster id, but there are" if is_new else "belongs to cluster"
+    assert what in log
+    # Its messages are still there for a broker that is alone.
+    with BrokerProcess(restored) as alone:
+        assert "kept" in danube("read", "/default/t", url=alone.url).stdout
+
+
 @pytest.mark.soak
 def test_a_second_broker_with_the_same_name_does_not_start(
     tmp_path: Path, settings: dict[str, Any]
