@@ -16,13 +16,13 @@ from pathlib import Path
 
 from pydanube import client
 from pydanube.client.client import Client
-from pydanube.client.cluster import Cluster
-from pydanube.client.namespaces import Namespaces
-from pydanube.client.schemas import Schemas
-from pydanube.client.security import Security
-from pydanube.client.storage import Storage
-from pydanube.client.subscriptions import Subscriptions
-from pydanube.client.topics import Topics
+from pydanube.client.operations.cluster import Cluster
+from pydanube.client.operations.namespaces import Namespaces
+from pydanube.client.operations.schemas import Schemas
+from pydanube.client.operations.security import Security
+from pydanube.client.operations.storage import Storage
+from pydanube.client.operations.subscriptions import Subscriptions
+from pydanube.client.operations.topics import Topics
 
 MODULE = Path(client.__file__).with_name("sync_facades.py")
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import pydanube
 from pydanube import Schema
-from pydanube.client.typed_producer import TypedProducer
+from pydanube.client.producers.typed_producer import TypedProducer
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.parsing import parse_schema
 from pydanube.wire.pb import danube_api_pb2 as pb

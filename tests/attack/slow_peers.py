@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pydanube
-from pydanube.client.urls import parse_url
+from pydanube.client.connections.urls import parse_url
 from pydanube.wire.native.connection import REVISION, StreamConnection
 from pydanube.wire.native.frames import HEADER_BYTES, header
 from pydanube.wire.native.kinds import Kind, Side

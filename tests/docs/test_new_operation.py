@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-import pydanube.client.topics
+import pydanube.client.operations.topics
 import pydanube.wire.native.kinds
 import pydanube.wire.pb.stream_pb2
 import pydanube_broker.operations.topics
@@ -152,7 +152,7 @@ def test_an_operation_needs_five_edits(tmp_path):
     insert(kinds, ROWS, "\n\nKIND_OF: dict")
     handlers = copy_of(pydanube_broker.operations.topics, tmp_path)
     handlers.write_text(handlers.read_text(encoding="utf-8") + HANDLER, "utf-8")
-    client = copy_of(pydanube.client.topics, tmp_path)
+    client = copy_of(pydanube.client.operations.topics, tmp_path)
     insert(client, METHOD, "\n\nasync def drops_of(")
     used = run(tmp_path, "-c", TEST).strip()
     assert Path(used).is_relative_to(tmp_path)

@@ -18,7 +18,7 @@ import pytest
 
 import pydanube
 from pydanube.aio.tasks import gather
-from pydanube.client.schema import Schema
+from pydanube.client.messages.schema import Schema
 from pydanube.model.errors import BrokerError
 from pydanube.model.policy import SubscriptionType
 from support.campaign_clients import (

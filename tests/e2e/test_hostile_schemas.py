@@ -9,7 +9,7 @@ import pytest
 
 import pydanube
 from pydanube import Schema
-from pydanube.client.typed_producer import TypedProducer
+from pydanube.client.producers.typed_producer import TypedProducer
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2 as registry_pb
 from support.danube_calls import DanubeCalls

@@ -14,8 +14,8 @@ from pyspark.errors import (  # noqa: E402
 )
 from pyspark.sql import functions as F  # noqa: E402, N812
 
+from pydanube.client.messages.schema import Schema  # noqa: E402
 from pydanube.client.pure.routing import fnv1a_64  # noqa: E402
-from pydanube.client.schema import Schema  # noqa: E402
 from pydanube.model.schemas import SchemaPolicy, TopicSchema  # noqa: E402
 from pydanube_spark.formats import check_sink  # noqa: E402
 

@@ -14,9 +14,9 @@ import grpc
 import pytest
 
 import pydanube
-from pydanube.client.broker_pool import BrokerPool
-from pydanube.client.credentials import NO_CREDENTIALS
-from pydanube.client.tls import ClientTls
+from pydanube.client.connections.broker_pool import BrokerPool
+from pydanube.client.connections.credentials import NO_CREDENTIALS
+from pydanube.client.connections.tls import ClientTls
 from pydanube.model.url_options import UrlOptions
 from pydanube_broker.servers.config import BrokerConfig, ListenConfig, TlsConfig
 from pydanube_broker.servers.run import serve

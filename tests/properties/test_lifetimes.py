@@ -11,13 +11,13 @@ import pytest
 import pydanube
 from pydanube import sync
 from pydanube.client.client import Client
-from pydanube.client.connection import BrokerConnection
-from pydanube.client.consumer import TopicConsumer
-from pydanube.client.partitioned_consumer import PartitionedConsumer
-from pydanube.client.partitioned_producer import PartitionedProducer
-from pydanube.client.producer import Producer
-from pydanube.client.staging import PartWriter
-from pydanube.client.typed_producer import TypedProducer
+from pydanube.client.connections.connection import BrokerConnection
+from pydanube.client.consumers.consumer import TopicConsumer
+from pydanube.client.consumers.partitioned_consumer import PartitionedConsumer
+from pydanube.client.producers.partitioned_producer import PartitionedProducer
+from pydanube.client.producers.producer import Producer
+from pydanube.client.producers.typed_producer import TypedProducer
+from pydanube.client.workers.staging import PartWriter
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import RECEIVE_BUFFER_BYTES, header
 from pydanube.wire.native.kinds import Kind

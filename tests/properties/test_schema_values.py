@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pydanube.client.schema import Schema
+from pydanube.client.messages.schema import Schema
 from pydanube.model.errors import InvalidSchema
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.parsing import parse_schema

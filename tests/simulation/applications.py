@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.client import Client
-from pydanube.client.messages import MessageId
-from pydanube.client.requester import Requester
+from pydanube.client.connections.requester import Requester
+from pydanube.client.messages.messages import MessageId
 from pydanube.model.errors import (
     BrokerError,
     ConsumerBusy,
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from pydanube.client.consumer import Consumer
-    from pydanube.client.messages import Message
-    from pydanube.client.producer import Producer
+    from pydanube.client.consumers.consumer import Consumer
+    from pydanube.client.messages.messages import Message
+    from pydanube.client.producers.producer import Producer
     from pydanube.model.errors import Remedy
     from simulation.plan import ConsumerPlan, ProducerPlan, SubscriptionPlan
     from simulation.world import World

@@ -15,10 +15,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydanube.client.consumer import TopicConsumer
-from pydanube.client.messages import Source
-from pydanube.client.partitioned_consumer import PartitionedConsumer
-from pydanube.client.unread_deliveries import UnreadDeliveries
+from pydanube.client.connections.unread_deliveries import UnreadDeliveries
+from pydanube.client.consumers.consumer import TopicConsumer
+from pydanube.client.consumers.partitioned_consumer import PartitionedConsumer
+from pydanube.client.messages.messages import Source
 from pydanube.model.errors import NotOwner, Unavailable
 from pydanube.model.policy import ProducerAccess
 from pydanube_broker.broker.internal_publishing import _SourceSession

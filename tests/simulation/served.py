@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydanube
 from pydanube.aio.tasks import task_scope
-from pydanube.client.redirects import Redirect, redirecting
+from pydanube.client.connections.redirects import Redirect, redirecting
 from pydanube.model.clusters import BrokerMode
 from pydanube.model.errors import (
     BrokerError,

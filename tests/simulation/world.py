@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from crc32c import crc32c
 
 from pydanube.client.client import Client
-from pydanube.client.requester import Requester
+from pydanube.client.connections.requester import Requester
 from pydanube.model.dead_letters import ORIGINAL_OFFSET
 from pydanube.model.errors import (
     BrokerError,

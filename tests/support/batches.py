@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pydanube.client.messages import MessageBatch, ReceivedBatch
+from pydanube.client.messages.messages import MessageBatch, ReceivedBatch
 from pydanube.model.batch import Column, batch_of, schema_of
 from pydanube.model.ids import Epoch, Offset
 from pydanube.wire.batches import BatchFrame, BatchHeader, Codec, encode

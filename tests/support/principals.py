@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pydanube.client.client import Client
-from pydanube.client.credentials import Credentials
-from pydanube.client.requester import Requester
+from pydanube.client.connections.credentials import Credentials
+from pydanube.client.connections.requester import Requester
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube_broker.servers.authentication import Authenticator, ClientIdentity
 from pydanube_broker.servers.security_config import SecurityConfig

@@ -3,7 +3,7 @@
 import asyncio
 
 from pydanube.client.client import Client
-from pydanube.client.requester import Requester
+from pydanube.client.connections.requester import Requester
 from pydanube.wire.native.connection import REVISION, StreamConnection
 from pydanube.wire.native.frames import FRAME_BYTES_MAX
 from pydanube.wire.native.kinds import Kind, Side

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from pydanube.client.redirects import Redirect, redirecting
+from pydanube.client.connections.redirects import Redirect, redirecting
 from pydanube_broker.metadata.cluster_records import BrokerMode
 from pydanube_broker.servers.authentication import Authenticator
 from pydanube_broker.servers.native.in_process import dial_in_process

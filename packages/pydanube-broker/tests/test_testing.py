@@ -7,8 +7,8 @@ import pytest
 import pydanube
 from pydanube import sync
 from pydanube.client.client import Client
-from pydanube.client.redirects import find_redirect
-from pydanube.client.requester import Requester
+from pydanube.client.connections.redirects import find_redirect
+from pydanube.client.connections.requester import Requester
 from pydanube.model.policy import FailurePolicy, PoisonPolicy
 from pydanube_broker.testing import memory_broker, sync_memory_broker
 from support.running import TOPIC, nothing_comes, published, received

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from pydanube.client.messages import MessageBatch
+from pydanube.client.messages.messages import MessageBatch
 from pydanube_cli.commands.consume import whole_lines
 from pydanube_cli.message_formats import RENDERERS, Output, json_line, value_in_json
 from support.batches import A_TIME, messages_of

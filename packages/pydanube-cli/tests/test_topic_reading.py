@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.client.messages import MessageBatch, ReceivedBatch
+from pydanube.client.messages.messages import MessageBatch, ReceivedBatch
 from pydanube.model.errors import OffsetDropped
 from pydanube_cli.message_formats import RENDERERS, Output
 from pydanube_cli.standard_streams import OutputStream

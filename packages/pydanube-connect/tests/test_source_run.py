@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pydanube.client.schema import Schema
+from pydanube.client.messages.schema import Schema
 from pydanube.model.schemas import SchemaType
 from pydanube_connect.dead_letters import ORIGINAL_BYTES, PAYLOAD_BYTES_MAX
 from pydanube_connect.status import State

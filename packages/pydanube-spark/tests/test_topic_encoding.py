@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from pydanube.client.schema import Schema
+from pydanube.client.messages.schema import Schema
 from pydanube.model.errors import (
     InvalidPayload,
     InvalidRequest,

@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 import pyspark_danube
-from pydanube.client.schema import Schema
+from pydanube.client.messages.schema import Schema
 from pydanube.model.errors import InvalidConfig, InvalidRequest, TopicNotFound
 from pydanube.model.schemas import SchemaPolicy, TopicSchema
 from pydanube_spark.pure.sink import BatchKey, TaskKey

@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import pydanube
 from pydanube import sync
-from pydanube.client.producer import Producer
+from pydanube.client.producers.producer import Producer
 from pydanube.otel import OpenTelemetry
 from support.running import TOPIC
 from support.worlds.current import sync_memory_broker

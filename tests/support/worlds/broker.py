@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from pydanube.aio.tasks import TaskScope
-from pydanube.client.connection import BrokerConnection
+from pydanube.client.connections.connection import BrokerConnection
 from pydanube.wire.native.kinds import Kind
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.operations.authorization import Need

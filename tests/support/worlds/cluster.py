@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pydanube.aio.tasks import TaskScope, task_scope
-from pydanube.client.redirects import Redirect, redirecting
+from pydanube.client.connections.redirects import Redirect, redirecting
 from pydanube.model.errors import InvalidRequest, JournalFailed
 from pydanube.wire.native.frames import batch_bytes_max
 from pydanube_broker.broker.access_control import IsSuperuser

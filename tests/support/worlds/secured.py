@@ -18,8 +18,8 @@ from google.protobuf.message import Message
 
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.client import Client
-from pydanube.client.credentials import Credentials
-from pydanube.client.requester import Requester
+from pydanube.client.connections.credentials import Credentials
+from pydanube.client.connections.requester import Requester
 from pydanube.model.errors import (
     BrokerError,
     InvalidName,

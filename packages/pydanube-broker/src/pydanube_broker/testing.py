@@ -30,11 +30,15 @@ from typing import Any
 from pydanube import sync
 from pydanube.client.blocking import Facade, LoopThread, blocking_scope, loop_thread
 from pydanube.client.client import Client
-from pydanube.client.connection import BrokerConnection
-from pydanube.client.redirects import Redirect, redirecting
-from pydanube.client.requester import CLOSE_TIMEOUT_S, Requester, check_seconds
-from pydanube.client.scopes import AsyncScope
-from pydanube.client.urls import parse_url
+from pydanube.client.connections.connection import BrokerConnection
+from pydanube.client.connections.redirects import Redirect, redirecting
+from pydanube.client.connections.requester import (
+    CLOSE_TIMEOUT_S,
+    Requester,
+    check_seconds,
+)
+from pydanube.client.connections.scopes import AsyncScope
+from pydanube.client.connections.urls import parse_url
 from pydanube.objects.memory import MemoryObjects
 from pydanube.wire.native.frames import batch_bytes_max
 from pydanube_broker.broker.access_control import IsSuperuser

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from pydanube.client.client import connect
-from pydanube.client.credentials import API_KEY_VARIABLE, TOKEN_VARIABLE
+from pydanube.client.connections.credentials import API_KEY_VARIABLE, TOKEN_VARIABLE
 from pydanube.client.described_topics import describe_topics
 from pydanube.model.errors import BrokerError
 from pydanube.model.json_values import to_json_value

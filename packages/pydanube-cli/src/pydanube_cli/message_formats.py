@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from pydanube.client.messages import Message, MessageBatch
+from pydanube.client.messages.messages import Message, MessageBatch
 from pydanube.model.errors import BrokerError, InvalidPayload
 from pydanube.model.shown_text import printable
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pydanube.client.messages import Message, MessageBatch
+from pydanube.client.messages.messages import Message, MessageBatch
 from pydanube.model.errors import InvalidPayload, SchemaNotFound
 from pydanube_cli.pure.conditions import Condition
 

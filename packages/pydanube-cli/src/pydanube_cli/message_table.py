@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from pydanube.client.messages import Message, MessageBatch
+from pydanube.client.messages.messages import Message, MessageBatch
 from pydanube.model.shown_text import excerpt, printable
 from pydanube_cli.message_formats import text_of, value_or_payload
 

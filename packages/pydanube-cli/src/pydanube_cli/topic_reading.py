@@ -15,7 +15,7 @@ from typing import cast
 
 from pydanube.aio.tasks import gather
 from pydanube.client.client import Client
-from pydanube.client.messages import MessageBatch, ReceivedBatch
+from pydanube.client.messages.messages import MessageBatch, ReceivedBatch
 from pydanube.model.errors import OffsetDropped
 from pydanube_cli.message_formats import Renderer
 from pydanube_cli.message_selection import select_messages

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pydanube.client.dead_letters import DeadLetter
-from pydanube.client.messages import MessageBatch, ReceivedBatch
+from pydanube.client.consumers.dead_letters import DeadLetter
+from pydanube.client.messages.messages import MessageBatch, ReceivedBatch
 from pydanube.model.ids import Epoch, Offset
 from pydanube_cli.commands import dead_letters as cli
 from pydanube_cli.output import Table, show

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from pydanube.client.messages import MessageIds
-from pydanube.client.partitioned_ids import PartitionedIds, PartitionSlice
+from pydanube.client.messages.messages import MessageIds
+from pydanube.client.messages.partitioned_ids import PartitionedIds, PartitionSlice
 from pydanube_cli.commands import produce as cli
 from pydanube_cli.commands.produce import (
     GROUP_BYTES,

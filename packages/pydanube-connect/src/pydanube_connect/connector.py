@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube.declarations.pure.sections import Section
 from pydanube_connect.pure.records import Batch
 

@@ -10,8 +10,8 @@ from itertools import compress, groupby
 from pathlib import Path
 
 from pydanube.client.client import Client
-from pydanube.client.schema import Schema, schema_of
-from pydanube.client.typed_producer import default_subject
+from pydanube.client.messages.schema import Schema, schema_of
+from pydanube.client.producers.typed_producer import default_subject
 from pydanube.model.arrow import pa
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import IncompatibleSchema, InvalidPayload, SchemaNotFound

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydanube.aio.tasks import task_scope
 from pydanube.client.client import connect
-from pydanube.client.telemetry import Telemetry
+from pydanube.client.connections.telemetry import Telemetry
 from pydanube.declarations.pure.sections import parse_duration
 from pydanube.model.errors import Conflict, NotFound
 from pydanube.model.suggestions import did_you_mean

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydanube.aio.tasks import task_scope
 from pydanube.client.client import Client
-from pydanube.client.messages import Message, MessageBatch
-from pydanube.client.telemetry import Telemetry
+from pydanube.client.connections.telemetry import Telemetry
+from pydanube.client.messages.messages import Message, MessageBatch
 from pydanube.declarations.pure.sections import parse_duration
 from pydanube.model.dead_letters import (
     ORIGINAL_OFFSET,

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydanube.aio.tasks import task_scope
 from pydanube.client.client import Client
-from pydanube.client.telemetry import Telemetry
+from pydanube.client.connections.telemetry import Telemetry
 from pydanube.declarations.pure.sections import parse_duration
 from pydanube.model.dead_letters import ORIGINAL_TOPIC
 from pydanube.model.errors import BrokerError, InvalidName

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pydanube.client.client import Client
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube.model.errors import BrokerError
 from pydanube.model.positions import PositionLike
 from pydanube_console.pure.payloads import is_match

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.client import Client
 from pydanube.client.held_client import HeldClient
-from pydanube.client.security import ClientIdentity
+from pydanube.client.operations.security import ClientIdentity
 from pydanube.model.errors import QuotaExceeded
 from pydanube.model.shown_text import printable
 from pydanube_console.access import Access

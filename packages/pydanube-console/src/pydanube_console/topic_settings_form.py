@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from nicegui import ui
 
-from pydanube.client.changes import changes_of
+from pydanube.client.operations.changes import changes_of
 from pydanube.model.descriptions import TopicDescription, TopicSettings
 from pydanube.model.errors import Conflict
 from pydanube.model.setting_documents import (

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from pydanube.client.client import Client
-    from pydanube.client.messages import MessageBatch
+    from pydanube.client.messages.messages import MessageBatch
     from pydanube_cli.bench.figures import Figures
 
 ROUNDS = 3

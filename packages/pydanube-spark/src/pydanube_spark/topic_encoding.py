@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pydanube.client.schema import Schema, schema_of
+from pydanube.client.messages.schema import Schema, schema_of
 from pydanube.model.errors import BrokerError, InvalidRequest, TopicNotFound
 from pydanube.model.schemas import SchemaReference, SchemaType
 from pydanube.schemas.pure.value_limits import JSON, ValueLimits, check_values

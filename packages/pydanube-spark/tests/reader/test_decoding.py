@@ -6,7 +6,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from pydanube.client.schema import Schema
+from pydanube.client.messages.schema import Schema
 from pydanube.model.errors import InvalidPayload, InvalidRequest
 from pydanube.model.schemas import SchemaType
 from pydanube_spark.reader.decoding import (

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from pydanube.client.schema import Schema
+from pydanube.client.messages.schema import Schema
 from pydanube.model.errors import InvalidConfig, InvalidRequest, SchemaNotFound
 from pydanube_spark.reader.decoding_planner import (
     DecodingPlanner,

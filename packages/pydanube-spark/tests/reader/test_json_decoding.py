@@ -8,7 +8,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from pydanube.client.schema import Schema
+from pydanube.client.messages.schema import Schema
 from pydanube.model.errors import InvalidPayload
 from pydanube.model.schemas import SchemaType
 from pydanube_spark.reader.decoding import ValueDecoder

@@ -29,39 +29,39 @@ from pydanube.model.version import __version__ as __version__
 if TYPE_CHECKING:
     from pydanube.client.client import Client as Client
     from pydanube.client.client import connect as connect
-    from pydanube.client.cluster import Cluster as Cluster
-    from pydanube.client.consumer import Consumer as Consumer
-    from pydanube.client.counters import ClientCounters as ClientCounters
-    from pydanube.client.dead_letters import DeadLetter as DeadLetter
-    from pydanube.client.dead_letters import DeadLetters as DeadLetters
-    from pydanube.client.messages import Message as Message
-    from pydanube.client.messages import MessageBatch as MessageBatch
-    from pydanube.client.messages import MessageId as MessageId
-    from pydanube.client.messages import MessageIds as MessageIds
-    from pydanube.client.multi_topic_consumer import (
+    from pydanube.client.consumers.consumer import Consumer as Consumer
+    from pydanube.client.consumers.dead_letters import DeadLetter as DeadLetter
+    from pydanube.client.consumers.dead_letters import DeadLetters as DeadLetters
+    from pydanube.client.consumers.multi_topic_consumer import (
         MultiTopicConsumer as MultiTopicConsumer,
     )
-    from pydanube.client.namespaces import Namespaces as Namespaces
-    from pydanube.client.partitioned_consumer import (
+    from pydanube.client.consumers.partitioned_consumer import (
         PartitionedConsumer as PartitionedConsumer,
     )
-    from pydanube.client.partitioned_producer import (
+    from pydanube.client.counters import ClientCounters as ClientCounters
+    from pydanube.client.messages.messages import Message as Message
+    from pydanube.client.messages.messages import MessageBatch as MessageBatch
+    from pydanube.client.messages.messages import MessageId as MessageId
+    from pydanube.client.messages.messages import MessageIds as MessageIds
+    from pydanube.client.messages.schema import Schema as Schema
+    from pydanube.client.operations.cluster import Cluster as Cluster
+    from pydanube.client.operations.namespaces import Namespaces as Namespaces
+    from pydanube.client.operations.schemas import Schemas as Schemas
+    from pydanube.client.operations.security import Security as Security
+    from pydanube.client.operations.storage import Storage as Storage
+    from pydanube.client.operations.subscriptions import Subscriptions as Subscriptions
+    from pydanube.client.operations.topics import Topics as Topics
+    from pydanube.client.producers.partitioned_producer import (
         PartitionedProducer as PartitionedProducer,
     )
-    from pydanube.client.producer import Pending as Pending
-    from pydanube.client.producer import Producer as Producer
-    from pydanube.client.running import run as run
-    from pydanube.client.schema import Schema as Schema
-    from pydanube.client.schemas import Schemas as Schemas
-    from pydanube.client.security import Security as Security
-    from pydanube.client.staging import PartWriter as PartWriter
-    from pydanube.client.staging import Staging as Staging
-    from pydanube.client.storage import Storage as Storage
-    from pydanube.client.subscriptions import Subscriptions as Subscriptions
-    from pydanube.client.topics import Topics as Topics
-    from pydanube.client.transactions import Transaction as Transaction
-    from pydanube.client.typed_producer import TypedProducer as TypedProducer
-    from pydanube.client.workers import Workers as Workers
+    from pydanube.client.producers.producer import Pending as Pending
+    from pydanube.client.producers.producer import Producer as Producer
+    from pydanube.client.producers.typed_producer import TypedProducer as TypedProducer
+    from pydanube.client.workers.running import run as run
+    from pydanube.client.workers.staging import PartWriter as PartWriter
+    from pydanube.client.workers.staging import Staging as Staging
+    from pydanube.client.workers.transactions import Transaction as Transaction
+    from pydanube.client.workers.workers import Workers as Workers
     from pydanube.schemas.compatibility import Violation as Violation
     from pydanube.security.quotas import Quota as Quota
     from pydanube.security.quotas import QuotaDescription as QuotaDescription
@@ -70,36 +70,36 @@ if TYPE_CHECKING:
 _HOMES = {
     "Client": "client.client",
     "ClientCounters": "client.counters",
-    "Cluster": "client.cluster",
-    "Consumer": "client.consumer",
-    "DeadLetter": "client.dead_letters",
-    "DeadLetters": "client.dead_letters",
-    "Message": "client.messages",
-    "MessageBatch": "client.messages",
-    "MessageId": "client.messages",
-    "MessageIds": "client.messages",
-    "MultiTopicConsumer": "client.multi_topic_consumer",
-    "Namespaces": "client.namespaces",
-    "PartWriter": "client.staging",
-    "PartitionedConsumer": "client.partitioned_consumer",
-    "PartitionedProducer": "client.partitioned_producer",
-    "Pending": "client.producer",
-    "Producer": "client.producer",
+    "Cluster": "client.operations.cluster",
+    "Consumer": "client.consumers.consumer",
+    "DeadLetter": "client.consumers.dead_letters",
+    "DeadLetters": "client.consumers.dead_letters",
+    "Message": "client.messages.messages",
+    "MessageBatch": "client.messages.messages",
+    "MessageId": "client.messages.messages",
+    "MessageIds": "client.messages.messages",
+    "MultiTopicConsumer": "client.consumers.multi_topic_consumer",
+    "Namespaces": "client.operations.namespaces",
+    "PartWriter": "client.workers.staging",
+    "PartitionedConsumer": "client.consumers.partitioned_consumer",
+    "PartitionedProducer": "client.producers.partitioned_producer",
+    "Pending": "client.producers.producer",
+    "Producer": "client.producers.producer",
     "Quota": "security.quotas",
     "QuotaDescription": "security.quotas",
-    "Schema": "client.schema",
-    "Schemas": "client.schemas",
-    "Security": "client.security",
-    "Staging": "client.staging",
-    "Storage": "client.storage",
-    "Subscriptions": "client.subscriptions",
-    "Topics": "client.topics",
-    "Transaction": "client.transactions",
-    "TypedProducer": "client.typed_producer",
+    "Schema": "client.messages.schema",
+    "Schemas": "client.operations.schemas",
+    "Security": "client.operations.security",
+    "Staging": "client.workers.staging",
+    "Storage": "client.operations.storage",
+    "Subscriptions": "client.operations.subscriptions",
+    "Topics": "client.operations.topics",
+    "Transaction": "client.workers.transactions",
+    "TypedProducer": "client.producers.typed_producer",
     "Violation": "schemas.compatibility",
-    "Workers": "client.workers",
+    "Workers": "client.workers.workers",
     "connect": "client.client",
-    "run": "client.running",
+    "run": "client.workers.running",
 }
 
 

@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypedDict, Unpack
 
 from pydanube.client.client import connect
-from pydanube.client.workers import STOP_TIMEOUT_S, Workers
+from pydanube.client.workers.workers import STOP_TIMEOUT_S, Workers
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 

@@ -21,9 +21,9 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
-from pydanube.client.messages import Message, MessageBatch
-from pydanube.client.telemetry import Counted, Injected, SendSpan, Telemetry
-from pydanube.client.urls import parse_url
+from pydanube.client.connections.telemetry import Counted, Injected, SendSpan, Telemetry
+from pydanube.client.connections.urls import parse_url
+from pydanube.client.messages.messages import Message, MessageBatch
 from pydanube.model.extras import require
 from pydanube.model.names import TopicName
 from pydanube.model.version import __version__

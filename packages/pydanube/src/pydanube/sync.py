@@ -32,17 +32,17 @@ from pydanube.client.blocking import (
     loop_thread,
     wrapping,
 )
-from pydanube.client.consumer import Consumer as AsyncConsumer
-from pydanube.client.dead_letters import DeadLetters as AsyncDeadLetters
-from pydanube.client.messages import Message, MessageBatch, MessageId, T_co
-from pydanube.client.producer import Producer as AsyncProducer
-from pydanube.client.producer import close_timeout_error
-from pydanube.client.staging import PartWriter as AsyncPartWriter
-from pydanube.client.staging import Staging as AsyncStaging
+from pydanube.client.connections.unread_deliveries import HandOutPace
+from pydanube.client.consumers.consumer import Consumer as AsyncConsumer
+from pydanube.client.consumers.dead_letters import DeadLetters as AsyncDeadLetters
+from pydanube.client.messages.messages import Message, MessageBatch, MessageId, T_co
+from pydanube.client.producers.producer import Producer as AsyncProducer
+from pydanube.client.producers.producer import close_timeout_error
+from pydanube.client.producers.typed_producer import TypedProducer as AsyncTypedProducer
 from pydanube.client.sync_facades import ClientFacade
-from pydanube.client.transactions import Transaction as AsyncTransaction
-from pydanube.client.typed_producer import TypedProducer as AsyncTypedProducer
-from pydanube.client.unread_deliveries import HandOutPace
+from pydanube.client.workers.staging import PartWriter as AsyncPartWriter
+from pydanube.client.workers.staging import Staging as AsyncStaging
+from pydanube.client.workers.transactions import Transaction as AsyncTransaction
 from pydanube.model.errors import BrokerError, Closed, TimedOut
 
 if TYPE_CHECKING:
@@ -50,21 +50,21 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from typing import Unpack
 
+    from pydanube.client.consumers.dead_letters import DeadLetter
     from pydanube.client.counters import ClientCounters
-    from pydanube.client.dead_letters import DeadLetter
-    from pydanube.client.options import (
+    from pydanube.client.messages.options import (
         ConsumerKeywords,
         ProducerKeywords,
         ReadKeywords,
         TypedProducerKeywords,
     )
-    from pydanube.client.partitioned_producer import (
+    from pydanube.client.messages.schema import Schema
+    from pydanube.client.producers.partitioned_producer import (
         PartitionedProducer as AsyncPartitionedProducer,
     )
-    from pydanube.client.producer import Pending as AsyncPending
+    from pydanube.client.producers.producer import Pending as AsyncPending
     from pydanube.client.pure.batching import DeliveryOptions, SendOptions
     from pydanube.client.pure.offsets import AckTarget
-    from pydanube.client.schema import Schema
     from pydanube.model.positions import PositionLike
 
 P = ParamSpec("P")

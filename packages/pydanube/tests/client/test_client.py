@@ -8,8 +8,8 @@ import pytest
 
 import pydanube
 from pydanube.client.client import Client
-from pydanube.client.requester import Requester
-from pydanube.client.urls import parse_url, split_url
+from pydanube.client.connections.requester import Requester
+from pydanube.client.connections.urls import parse_url, split_url
 from pydanube.model.arguments import check
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb

@@ -6,7 +6,7 @@ import pytest
 
 import pydanube
 from pydanube.client.client import Client
-from pydanube.client.requester import Requester
+from pydanube.client.connections.requester import Requester
 from pydanube_broker.servers.native.in_process import dial_in_process
 from support.running import TOPIC, published, received
 from support.scripted_broker import ScriptedBroker
@@ -96,8 +96,8 @@ async def test_life_of_a_connection_is_logged_and_reported(broker, log):
         f"lost the connection to the broker at {broker.url}: {lost}"
     ]
     assert {each.name for each in log.records} == {
-        "pydanube.client.broker_pool",
-        "pydanube.client.producer",
+        "pydanube.client.connections.broker_pool",
+        "pydanube.client.producers.producer",
     }
     assert not {"private", "secret", "hidden"} & set(log.text.split())
 

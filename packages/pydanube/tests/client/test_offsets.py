@@ -4,13 +4,13 @@ import pyarrow as pa
 import pytest
 
 import pydanube
-from pydanube.client.messages import (
+from pydanube.client.messages.messages import (
     MessageBatch,
     MessageId,
     MessageIds,
     ReceivedBatch,
 )
-from pydanube.client.partitioned_ids import PartitionedIds, PartitionSlice
+from pydanube.client.messages.partitioned_ids import PartitionedIds, PartitionSlice
 from pydanube.client.pure.offsets import parts_of
 from pydanube.model.ids import Epoch, Offset
 from support.batches import frame_of

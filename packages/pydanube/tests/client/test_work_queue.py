@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.client.messages import MessageId
+from pydanube.client.messages.messages import MessageId
 from pydanube.client.pure.work_queue import (
     WAITING_MAX,
     WaitingLimit,

@@ -4,7 +4,7 @@ from dataclasses import make_dataclass
 
 import pytest
 
-from pydanube.client.schema import Schema
+from pydanube.client.messages.schema import Schema
 from pydanube.schemas.differences import Difference, find_differences
 
 

@@ -7,7 +7,7 @@ from typing import TypedDict
 
 import pytest
 
-from pydanube.client.schema import Schema
+from pydanube.client.messages.schema import Schema
 from pydanube.model.errors import InvalidPayload
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.value_codecs import value_decoder, value_encoder

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pydanube.client.client import Client
-    from pydanube.client.messages import MessageBatch
+    from pydanube.client.messages.messages import MessageBatch
     from pydanube.model.choices import SubscriptionTypeName
     from pydanube_cli.bench.figures import Figures
 

@@ -138,8 +138,8 @@ def set_(
         use: Make it the current context.
     """
     # Other commands of this group need no client.
-    from pydanube.client.credentials import credentials_of  # noqa: PLC0415
-    from pydanube.client.urls import (  # noqa: PLC0415
+    from pydanube.client.connections.credentials import credentials_of  # noqa: PLC0415
+    from pydanube.client.connections.urls import (  # noqa: PLC0415
         options_of,
         split_url,
         tls_of,

@@ -17,8 +17,8 @@ from typing import Annotated, cast
 import typer
 
 from pydanube.client.client import DEFAULT_URL, Client, connect
-from pydanube.client.consumer import Consumer
-from pydanube.client.messages import MessageBatch
+from pydanube.client.consumers.consumer import Consumer
+from pydanube.client.messages.messages import MessageBatch
 from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.errors import InvalidRequest, TimedOut
 from pydanube.model.quantity_formats import format_messages

@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from pydanube.client.dead_letters import CHUNK_MESSAGES_MAX, DeadLetter
+from pydanube.client.consumers.dead_letters import CHUNK_MESSAGES_MAX, DeadLetter
 from pydanube.model.errors import NotFound
 from pydanube.model.quantity_formats import format_time
 from pydanube.model.shown_text import excerpt, printable

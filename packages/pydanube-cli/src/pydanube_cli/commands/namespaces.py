@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pydanube.client.changes import changes_of
+from pydanube.client.operations.changes import changes_of
 from pydanube.model.policy import NamespaceSettings
 from pydanube.model.setting_documents import (
     document_of_pairs,

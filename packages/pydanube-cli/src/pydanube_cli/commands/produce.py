@@ -21,15 +21,15 @@ from typing import Annotated, Any, cast
 import typer
 
 from pydanube.client.client import DEFAULT_URL, connect
-from pydanube.client.messages import MessageIds
-from pydanube.client.options import LATEST
-from pydanube.client.partitioned_ids import PartitionedIds
-from pydanube.client.partitioned_producer import PartitionedProducer
-from pydanube.client.producer import Producer
+from pydanube.client.connections.requester import CLOSE_TIMEOUT_S
+from pydanube.client.messages.messages import MessageIds
+from pydanube.client.messages.options import LATEST
+from pydanube.client.messages.partitioned_ids import PartitionedIds
+from pydanube.client.messages.schema import schema_of
+from pydanube.client.producers.partitioned_producer import PartitionedProducer
+from pydanube.client.producers.producer import Producer
+from pydanube.client.producers.typed_producer import TypedProducer
 from pydanube.client.pure.batching import DeliveryOptions
-from pydanube.client.requester import CLOSE_TIMEOUT_S
-from pydanube.client.schema import schema_of
-from pydanube.client.typed_producer import TypedProducer
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import (
     BrokerError,

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from pydanube.client.client import DEFAULT_URL, connect
-from pydanube.client.messages import Message
-from pydanube.client.request_reply import address_of
+from pydanube.client.messages.messages import Message
+from pydanube.client.workers.request_reply import address_of
 from pydanube.model.errors import InvalidRequest, MessageTooLarge
 from pydanube.model.quantity_formats import format_count
 from pydanube_cli import parameters

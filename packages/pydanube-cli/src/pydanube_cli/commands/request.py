@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from pydanube.client.messages import MessageBatch
+from pydanube.client.messages.messages import MessageBatch
 from pydanube.model.errors import MessageTooLarge
 from pydanube_cli import parameters
 from pydanube_cli.declaration import Connect, command

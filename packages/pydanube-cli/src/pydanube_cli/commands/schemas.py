@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pydanube.client.schema import Schema, schema_of
+from pydanube.client.messages.schema import Schema, schema_of
 from pydanube.model.errors import IncompatibleSchema, InvalidRequest
 from pydanube.model.json_values import to_json_value
 from pydanube.model.positions import to_datetime

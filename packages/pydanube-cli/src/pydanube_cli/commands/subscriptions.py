@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from pydanube.client.changes import changes_of
+from pydanube.client.operations.changes import changes_of
 from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.errors import TopicNotFound

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pydanube.client.changes import changes_of
+from pydanube.client.operations.changes import changes_of
 from pydanube.model.descriptions import Segment, TopicDescription
 from pydanube.model.errors import TopicNotFound
 from pydanube.model.json_values import to_json_value

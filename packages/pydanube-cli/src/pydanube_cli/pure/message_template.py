@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable
 
-from pydanube.client.messages import Message, MessageBatch
+from pydanube.client.messages.messages import Message, MessageBatch
 from pydanube.model.errors import InvalidRequest
 from pydanube_cli.message_formats import iso_time, text_of, value_or_payload
 

@@ -17,7 +17,7 @@ from msgspec import to_builtins
 
 from pydanube.aio.span_export import open_span_export
 from pydanube.aio.tasks import task_scope
-from pydanube.client.telemetry import Telemetry
+from pydanube.client.connections.telemetry import Telemetry
 from pydanube.declarations.pure.parameters import parse_set
 from pydanube.model import arrow
 from pydanube.model.errors import InvalidRequest, Unavailable

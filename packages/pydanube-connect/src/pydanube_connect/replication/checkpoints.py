@@ -15,7 +15,7 @@ import msgspec
 
 from pydanube.aio.tasks import gather
 from pydanube.client.client import Client
-from pydanube.client.messages import MessageIds
+from pydanube.client.messages.messages import MessageIds
 from pydanube.model.errors import AlreadyExists, TopicNotFound
 from pydanube.model.policy import (
     FailurePolicy,

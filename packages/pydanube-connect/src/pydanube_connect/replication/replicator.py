@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pydanube.client.client import Client
-from pydanube.client.messages import MessageBatch
+from pydanube.client.messages.messages import MessageBatch
 from pydanube.model.descriptions import TopicOffsets
 from pydanube.model.errors import (
     BackupRunning,

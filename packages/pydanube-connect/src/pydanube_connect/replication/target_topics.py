@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from pydanube.client.client import Client
-from pydanube.client.partitions import create_topic
-from pydanube.client.schema import schema_of
+from pydanube.client.connections.partitions import create_topic
+from pydanube.client.messages.schema import schema_of
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import InvalidRequest, SchemaNotFound
 from pydanube.model.names import TopicName

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube_connect.pure.failures import JSON_ERRORS
 from pydanube_connect.sinks.templates import IdSource, short_topic
 

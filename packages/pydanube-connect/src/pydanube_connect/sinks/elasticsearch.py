@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import msgspec
 from msgspec import Meta
 
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube.declarations.pure.sections import Section, parse_duration
 from pydanube_connect.connector import Sink
 from pydanube_connect.option_problems import (

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube.declarations.pure.sections import Section
 from pydanube.model.field_paths import ABSENT, find_field, parse_path
 from pydanube_connect.pure.failures import JSON_ERRORS, ConnectorFailed, is_transient

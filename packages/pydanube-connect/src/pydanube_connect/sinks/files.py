@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar
 import pyarrow as pa
 from msgspec import Meta
 
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube.declarations.pure.sections import Section
 from pydanube.model.errors import InvalidConfig
 from pydanube.objects.addresses import parse_store_url

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from msgspec import Meta
 
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube.declarations.pure.sections import parse_duration
 from pydanube_connect.connector import Sink
 from pydanube_connect.kafka_options import (

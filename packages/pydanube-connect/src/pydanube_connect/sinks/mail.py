@@ -16,7 +16,7 @@ from typing import Annotated, Self
 from msgspec import Meta
 
 from pydanube.aio.tasks import TaskScope, task_scope
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube.declarations.pure.sections import Section, parse_duration
 from pydanube_connect.connector import Sink
 from pydanube_connect.option_problems import duration_problems, file_problems

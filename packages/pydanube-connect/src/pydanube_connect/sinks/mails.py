@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.field_paths import ABSENT, find_field, parse_path
 from pydanube.model.shown_text import excerpt

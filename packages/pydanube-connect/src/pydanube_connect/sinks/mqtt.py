@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube_connect.connector import Sink
 from pydanube_connect.mqtt_connection import (
     MqttConnection,

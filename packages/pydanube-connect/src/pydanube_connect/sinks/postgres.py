@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import msgspec
 from msgspec import Meta
 
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube.declarations.pure.sections import Section
 from pydanube_connect.connector import Sink
 from pydanube_connect.postgres_access import (

@@ -9,7 +9,7 @@ from enum import Enum
 from msgspec import Raw
 from msgspec.json import decode, encode
 
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube_connect.postgres_access import quoted
 from pydanube_connect.pure.failures import JSON_ERRORS
 from pydanube_connect.sources.pure.change_events import UNAVAILABLE

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from msgspec import Meta
 
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube.declarations.functions import load_function
 from pydanube.declarations.pure.sections import Section
 from pydanube.model.errors import InvalidRequest

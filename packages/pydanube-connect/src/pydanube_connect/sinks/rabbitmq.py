@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube_connect.connector import Sink
 from pydanube_connect.pure.failures import Rejected
 from pydanube_connect.rabbitmq_connection import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 
 
 class IdSource(Enum):

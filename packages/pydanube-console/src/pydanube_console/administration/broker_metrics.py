@@ -10,7 +10,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
-from pydanube.client.urls import options_of, uses_tls
+from pydanube.client.connections.urls import options_of, uses_tls
 from pydanube.model.errors import InvalidRequest, Unavailable
 
 HTTP_TIMEOUT_S = 10.0

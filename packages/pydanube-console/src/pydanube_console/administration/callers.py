@@ -16,9 +16,9 @@ from os import environ
 
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.client import Client
-from pydanube.client.credentials import credentials_of
+from pydanube.client.connections.credentials import credentials_of
+from pydanube.client.connections.urls import options_of
 from pydanube.client.held_client import HeldClient
-from pydanube.client.urls import options_of
 from pydanube.model.errors import Unauthenticated
 
 CLIENTS_MAX = 64

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
-from pydanube.client.changes import changes_of
 from pydanube.client.client import Client
+from pydanube.client.operations.changes import changes_of
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import KEEP_ALL, Retention
 from pydanube.model.setting_documents import (

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from pydanube.client.client import Client
-from pydanube.client.messages import Message
+from pydanube.client.messages.messages import Message
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.positions import PositionLike
 

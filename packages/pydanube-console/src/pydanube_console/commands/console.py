@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from pydanube.client.client import DEFAULT_URL
-from pydanube.client.credentials import API_KEY_VARIABLE, TOKEN_VARIABLE
+from pydanube.client.connections.credentials import API_KEY_VARIABLE, TOKEN_VARIABLE
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.extras import require
 from pydanube.model.redaction import without_password

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from nicegui import ui
 
-from pydanube.client.dead_letters import DeadLetter, DeadLetters
+from pydanube.client.consumers.dead_letters import DeadLetter, DeadLetters
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.quantity_formats import format_count
 from pydanube.model.subscription_lag import base_of

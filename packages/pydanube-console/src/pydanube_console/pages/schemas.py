@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from pydanube.aio.tasks import gather
-from pydanube.client.schema import Schema
+from pydanube.client.messages.schema import Schema
 from pydanube.model.schemas import SubjectDescription
 from pydanube_console.frame import Page, frame
 from pydanube_console.pure.markup import Column, Html, address, link, panel, table

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pydanube.client.schema import Schema
+from pydanube.client.messages.schema import Schema
 from pydanube.model.errors import BrokerError, InvalidPayload
 from pydanube.schemas.language import reason_of
 from pydanube.schemas.parsed_schema import ParsedSchema

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from pydanube.client.schema import Schema, schema_of
+from pydanube.client.messages.schema import Schema, schema_of
 from pydanube.model.errors import (
     InvalidConfig,
     InvalidRequest,

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pydanube.client.schema import Schema
+from pydanube.client.messages.schema import Schema
 from pydanube.model.errors import BrokerError
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.pure.json_text import texts

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pydanube.client.schema import Schema, schema_of
+from pydanube.client.messages.schema import Schema, schema_of
 from pydanube.model.errors import InvalidRequest, TopicNotFound
 from pydanube_spark.reader.catalog import Catalog
 from pydanube_spark.reader.decoding import WriterSchema

@@ -30,8 +30,8 @@ from typing import (
 )
 
 from pydanube.aio.loops import new_loop
-from pydanube.client.forks import call_in_child, never_finalize
-from pydanube.client.scopes import AsyncScope, SyncScope
+from pydanube.client.connections.forks import call_in_child, never_finalize
+from pydanube.client.connections.scopes import AsyncScope, SyncScope
 from pydanube.model.errors import Closed, InvalidRequest
 
 log = logging.getLogger(__name__)

@@ -11,16 +11,33 @@ from time import time_ns
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from pydanube.aio.async_scopes import async_scope
-from pydanube.client.cluster import Cluster
-from pydanube.client.consumer import Consumer
+from pydanube.client.connections.credentials import TokenSource, credentials_of
+from pydanube.client.connections.partitions import check_partitions
+from pydanube.client.connections.redirects import find_redirect
+from pydanube.client.connections.requester import (
+    CLOSE_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    REQUEST_RETRY_S,
+    Requester,
+    check_seconds,
+)
+from pydanube.client.connections.scopes import AsyncScope, call_of
+from pydanube.client.connections.telemetry import Telemetry
+from pydanube.client.connections.urls import (
+    dial_of,
+    options_of,
+    parse_url,
+    split_url,
+    tls_of,
+)
+from pydanube.client.consumers.consumer import Consumer
+from pydanube.client.consumers.dead_letters import DeadLetters
+from pydanube.client.consumers.multi_topic_consumer import open_multi_topic_consumer
+from pydanube.client.consumers.partitioned_consumer import open_consumer
+from pydanube.client.consumers.reader import PREFETCH_BYTES, read
 from pydanube.client.counters import ClientCounters
-from pydanube.client.credentials import TokenSource, credentials_of
-from pydanube.client.dead_letters import DeadLetters
-from pydanube.client.handlers import ForWorkers
-from pydanube.client.messages import Message, MessageBatch
-from pydanube.client.multi_topic_consumer import open_multi_topic_consumer
-from pydanube.client.namespaces import Namespaces
-from pydanube.client.options import (
+from pydanube.client.messages.messages import Message, MessageBatch
+from pydanube.client.messages.options import (
     LATEST,
     ConsumerKeywords,
     ConsumerOptions,
@@ -32,34 +49,27 @@ from pydanube.client.options import (
     parse_or_choose_name,
     parse_version,
 )
-from pydanube.client.partitioned_consumer import open_consumer
-from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
-from pydanube.client.partitions import check_partitions
-from pydanube.client.producer import Producer
-from pydanube.client.pure.topic_selection import TopicSelection
-from pydanube.client.reader import PREFETCH_BYTES, read
-from pydanube.client.redirects import find_redirect
-from pydanube.client.request_reply import RequestReply
-from pydanube.client.requester import (
-    CLOSE_TIMEOUT_S,
-    CONNECT_TIMEOUT_S,
-    REQUEST_RETRY_S,
-    Requester,
-    check_seconds,
+from pydanube.client.messages.schema import Schema, schema_of
+from pydanube.client.messages.writer_schemas import ValueDecoding, WriterSchemas
+from pydanube.client.operations.cluster import Cluster
+from pydanube.client.operations.namespaces import Namespaces
+from pydanube.client.operations.schemas import Schemas
+from pydanube.client.operations.security import Security
+from pydanube.client.operations.storage import Storage
+from pydanube.client.operations.subscriptions import Subscriptions
+from pydanube.client.operations.topics import Topics
+from pydanube.client.producers.partitioned_producer import (
+    PartitionedProducer,
+    open_producer,
 )
-from pydanube.client.schema import Schema, schema_of
-from pydanube.client.schemas import Schemas
-from pydanube.client.scopes import AsyncScope, call_of
-from pydanube.client.security import Security
-from pydanube.client.staging import Staging
-from pydanube.client.storage import Storage
-from pydanube.client.subscriptions import Subscriptions
-from pydanube.client.telemetry import Telemetry
-from pydanube.client.topics import Topics
-from pydanube.client.transactions import Transaction, open_transaction
-from pydanube.client.typed_producer import TypedProducer, open_typed_producer
-from pydanube.client.urls import dial_of, options_of, parse_url, split_url, tls_of
-from pydanube.client.workers import (
+from pydanube.client.producers.producer import Producer
+from pydanube.client.producers.typed_producer import TypedProducer, open_typed_producer
+from pydanube.client.pure.topic_selection import TopicSelection
+from pydanube.client.workers.handlers import ForWorkers
+from pydanube.client.workers.request_reply import RequestReply
+from pydanube.client.workers.staging import Staging
+from pydanube.client.workers.transactions import Transaction, open_transaction
+from pydanube.client.workers.workers import (
     STOP_TIMEOUT_S,
     F,
     RunningWorkers,
@@ -68,7 +78,6 @@ from pydanube.client.workers import (
     run_workers,
     running_workers,
 )
-from pydanube.client.writer_schemas import ValueDecoding, WriterSchemas
 from pydanube.model.arguments import checked, checks_arguments
 from pydanube.model.choices import AccessName, CompressionName, SubscriptionTypeName
 from pydanube.model.errors import BrokerError, InvalidRequest

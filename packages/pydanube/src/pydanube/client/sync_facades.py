@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pydanube.client import client as aio
 from pydanube.client.blocking import Facade, LoopThread, blocking
-from pydanube.client.cluster import Cluster as AsyncCluster
-from pydanube.client.namespaces import Namespaces as AsyncNamespaces
-from pydanube.client.schemas import Schemas as AsyncSchemas
-from pydanube.client.security import Security as AsyncSecurity
-from pydanube.client.storage import Storage as AsyncStorage
-from pydanube.client.subscriptions import Subscriptions as AsyncSubscriptions
-from pydanube.client.topics import Topics as AsyncTopics
+from pydanube.client.operations.cluster import Cluster as AsyncCluster
+from pydanube.client.operations.namespaces import Namespaces as AsyncNamespaces
+from pydanube.client.operations.schemas import Schemas as AsyncSchemas
+from pydanube.client.operations.security import Security as AsyncSecurity
+from pydanube.client.operations.storage import Storage as AsyncStorage
+from pydanube.client.operations.subscriptions import Subscriptions as AsyncSubscriptions
+from pydanube.client.operations.topics import Topics as AsyncTopics
 
 
 class Topics(Facade):

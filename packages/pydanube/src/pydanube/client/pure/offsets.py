@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pydanube.client.messages import (
+from pydanube.client.messages.messages import (
     Message,
     MessageBatch,
     MessageId,
@@ -16,7 +16,7 @@ from pydanube.client.messages import (
     ranges_of_offsets,
     ranges_of_slice,
 )
-from pydanube.client.partitioned_ids import PartitionedIds
+from pydanube.client.messages.partitioned_ids import PartitionedIds
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.ranges import Range
 

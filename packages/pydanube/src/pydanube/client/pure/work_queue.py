@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
-from pydanube.client.messages import Message, MessageId
+from pydanube.client.messages.messages import Message, MessageId
 
 WAITING_S = 0.1
 """A worker lets as many messages wait as it processes in this time."""

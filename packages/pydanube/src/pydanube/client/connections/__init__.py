@@ -1,0 +1,1 @@
+"""Connections to brokers, and the requests and channels on them."""

@@ -1,0 +1,1 @@
+"""Consumers, readers and dead letters."""

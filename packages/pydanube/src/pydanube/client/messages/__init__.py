@@ -1,0 +1,1 @@
+"""Messages, their ids, values and schemas, as programs see them."""

@@ -1,0 +1,1 @@
+"""The operations of administrators: one module for each noun."""

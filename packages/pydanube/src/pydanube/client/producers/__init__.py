@@ -1,0 +1,1 @@
+"""Producers of messages, of values, and of partitioned topics."""

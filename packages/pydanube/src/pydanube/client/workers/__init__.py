@@ -1,0 +1,1 @@
+"""Functions that process messages, and output that is committed once."""
