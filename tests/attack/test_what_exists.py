@@ -14,7 +14,7 @@ from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.wire.native.kinds import OPERATIONS, Kind
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube_broker.broker.schema_registry import NewSchema
+from pydanube_broker.broker.publishing.schema_registry import NewSchema
 from pydanube_broker.servers.http.app import make_app
 from pydanube_broker.servers.http.iceberg import ICEBERG
 from pydanube_broker.servers.http.operations import is_readable, path_of

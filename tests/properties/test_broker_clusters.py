@@ -26,7 +26,7 @@ from pydanube.model.policy import (
     SubscriptionType,
 )
 from pydanube.model.retry import RetryPolicy
-from pydanube_broker.broker import dead_letters
+from pydanube_broker.broker.topics import dead_letters
 from support.batches import frame_of, payloads_of
 from support.broker_clusters import BrokerCluster
 from support.brokers import A_TOPIC, RELIABLE, Outcome

@@ -21,8 +21,8 @@ from pydanube.client.workers.staging import PartWriter
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import RECEIVE_BUFFER_BYTES, header
 from pydanube.wire.native.kinds import Kind
-from pydanube_broker.broker.reliable_subscription import ReliableSubscription
-from pydanube_broker.broker.topic import ReliableTopic
+from pydanube_broker.broker.delivery.reliable_subscription import ReliableSubscription
+from pydanube_broker.broker.publishing.topic import ReliableTopic
 from pydanube_broker.servers.native.connection import NativeConnection, listen
 from pydanube_broker.servers.native.consumers import ConsumerChannel
 from pydanube_broker.servers.native.producers import ProducerChannel

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.model.batch import attributes_of
-from pydanube_broker.broker.message_batcher import SingleMessage
+from pydanube_broker.broker.publishing.message_batcher import SingleMessage
 from support.batches import A_TIME
 from support.brokers import A_TOPIC, RELIABLE, BrokerWorld, Outcome
 from support.storages import seal

@@ -19,7 +19,7 @@ from pydanube.wire.files.journal_format import (
     decode_entry,
     encode_entry,
 )
-from pydanube_broker.broker.cursors import state_of
+from pydanube_broker.broker.delivery.cursors import state_of
 from pydanube_broker.dispatch import MACHINES
 from pydanube_broker.dispatch.cursor import Cursor
 from pydanube_broker.dispatch.effects import Deliver, SaveCursor

@@ -25,7 +25,7 @@ from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import Principal
 from pydanube.security.quotas import Quota, QuotaTarget
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube_broker.broker.cursors import CursorSaver
+from pydanube_broker.broker.delivery.cursors import CursorSaver
 from pydanube_broker.dispatch import MACHINES
 from pydanube_broker.dispatch.cursor import Cursor
 from pydanube_broker.metadata.key import prefix_of

@@ -21,12 +21,12 @@ from pydanube.client.consumers.partitioned_consumer import PartitionedConsumer
 from pydanube.client.messages.messages import Source
 from pydanube.model.errors import NotOwner, Unavailable
 from pydanube.model.policy import ProducerAccess
-from pydanube_broker.broker.internal_publishing import _SourceSession
+from pydanube_broker.broker.delivery.reliable_subscription import ReliableSubscription
 from pydanube_broker.broker.pure.deduplication import DeduplicationWindow
 from pydanube_broker.broker.pure.producer_registrations import ProducerRegistrations
-from pydanube_broker.broker.reliable_subscription import ReliableSubscription
-from pydanube_broker.broker.shared_commits import SharedCommits
-from pydanube_broker.broker.transaction_acks import TransactionAcknowledger
+from pydanube_broker.broker.serving.internal_publishing import _SourceSession
+from pydanube_broker.broker.staging.shared_commits import SharedCommits
+from pydanube_broker.broker.staging.transaction_acks import TransactionAcknowledger
 from pydanube_broker.dispatch.deferred import DeferredMessages
 from pydanube_broker.dispatch.machine import SubscriptionMachine
 from pydanube_broker.metadata import keys

@@ -45,7 +45,7 @@ from pydanube.model.errors import (
     SessionLost,
 )
 from pydanube.wire.batches import decode
-from pydanube_broker.broker.internal_batches import InternalBatch
+from pydanube_broker.broker.delivery.internal_batches import InternalBatch
 from pydanube_broker.cluster.controller import create_shards
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import BrokerModeRecord

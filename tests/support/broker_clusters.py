@@ -21,9 +21,9 @@ from pydanube.objects.memory import MemoryObjects
 from pydanube.wire.batches import decode
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.broker_opening import open_broker
-from pydanube_broker.broker.internal_batches import InternalBatch
+from pydanube_broker.broker.delivery.internal_batches import InternalBatch
 from pydanube_broker.broker.manifest import SharedManifest
-from pydanube_broker.broker.shards import Shards
+from pydanube_broker.broker.topics.shards import Shards
 from pydanube_broker.cluster.controller import create_shards
 from pydanube_broker.cluster.overview import STREAM
 from pydanube_broker.cluster.session import ClusterSession, open_cluster_session

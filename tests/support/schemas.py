@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from pydanube.model.schemas import SchemaPolicy, SchemaType, TopicSchema
-from pydanube_broker.broker.schema_registry import NewSchema
+from pydanube_broker.broker.publishing.schema_registry import NewSchema
 
 ENFORCE = SchemaPolicy.ENFORCE
 WARN = SchemaPolicy.WARN

@@ -6,7 +6,7 @@ import asyncio
 
 from pydanube.model.names import TopicName
 from pydanube.model.staging import PartKey, StagedPart
-from pydanube_broker.broker.staged_parts import producer_of
+from pydanube_broker.broker.staging.staged_parts import producer_of
 from support.batches import frame_of, payloads_of
 from support.storages import until
 

@@ -14,7 +14,7 @@ from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.connections.redirects import Redirect, redirecting
 from pydanube.model.errors import InvalidRequest, JournalFailed
 from pydanube.wire.native.frames import batch_bytes_max
-from pydanube_broker.broker.access_control import IsSuperuser
+from pydanube_broker.broker.governance.access_control import IsSuperuser
 from pydanube_broker.cluster.shard_moves import move_shard
 from pydanube_broker.servers.authentication import Authenticator
 from pydanube_broker.servers.config import ListenConfig

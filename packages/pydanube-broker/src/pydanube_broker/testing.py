@@ -41,9 +41,9 @@ from pydanube.client.connections.scopes import AsyncScope
 from pydanube.client.connections.urls import parse_url
 from pydanube.objects.memory import MemoryObjects
 from pydanube.wire.native.frames import batch_bytes_max
-from pydanube_broker.broker.access_control import IsSuperuser
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.broker_opening import open_broker
+from pydanube_broker.broker.governance.access_control import IsSuperuser
 from pydanube_broker.broker.manifest import MetadataManifest
 from pydanube_broker.metadata.sqlite import open_sqlite
 from pydanube_broker.servers.config import ListenConfig

@@ -14,7 +14,7 @@ from pydanube.model.policy import (
     SubscriptionType,
     TopicPolicy,
 )
-from pydanube_broker.broker import producers
+from pydanube_broker.broker.serving import producers
 from pydanube_broker.testing import memory_broker
 from support.batches import frame_of
 from support.brokers import A_TOPIC, RELIABLE, BrokerWorld, Outcome
@@ -197,7 +197,9 @@ async def test_changes_of_an_operator_are_logged(caplog):
 
 
 async def test_a_message_that_blocks_its_subscription_is_logged(caplog):
-    caplog.set_level(logging.INFO, "pydanube_broker.broker.reliable_subscription")
+    caplog.set_level(
+        logging.INFO, "pydanube_broker.broker.delivery.reliable_subscription"
+    )
     async with BrokerWorld().broker() as broker:
         topic = await broker.topics.create(A_TOPIC, TopicPolicy())
         name = SubscriptionName("poisoned")

@@ -11,7 +11,7 @@ import pytest
 from pydanube.model.errors import TopicFenced
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
-from pydanube_broker.broker.catalog import Catalog
+from pydanube_broker.broker.governance.catalog import Catalog
 from pydanube_broker.broker.manifest import MetadataManifest, SharedManifest
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import DeletedTopicRecord

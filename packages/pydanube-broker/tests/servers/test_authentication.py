@@ -9,7 +9,7 @@ from pydanube.security.api_keys import make_key
 from pydanube.security.failed_attempts import ATTEMPTS_MAX
 from pydanube.security.principals import ANONYMOUS
 from pydanube.security.tokens import parse_keys
-from pydanube_broker.broker.api_keys import ApiKeys
+from pydanube_broker.broker.governance.api_keys import ApiKeys
 from pydanube_broker.servers.authentication import Authenticator, ClientIdentity
 from pydanube_broker.servers.bootstrap_key import BootstrapKey
 from pydanube_broker.servers.security_config import JwtConfig, SecurityConfig

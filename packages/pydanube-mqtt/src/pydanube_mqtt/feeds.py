@@ -31,8 +31,8 @@ from pydanube.model.policy import (
 )
 from pydanube.wire.batches import BatchFrame
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.subscription import Consumer
-from pydanube_broker.broker.topic import ReliableTopic, Topic
+from pydanube_broker.broker.delivery.subscription import Consumer
+from pydanube_broker.broker.publishing.topic import ReliableTopic, Topic
 from pydanube_mqtt.counts import MqttCounts
 from pydanube_mqtt.pure.messages import Row, rows_of
 from pydanube_mqtt.pure.rules import Rules

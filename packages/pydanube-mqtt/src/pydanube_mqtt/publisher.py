@@ -20,8 +20,8 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.message_batcher import SingleMessage
-from pydanube_broker.broker.topic import Topic
+from pydanube_broker.broker.publishing.message_batcher import SingleMessage
+from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_mqtt.counts import MqttCounts
 from pydanube_mqtt.feeds import Feeds
 from pydanube_mqtt.pure.messages import (

@@ -14,7 +14,7 @@ from pydanube.model.errors import InvalidPayload
 from pydanube.model.schemas import SchemaReference
 from pydanube.schemas.parsed_schema import Validator
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.schema_validation import INLINE_BYTES_MAX
+from pydanube_broker.broker.publishing.schema_validation import INLINE_BYTES_MAX
 from pydanube_mqtt.pure.rules import Rule
 
 

@@ -20,8 +20,10 @@ from pydanube.model.policy import Start, SubscriptionType
 from pydanube.model.ranges import Range
 from pydanube.wire.batches import BatchFrame
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.subscription import Consumer
-from pydanube_broker.broker.subscription import Subscription as BrokerSubscription
+from pydanube_broker.broker.delivery.subscription import Consumer
+from pydanube_broker.broker.delivery.subscription import (
+    Subscription as BrokerSubscription,
+)
 from pydanube_mqtt.feeds import Feed, Feeds
 from pydanube_mqtt.pure.messages import rows_of
 from pydanube_mqtt.pure.session import Subscription

@@ -25,33 +25,33 @@ from pydanube.model.errors import (
     InvalidRequest,
 )
 from pydanube.model.names import TopicName
-from pydanube_broker.broker.access_control import (
+from pydanube_broker.broker.backups import Backups
+from pydanube_broker.broker.consumer_registry import ConsumerRegistry
+from pydanube_broker.broker.delivery.counts import BrokerCounts
+from pydanube_broker.broker.governance.access_control import (
     AccessControl,
 )
-from pydanube_broker.broker.audit import AuditLog
-from pydanube_broker.broker.backups import Backups
-from pydanube_broker.broker.catalog import Catalog
-from pydanube_broker.broker.consumer_registry import ConsumerRegistry
-from pydanube_broker.broker.counts import BrokerCounts
-from pydanube_broker.broker.dead_letters import DeadLetters
-from pydanube_broker.broker.iceberg_tables import IcebergTables
-from pydanube_broker.broker.internal_publishing import InternalPublisher
-from pydanube_broker.broker.message_batcher import MessageBatcher
+from pydanube_broker.broker.governance.audit import AuditLog
+from pydanube_broker.broker.governance.catalog import Catalog
+from pydanube_broker.broker.governance.iceberg_tables import IcebergTables
+from pydanube_broker.broker.governance.namespaces import Namespaces
+from pydanube_broker.broker.governance.quotas import Quotas
 from pydanube_broker.broker.named_stores import NamedStores
-from pydanube_broker.broker.namespaces import Namespaces
-from pydanube_broker.broker.producers import Producers
-from pydanube_broker.broker.quotas import Quotas
-from pydanube_broker.broker.retention_holds import RetentionHolds
-from pydanube_broker.broker.schema_registry import SchemaRegistry
-from pydanube_broker.broker.shard_serving import ShardServing
-from pydanube_broker.broker.shards import Shards
-from pydanube_broker.broker.shared_staging import SharedStaging
-from pydanube_broker.broker.staging import Staging
-from pydanube_broker.broker.subscription_store import SubscriptionStore
-from pydanube_broker.broker.subscriptions import Subscriptions
-from pydanube_broker.broker.topic_schemas import TopicSchemas
-from pydanube_broker.broker.topic_views import TopicViews
-from pydanube_broker.broker.topics import Topics
+from pydanube_broker.broker.publishing.message_batcher import MessageBatcher
+from pydanube_broker.broker.publishing.schema_registry import SchemaRegistry
+from pydanube_broker.broker.serving.internal_publishing import InternalPublisher
+from pydanube_broker.broker.serving.producers import Producers
+from pydanube_broker.broker.serving.shard_serving import ShardServing
+from pydanube_broker.broker.serving.subscriptions import Subscriptions
+from pydanube_broker.broker.staging.shared_staging import SharedStaging
+from pydanube_broker.broker.staging.staging import Staging
+from pydanube_broker.broker.topics.dead_letters import DeadLetters
+from pydanube_broker.broker.topics.retention_holds import RetentionHolds
+from pydanube_broker.broker.topics.shards import Shards
+from pydanube_broker.broker.topics.subscription_store import SubscriptionStore
+from pydanube_broker.broker.topics.topic_schemas import TopicSchemas
+from pydanube_broker.broker.topics.topic_views import TopicViews
+from pydanube_broker.broker.topics.topics import Topics
 from pydanube_broker.cluster import overview
 from pydanube_broker.cluster.lost_journals import give_up_journals
 from pydanube_broker.cluster.shard_moves import (

@@ -18,39 +18,48 @@ from pydanube.model.histograms import NO_EXEMPLARS
 from pydanube.model.ids import TopicId
 from pydanube.model.names import TopicName
 from pydanube.security.quotas import NO_QUOTA, Quota
-from pydanube_broker.broker.access_control import IsSuperuser, open_access_control
-from pydanube_broker.broker.audit import AuditTopic, open_audit
 from pydanube_broker.broker.backups import Backups, Snapshots
 from pydanube_broker.broker.broker import Broker, drain
-from pydanube_broker.broker.catalog import Catalog
 from pydanube_broker.broker.consumer_registry import ConsumerRegistry
-from pydanube_broker.broker.counts import BrokerCounts
-from pydanube_broker.broker.dead_letters import DeadLetters
-from pydanube_broker.broker.deleted_topics import DeletedTopics
-from pydanube_broker.broker.iceberg_tables import IcebergTables
-from pydanube_broker.broker.indirect_targets import IndirectTargets
-from pydanube_broker.broker.internal_batches import InternalBatch, Source
-from pydanube_broker.broker.internal_publishing import InternalPublisher, Peers
+from pydanube_broker.broker.delivery.counts import BrokerCounts
+from pydanube_broker.broker.delivery.internal_batches import InternalBatch, Source
+from pydanube_broker.broker.governance.access_control import (
+    IsSuperuser,
+    open_access_control,
+)
+from pydanube_broker.broker.governance.audit import AuditTopic, open_audit
+from pydanube_broker.broker.governance.catalog import Catalog
+from pydanube_broker.broker.governance.iceberg_tables import IcebergTables
+from pydanube_broker.broker.governance.indirect_targets import IndirectTargets
+from pydanube_broker.broker.governance.namespaces import FIRST_NAMESPACES, Namespaces
+from pydanube_broker.broker.governance.quotas import Quotas, following_quotas
 from pydanube_broker.broker.manifest import MetadataManifest
-from pydanube_broker.broker.message_batcher import BATCH_BYTES_MAX, MessageBatcher
 from pydanube_broker.broker.named_stores import NamedStores
-from pydanube_broker.broker.namespaces import FIRST_NAMESPACES, Namespaces
-from pydanube_broker.broker.producers import Producers
-from pydanube_broker.broker.quotas import Quotas, following_quotas
-from pydanube_broker.broker.retention_holds import RetentionHolds
-from pydanube_broker.broker.schema_registry import SchemaRegistry
-from pydanube_broker.broker.shard_serving import ShardServing
-from pydanube_broker.broker.shards import Shards
-from pydanube_broker.broker.shared_staging import SharedStaging, open_shared_staging
-from pydanube_broker.broker.staging import Staging, open_staging
-from pydanube_broker.broker.subscription_store import SubscriptionStore
-from pydanube_broker.broker.subscriptions import Subscriptions
-from pydanube_broker.broker.topic import Topic
-from pydanube_broker.broker.topic_loading import TopicLoader
-from pydanube_broker.broker.topic_schemas import TopicSchemas
-from pydanube_broker.broker.topic_views import TopicViews
-from pydanube_broker.broker.topics import Topics
-from pydanube_broker.broker.tracing import Tracing
+from pydanube_broker.broker.publishing.message_batcher import (
+    BATCH_BYTES_MAX,
+    MessageBatcher,
+)
+from pydanube_broker.broker.publishing.schema_registry import SchemaRegistry
+from pydanube_broker.broker.publishing.topic import Topic
+from pydanube_broker.broker.publishing.tracing import Tracing
+from pydanube_broker.broker.serving.internal_publishing import InternalPublisher, Peers
+from pydanube_broker.broker.serving.producers import Producers
+from pydanube_broker.broker.serving.shard_serving import ShardServing
+from pydanube_broker.broker.serving.subscriptions import Subscriptions
+from pydanube_broker.broker.staging.shared_staging import (
+    SharedStaging,
+    open_shared_staging,
+)
+from pydanube_broker.broker.staging.staging import Staging, open_staging
+from pydanube_broker.broker.topics.dead_letters import DeadLetters
+from pydanube_broker.broker.topics.deleted_topics import DeletedTopics
+from pydanube_broker.broker.topics.retention_holds import RetentionHolds
+from pydanube_broker.broker.topics.shards import Shards
+from pydanube_broker.broker.topics.subscription_store import SubscriptionStore
+from pydanube_broker.broker.topics.topic_loading import TopicLoader
+from pydanube_broker.broker.topics.topic_schemas import TopicSchemas
+from pydanube_broker.broker.topics.topic_views import TopicViews
+from pydanube_broker.broker.topics.topics import Topics
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import BrokerRecord, NamespaceRecord
 from pydanube_broker.metadata.store import (

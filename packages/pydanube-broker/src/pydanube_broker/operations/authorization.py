@@ -40,8 +40,8 @@ from pydanube.security.policy import AccessPolicy, members_of
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.security.resources import CLUSTER, Resource
 from pydanube.wire.native.kinds import OPERATIONS, Kind, On
-from pydanube_broker.broker.audit import Outcome
 from pydanube_broker.broker.broker import Broker
+from pydanube_broker.broker.governance.audit import Outcome
 
 T = TypeVar("T")
 

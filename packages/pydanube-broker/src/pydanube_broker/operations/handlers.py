@@ -21,8 +21,8 @@ from google.protobuf.message import Message
 from pydanube.security.principals import Principal
 from pydanube.wire.native.kinds import Kind
 from pydanube_broker import operations
-from pydanube_broker.broker.api_keys import ApiKeys
 from pydanube_broker.broker.broker import Broker
+from pydanube_broker.broker.governance.api_keys import ApiKeys
 
 PAGE_MAX = 5000
 """The maximum number of names or descriptions in one answer, to fit into a frame."""

@@ -7,7 +7,7 @@ from pydanube.model.names import TopicName, parse_subject
 from pydanube.model.schemas import Compatibility, SchemaType
 from pydanube.wire.native.messages import to_wire
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube_broker.broker.schema_registry import NewSchema
+from pydanube_broker.broker.publishing.schema_registry import NewSchema
 from pydanube_broker.operations.authorization import visible_subjects
 from pydanube_broker.operations.handlers import Call, operation
 

@@ -20,9 +20,9 @@ from pydanube.model.names import NamespaceName, TopicName
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.findings import find, find_idle
-from pydanube_broker.broker.namespaces import namespace_not_found
-from pydanube_broker.broker.topic import Topic
+from pydanube_broker.broker.governance.namespaces import namespace_not_found
+from pydanube_broker.broker.publishing.topic import Topic
+from pydanube_broker.broker.serving.findings import find, find_idle
 from pydanube_broker.metadata.records import TopicRecord
 from pydanube_broker.operations.authorization import (
     current_caller,

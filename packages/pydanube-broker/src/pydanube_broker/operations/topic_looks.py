@@ -13,7 +13,7 @@ from pydanube.security.resources import Resource
 from pydanube.wire.native.messages import to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.topic_views import TopicLooks
+from pydanube_broker.broker.topics.topic_views import TopicLooks
 from pydanube_broker.operations.authorization import current_caller
 
 LISTED_TOPICS_MAX = 1000

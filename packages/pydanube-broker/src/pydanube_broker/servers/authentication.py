@@ -33,7 +33,7 @@ from pydanube.security.credentials import BOOTSTRAP, check_credential
 from pydanube.security.failed_attempts import FailedAttempts
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.security.tokens import UnknownKey, verify_token
-from pydanube_broker.broker.api_keys import ApiKeys, open_api_keys
+from pydanube_broker.broker.governance.api_keys import ApiKeys, open_api_keys
 from pydanube_broker.metadata.store import MetadataStore
 from pydanube_broker.servers.bootstrap_key import BootstrapKey, open_bootstrap_key
 from pydanube_broker.servers.issuer_keys import IssuerKeySource, open_issuer_keys

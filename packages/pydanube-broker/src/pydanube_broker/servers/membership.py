@@ -13,8 +13,8 @@ from pydanube.model.errors import ClusterInUse, InvalidConfig
 from pydanube.objects.store import Objects, wall_clock_us
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.manifest import MetadataManifest
-from pydanube_broker.broker.record_changes import RecordChanges
-from pydanube_broker.broker.shard_traffic import traffic_of
+from pydanube_broker.broker.serving.record_changes import RecordChanges
+from pydanube_broker.broker.serving.shard_traffic import traffic_of
 from pydanube_broker.cluster.controller import Controller, create_shards
 from pydanube_broker.cluster.journal_host import JournalHost
 from pydanube_broker.cluster.journal_removal import JournalRemoval

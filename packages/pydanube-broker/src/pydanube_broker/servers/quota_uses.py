@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pydanube.security.principals import Principal
-from pydanube_broker.broker.quotas import Quotas
+from pydanube_broker.broker.governance.quotas import Quotas
 from pydanube_broker.dispatch.quota_meter import QuotaMeter
 
 

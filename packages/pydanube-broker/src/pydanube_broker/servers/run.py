@@ -36,7 +36,7 @@ from pydanube.wire.native.frames import batch_bytes_max
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.broker_opening import open_broker
 from pydanube_broker.broker.manifest import MetadataManifest, SharedManifest
-from pydanube_broker.broker.shards import Shards
+from pydanube_broker.broker.topics.shards import Shards
 from pydanube_broker.cluster.leaving import leave
 from pydanube_broker.cluster.overview import PEER_ADMIN, PEER_GRPC
 from pydanube_broker.cluster.pure.placement import PlacementLimits

@@ -13,10 +13,10 @@ from pydanube.model.metrics import Sample
 from pydanube.model.topic_patterns import TopicPattern
 from pydanube.model.version import __version__
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.findings import problems_of
-from pydanube_broker.broker.shards import Shards
-from pydanube_broker.broker.subscription import Subscription
-from pydanube_broker.broker.topic import Topic
+from pydanube_broker.broker.delivery.subscription import Subscription
+from pydanube_broker.broker.publishing.topic import Topic
+from pydanube_broker.broker.serving.findings import problems_of
+from pydanube_broker.broker.topics.shards import Shards
 from pydanube_broker.servers.connections import ConnectionCounts
 from pydanube_broker.servers.grpc.services import Service
 from pydanube_broker.servers.native.server import NativeServer

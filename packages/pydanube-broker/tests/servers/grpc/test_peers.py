@@ -15,7 +15,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import TopicName
 from pydanube.wire.pb import peers_pb2 as pb
-from pydanube_broker.broker.internal_batches import InternalBatch, Source
+from pydanube_broker.broker.delivery.internal_batches import InternalBatch, Source
 from pydanube_broker.cluster.overview import PEER_GRPC
 from pydanube_broker.metadata.cluster_records import SessionRecord
 from pydanube_broker.servers.authentication import Authenticator, open_authenticator

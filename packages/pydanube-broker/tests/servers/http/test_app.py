@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pydanube.model.errors import Draining, SessionLost
-from pydanube_broker.broker.shards import Shards
+from pydanube_broker.broker.topics.shards import Shards
 from pydanube_broker.servers.http.app import BrokerState
 from support.http_api import http_of
 from support.shard_owners import KnownOwners

@@ -12,7 +12,7 @@ from pydanube import Schema
 from pydanube.security.permissions import Permission
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.wire.native.kinds import OPERATIONS, Kind, On
-from pydanube_broker.broker.api_keys import open_api_keys
+from pydanube_broker.broker.governance.api_keys import open_api_keys
 from pydanube_broker.metadata.sqlite import open_sqlite
 from pydanube_broker.operations.handlers import handlers
 from pydanube_broker.servers.http.operations import BODY_BYTES_MAX, is_readable, path_of

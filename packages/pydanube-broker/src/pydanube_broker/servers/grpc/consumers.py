@@ -44,8 +44,8 @@ from pydanube.security.resources import Resource
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.subscription import Consumer, Subscription
-from pydanube_broker.broker.topic import ReliableTopic, Topic
+from pydanube_broker.broker.delivery.subscription import Consumer, Subscription
+from pydanube_broker.broker.publishing.topic import ReliableTopic, Topic
 from pydanube_broker.dispatch.quota_meter import (
     UNLIMITED,
     QuotaMeter,

@@ -27,7 +27,7 @@ from pydanube.wire.batches import decode
 from pydanube.wire.files.journal_format import INTERNAL_PREFIX
 from pydanube.wire.pb import peers_pb2 as pb
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.internal_batches import InternalBatch, Source
+from pydanube_broker.broker.delivery.internal_batches import InternalBatch, Source
 from pydanube_broker.cluster.overview import PEER_GRPC
 from pydanube_broker.metadata.cluster_records import SessionRecord
 from pydanube_broker.servers.errors import as_broker_error

@@ -22,10 +22,10 @@ from pydanube.model.policy import DispatchMode, ProducerAccess, TopicPolicy
 from pydanube.model.schemas import SchemaReference
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.message_batcher import SingleMessage
+from pydanube_broker.broker.publishing.message_batcher import SingleMessage
+from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_broker.broker.pure.producer_registrations import ProducerRegistration
 from pydanube_broker.broker.pure.producer_session import OnPublished
-from pydanube_broker.broker.topic import Topic
 from pydanube_broker.operations.authorization import check_may_create, check_subject
 from pydanube_broker.servers.errors import grpc_status_of_publish
 from pydanube_broker.servers.grpc.pure.id_registry import IdRegistry

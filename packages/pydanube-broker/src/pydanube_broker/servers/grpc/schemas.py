@@ -21,7 +21,7 @@ from pydanube.model.schemas import (
 )
 from pydanube.wire.pb import schema_registry_pb2 as pb
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.schema_registry import NewSchema
+from pydanube_broker.broker.publishing.schema_registry import NewSchema
 from pydanube_broker.operations.authorization import check_subject, visible_subjects
 from pydanube_broker.servers.grpc.services import StatusError, refusing
 from pydanube_broker.wire.grpc.danube_schema_api import (

@@ -22,8 +22,8 @@ from pydanube.security.policy import (
 )
 from pydanube.security.resources import ALL
 from pydanube.wire.pb import danube_admin_pb2 as pb
-from pydanube_broker.broker.access_control import AccessControl
 from pydanube_broker.broker.broker import Broker
+from pydanube_broker.broker.governance.access_control import AccessControl
 from pydanube_broker.servers.grpc.calls import CallContext
 from pydanube_broker.servers.grpc.services import StatusError
 from pydanube_broker.wire.grpc.status import StatusCode

@@ -15,9 +15,9 @@ from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import RANGES_MAX, ranges_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube_broker.broker.subscription import Consumer, Subscription
-from pydanube_broker.broker.subscription_settings import DURATION_S_MAX
-from pydanube_broker.broker.topic import Topic
+from pydanube_broker.broker.delivery.subscription import Consumer, Subscription
+from pydanube_broker.broker.delivery.subscription_settings import DURATION_S_MAX
+from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_broker.dispatch.quota_meter import credit_bytes_of, delay_out_s, take_out
 from pydanube_broker.operations.quota_holds import QuotaHold
 from pydanube_broker.servers.native.link import Channel, ClientLink

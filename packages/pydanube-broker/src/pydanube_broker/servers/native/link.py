@@ -26,8 +26,8 @@ from pydanube.wire.native.connection import (
 )
 from pydanube.wire.native.frames import batch_bytes_max
 from pydanube.wire.native.kinds import KIND_OF, Kind, Side
-from pydanube_broker.broker.topic import Topic
-from pydanube_broker.broker.topics import Topics
+from pydanube_broker.broker.publishing.topic import Topic
+from pydanube_broker.broker.topics.topics import Topics
 from pydanube_broker.dispatch.quota_meter import UNLIMITED, QuotaMeter
 from pydanube_broker.operations.authorization import Caller, Need
 from pydanube_broker.operations.quota_holds import QuotaHold

@@ -12,8 +12,8 @@ from pydanube.wire.batches import BatchFrame
 from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_broker.broker.pure.producer_session import ProducerSession
-from pydanube_broker.broker.topic import Topic
 from pydanube_broker.servers.errors import as_broker_error
 from pydanube_broker.servers.native.link import Channel, ClientLink
 

@@ -17,7 +17,7 @@ from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import error_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.topic import Topic
+from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_broker.operations.authorization import follow_access
 from pydanube_broker.servers.authentication import Authenticator
 from pydanube_broker.servers.config import ListenConfig

@@ -13,7 +13,7 @@ from pydanube.model.errors import BrokerError
 from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube_broker.broker.staged_parts import Stage
+from pydanube_broker.broker.staging.staged_parts import Stage
 from pydanube_broker.servers.native.link import Channel, ClientLink
 
 

@@ -53,7 +53,8 @@ INTERNAL_PREFIX = "broker/"
 The beginning of the names of producers that are brokers; clients cannot use it.
 
 Their sequence numbers are positions in what the messages come from, in any order, so
-all of their runs are kept.  See ``pydanube_broker/broker/internal_publishing.py``.
+all of their runs are kept.  See
+``pydanube_broker/broker/serving/internal_publishing.py``.
 """
 
 _FILE_MAGIC = b"DANUBEJ\x00"

@@ -1,0 +1,1 @@
+"""Subscriptions of one topic: what they deliver, and where they are."""

@@ -1,0 +1,1 @@
+"""Namespaces, quotas, permissions and keys: who may do what, and the audit."""

@@ -1,0 +1,1 @@
+"""One topic, and the batches that its producers publish."""

@@ -1,0 +1,1 @@
+"""The producers, subscriptions and shards that a broker serves."""

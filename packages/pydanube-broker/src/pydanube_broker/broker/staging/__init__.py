@@ -1,0 +1,1 @@
+"""Output that is staged in parts, and committed once."""

@@ -1,0 +1,1 @@
+"""All topics of a broker: how they are loaded, recorded and deleted."""

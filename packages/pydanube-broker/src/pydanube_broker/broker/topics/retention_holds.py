@@ -1,0 +1,84 @@
+"""
+Retention holds: external readers that rely on a topic's segments as they are.
+
+A table that registers segments without copying them adds a hold before it lists the
+segments.  From then on none of them is dropped or replaced, and the topic cannot be
+deleted without force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pydanube.model.descriptions import Hold
+from pydanube.model.errors import InvalidRequest, NotFound
+from pydanube.model.ids import TopicId
+from pydanube_broker.broker.topics.owned_changes import change_owned
+from pydanube_broker.metadata import keys
+from pydanube_broker.metadata.records import HoldRecord
+from pydanube_broker.metadata.store import Delete, MetadataStore, Put
+from pydanube_broker.storage.topic_log import TopicLog
+
+HOLDS_MAX = 100
+"""The number of holds that one topic may have."""
+
+
+class RetentionHolds:
+    """The retention holds of all topics, in the metadata store."""
+
+    def __init__(self, store: MetadataStore, wall_clock_us: Callable[[], int]) -> None:
+        self._store = store
+        self._wall_clock_us = wall_clock_us
+
+    async def load(self, topic_log: TopicLog) -> None:
+        """Load a topic's holds; must be called before segments can be dropped."""
+        holds = await self.list(topic_log.topic_id)
+        topic_log.holds = frozenset(hold.name for hold in holds)
+
+    async def list(self, topic_id: TopicId) -> tuple[Hold, ...]:
+        """Return the holds of a topic, sorted by name."""
+        prefix = keys.HOLDS.within(topic_id)
+        return tuple(
+            Hold(
+                name=prefix.name_of(path),
+                reason=stored.value.reason,
+                created_at=stored.value.created_at,
+            )
+            for path, stored in await self._store.scan(prefix)
+        )
+
+    async def add(self, topic_log: TopicLog, name: str, reason: str) -> None:
+        """
+        Add the hold *name* to a topic, or change its reason.
+
+        Durability: On return the hold is on disk, and none of the topic's present or
+            later segments is dropped or replaced until the hold is removed.
+
+        Raises:
+            InvalidRequest: The topic has HOLDS_MAX other holds.
+            NotOwner: Another broker serves the topic now; nothing was changed.
+        """
+        async with topic_log.maintenance:
+            if name not in topic_log.holds and len(topic_log.holds) >= HOLDS_MAX:
+                raise InvalidRequest(
+                    f"{topic_log.name} has {HOLDS_MAX} holds already; release one"
+                )
+            record = HoldRecord(reason=reason, created_at=self._wall_clock_us())
+            key = keys.HOLDS.key(topic_log.topic_id, name)
+            await change_owned(self._store, topic_log, [Put(key, record)])
+            topic_log.holds |= {name}
+
+    async def remove(self, topic_log: TopicLog, name: str) -> None:
+        """
+        Remove the hold *name* from a topic.
+
+        Raises:
+            NotFound: The topic has no such hold.
+            NotOwner: Another broker serves the topic now; nothing was changed.
+        """
+        async with topic_log.maintenance:
+            key = keys.HOLDS.key(topic_log.topic_id, name)
+            if await self._store.get(key) is None:
+                raise NotFound(f"{topic_log.name} has no retention hold {name!r}")
+            await change_owned(self._store, topic_log, [Delete(key)])
+            topic_log.holds -= {name}

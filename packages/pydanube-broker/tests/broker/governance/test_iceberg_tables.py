@@ -1,0 +1,238 @@
+"""The states of Iceberg tables in an object store."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pydanube.model.errors import TopicNotFound
+from pydanube.model.ids import TopicId
+from pydanube.model.names import TopicName
+from pydanube.model.policy import DispatchMode, TopicPolicy
+from pydanube.model.segments import SegmentEntry
+from pydanube.objects.memory import MemoryObjects
+from pydanube.wire.files.iceberg_metadata import OFFSETS
+from pydanube_broker.broker.governance.iceberg_tables import (
+    PREFIX,
+    STATES_MAX,
+    IcebergTables,
+)
+from support.manifests import MemoryManifest
+
+TOPIC = TopicName.parse("/default/orders")
+REFRESH_S, KEEP_S = 10, 100
+
+
+def segment(base, end, name="", **changes):
+    return SegmentEntry(
+        base=base,
+        end=end,
+        epoch=1,
+        count=end - base,
+        byte_count=1000,
+        object_name=name or f"default/orders/{base}-{end}.parquet",
+        first_publish_time=1,
+        last_publish_time=2,
+        sealed_at=0,
+        **changes,
+    )
+
+
+class World:
+    """The tables of a broker, over a manifest that the test changes."""
+
+    def __init__(self, broker):
+        self.broker = broker
+        self.manifest = MemoryManifest()
+        self.objects = MemoryObjects()
+        self.now_s = 1000
+        self.tables = self.restarted()
+
+    def restarted(self, *, must_be_uploaded=False):
+        """Return the tables of a broker that has just started."""
+        return IcebergTables(
+            self.broker.catalog,
+            self.manifest,
+            self.objects,
+            must_be_uploaded=must_be_uploaded,
+            wall_clock_us=lambda: self.now_s * 1_000_000,
+            refresh_s=REFRESH_S,
+            keep_s=KEEP_S,
+        )
+
+    async def create(self, name=TOPIC, policy=None):
+        await self.broker.topics.add(name, policy or TopicPolicy(), None)
+
+    async def seal(self, *segments, name=TOPIC, removed=()):
+        topic_id = await self.topic_id(name)
+        await self.manifest.change(topic_id, 1, added=segments, removed=removed)
+
+    async def topic_id(self, name):
+        return TopicId((await self.broker.catalog.get_topic(name)).value.topic_id)
+
+    async def load(self, name=TOPIC):
+        return msgspec.json.decode((await self.tables.load(name)).metadata)
+
+    async def offsets(self):
+        """Return the offsets in the current snapshot of the table."""
+        snapshots = (await self.load())["snapshots"]
+        found = msgspec.json.decode(snapshots[-1]["summary"][OFFSETS])
+        return found[str(TOPIC)]
+
+    async def states(self):
+        names = await self.objects.names(PREFIX)
+        return {name for name in names if name.endswith(".metadata.json")}
+
+
+@pytest.fixture
+async def world(broker):
+    world = World(broker)
+    await world.create()
+    return world
+
+
+async def test_a_table_has_the_segments_of_the_topic(world):
+    await world.seal(segment(0, 10), segment(10, 20))
+    assert await world.offsets() == [0, 20]
+
+
+async def test_nothing_is_written_while_the_segments_are_the_same(world):
+    await world.seal(segment(0, 10))
+    first = await world.load()
+    world.now_s += 1000
+    assert await world.load() == first
+    assert len(await world.states()) == 1
+
+
+async def test_a_broker_that_restarts_uses_the_state_in_the_store(world):
+    await world.seal(segment(0, 10))
+    first = await world.load()
+    world.tables = world.restarted()
+    world.now_s += 1000
+    assert await world.load() == first
+    assert len(await world.states()) == 1
+
+
+async def test_new_segments_make_a_new_snapshot_after_the_refresh_time(world):
+    await world.seal(segment(0, 10))
+    first = await world.load()
+    await world.seal(segment(10, 20))
+    assert await world.offsets() == [0, 10]
+    world.now_s += REFRESH_S
+    assert await world.offsets() == [0, 20]
+    second = await world.load()
+    old, new = second["snapshots"]
+    assert [old] == first["snapshots"]
+    assert new["parent-snapshot-id"] == old["snapshot-id"]
+    assert new["sequence-number"] > old["sequence-number"]
+
+
+async def test_dropped_segments_are_not_in_the_new_snapshot(world):
+    await world.seal(segment(0, 10), segment(10, 20))
+    await world.load()
+    await world.seal(removed=[segment(0, 10)])
+    world.now_s += REFRESH_S
+    assert await world.offsets() == [10, 20]
+
+
+async def test_old_states_and_their_snapshots_are_deleted(world):
+    for at in range(4):
+        await world.seal(segment(at, at + 1))
+        await world.load()
+        world.now_s += KEEP_S // 2
+    # The first one was replaced 50 s later, so it was kept for 100 s more.
+    assert len(await world.states()) == 3
+    assert len((await world.load())["snapshots"]) == 3
+    names = await world.objects.names(PREFIX)
+    metadata = await world.load()
+    for each in metadata["snapshots"]:
+        assert each["manifest-list"].removeprefix("memory:///") in names
+
+
+async def test_the_number_of_states_has_a_limit(world):
+    world.tables = IcebergTables(
+        world.broker.catalog,
+        world.manifest,
+        world.objects,
+        must_be_uploaded=False,
+        wall_clock_us=lambda: world.now_s * 1_000_000,
+        refresh_s=0,
+    )
+    for at in range(STATES_MAX + 3):
+        await world.seal(segment(at, at + 1))
+        await world.load()
+    assert len(await world.states()) == STATES_MAX
+    assert len((await world.load())["snapshots"]) == STATES_MAX
+
+
+async def test_segments_that_are_not_uploaded_are_not_in_the_table(world):
+    world.tables = world.restarted(must_be_uploaded=True)
+    await world.seal(segment(0, 10, is_uploaded=True), segment(10, 20))
+    assert await world.offsets() == [0, 10]
+
+
+async def test_a_table_does_not_shrink_while_a_merged_segment_is_uploaded(world):
+    world.tables = world.restarted(must_be_uploaded=True)
+    old = [segment(0, 10, is_uploaded=True), segment(10, 20, is_uploaded=True)]
+    await world.seal(*old)
+    assert await world.offsets() == [0, 20]
+    await world.seal(segment(0, 20, "merged"), removed=old)
+    world.now_s += REFRESH_S
+    assert await world.offsets() == [0, 20]
+    assert len(await world.states()) == 1
+    await world.seal(segment(0, 20, "merged", is_uploaded=True))
+    await world.offsets()
+    assert len(await world.states()) == 2
+
+
+async def test_a_topic_that_is_created_again_has_a_table_without_the_old_snapshots(
+    world,
+):
+    await world.seal(segment(0, 10))
+    old = await world.load()
+    await world.broker.topics.delete(TOPIC)
+    await world.create()
+    await world.seal(segment(0, 5, "new"))
+    new = await world.load()
+    assert new["table-uuid"] != old["table-uuid"]
+    assert len(new["snapshots"]) == 1
+
+
+async def test_a_data_directory_that_was_moved_has_new_addresses(world):
+    await world.seal(segment(0, 10))
+    await world.load()
+    world.tables = world.restarted()
+    world.objects.url = lambda name: f"memory:///moved/{name}"
+    metadata = await world.load()
+    assert metadata["location"] == "memory:///moved/.iceberg/default/orders"
+    [snapshot] = metadata["snapshots"]
+    assert snapshot["manifest-list"].startswith("memory:///moved/")
+
+
+async def test_metadata_of_deleted_topics_is_removed(world):
+    other = TopicName.parse("/default/other")
+    await world.create(other)
+    await world.load(other)
+    await world.broker.topics.delete(other)
+    world.now_s += KEEP_S + 1
+    await world.seal(segment(0, 10))
+    await world.load()
+    assert {name.split("/")[2] for name in await world.states()} == {"orders"}
+
+
+async def test_a_damaged_metadata_file_is_replaced(world):
+    await world.seal(segment(0, 10))
+    await world.load()
+    [name] = await world.states()
+    await world.objects.put(name, b"{")
+    world.tables = world.restarted()
+    assert await world.offsets() == [0, 10]
+
+
+async def test_only_reliable_topics_are_tables(world):
+    name = TopicName.parse("/default/other")
+    with pytest.raises(TopicNotFound):
+        await world.tables.check(name)
+    await world.create(name, TopicPolicy(dispatch=DispatchMode.NON_RELIABLE))
+    with pytest.raises(TopicNotFound, match="not reliable"):
+        await world.tables.load(name)

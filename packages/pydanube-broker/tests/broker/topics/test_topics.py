@@ -1,0 +1,472 @@
+"""Policies of topics that change: retention by topic and namespace, and sealing."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pydanube.model.descriptions import DROPS_SHOWN_MAX
+from pydanube.model.errors import (
+    BackupRunning,
+    InvalidRequest,
+    MetadataUnavailable,
+    NamespaceNotFound,
+    SchemaNotFound,
+    TopicNotFound,
+)
+from pydanube.model.names import SubscriptionName, TopicName
+from pydanube.model.policy import (
+    KEEP_ALL,
+    CorruptionPolicy,
+    NamespacePolicy,
+    Retention,
+    Start,
+    TopicPolicy,
+)
+from pydanube.model.schemas import SchemaType, TopicSchema
+from pydanube_broker.broker.publishing.schema_registry import NewSchema
+from pydanube_broker.broker.topics.topics import describe_drops
+from pydanube_broker.metadata import keys
+from pydanube_broker.metadata.sqlite import open_sqlite
+from support.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, BrokerWorld, MeddledStore
+from support.readers import S, attach, publish, subscribe
+from support.storages import seal
+
+SMALL = Retention(bytes_max=1)
+ACKNOWLEDGED = Retention(drops_acknowledged=True)
+OTHER = SubscriptionName("other")
+PARTS = [TopicName.parse(f"/default/parts-part-{number}") for number in range(3)]
+BASE = TopicName.parse("/default/parts")
+
+
+@asynccontextmanager
+async def open_memory(_):
+    yield MeddledStore()
+
+
+STORES = {
+    "memory": open_memory,
+    "sqlite": lambda directory: open_sqlite(directory / "metadata.sqlite"),
+}
+
+
+@pytest.fixture(params=STORES)
+async def any_world(request, tmp_path):
+    """Return a journal and segments, with each kind of metadata store."""
+    async with STORES[request.param](tmp_path) as store:
+        yield BrokerWorld(store)
+
+
+async def grown(broker, name=A_TOPIC, segments=3, policy=RELIABLE):
+    """Create a topic with segments of two messages each."""
+    topic = await broker.topics.create(name, policy)
+    for _ in range(segments):
+        await publish(topic, b"a", b"b")
+        await seal(broker.storage, topic.topic_id)
+    return topic
+
+
+async def acknowledge(broker, end, subscription=S):
+    await broker.subscriptions.mark_done(A_TOPIC, subscription, [(0, end)])
+
+
+async def base_after(broker, name=A_TOPIC):
+    """Apply the topic's retention; return the first offset that is left."""
+    drops = await broker.topics.apply_retention(name)
+    topic = await broker.topics.get(name)
+    assert drops.base_offset == topic.log.base_offset
+    return drops.base_offset
+
+
+# By namespace and topic.
+
+
+async def test_topic_follows_its_namespace_until_it_has_a_retention(any_world):
+    async with any_world.broker() as broker:
+        topic = await grown(broker)
+        assert topic.describe().retention == KEEP_ALL
+        await broker.namespaces.configure(A_TOPIC.namespace, retention=ACKNOWLEDGED)
+        assert topic.describe().retention == ACKNOWLEDGED
+        await broker.topics.configure(A_TOPIC, retention=KEEP_ALL)
+        await broker.namespaces.configure(A_TOPIC.namespace, retention=SMALL)
+        assert topic.describe().retention == KEEP_ALL
+        assert await base_after(broker) == 0
+    async with any_world.broker() as broker:
+        assert await base_after(broker) == 0
+        await broker.topics.configure(A_TOPIC, retention=None)
+        assert await base_after(broker) == 4
+    async with any_world.broker() as broker:
+        topic = await broker.topics.get(A_TOPIC)
+        assert (topic.policy.retention, topic.retention) == (None, SMALL)
+        assert topic.log.base_offset == 4
+
+
+async def test_retention_of_partitions_is_that_of_their_base_name(any_world):
+    async with any_world.broker() as broker:
+        await broker.topics.create_partitioned(BASE, 2, RELIABLE)
+        opened = await broker.topics.get(PARTS[0])
+        await broker.topics.configure(PARTS[1], retention=ACKNOWLEDGED)
+        await broker.topics.configure(BASE, seal_bytes=2**20)
+        # Only what changes is changed, in every partition.
+        assert (opened.retention, opened.log.seal_bytes) == (KEEP_ALL, 2**20)
+        other = await broker.topics.get(PARTS[1])
+        assert (other.retention, other.log.seal_bytes) == (ACKNOWLEDGED, 2**20)
+        await broker.topics.configure(BASE, retention=SMALL)
+        await broker.topics.add_partitions(BASE, 3)
+    async with any_world.broker() as broker:
+        for name in PARTS:
+            topic = await broker.topics.get(name)
+            assert (topic.retention, topic.log.seal_bytes) == (SMALL, 2**20)
+
+
+async def test_several_settings_change_together(any_world):
+    limits = NamespacePolicy(max_publish_rate=7)
+    async with any_world.broker() as broker:
+        await broker.topics.create_partitioned(BASE, 2, RELIABLE)
+        opened = await broker.topics.get(PARTS[0])
+        await broker.topics.configure(
+            BASE, limits=limits, retention=SMALL, seal_bytes=2**20
+        )
+        assert (opened.limits, opened.has_own_limits) == (limits, True)
+        assert (opened.retention, opened.log.seal_bytes) == (SMALL, 2**20)
+    async with any_world.broker() as broker:
+        for name in PARTS[:2]:
+            topic = await broker.topics.get(name)
+            assert (topic.limits, topic.retention) == (limits, SMALL)
+            assert topic.log.seal_bytes == 2**20
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"schema": TopicSchema(subject="nothing")}, SchemaNotFound),
+        ({"schema": TopicSchema(subject="")}, InvalidRequest),
+        ({"limits": NamespacePolicy(max_publish_rate=-1)}, InvalidRequest),
+        ({"seal_bytes": 1}, InvalidRequest),
+    ],
+)
+async def test_one_wrong_setting_refuses_all(world, broker, wrong, error):
+    topic = await grown(broker)
+    before = await world.store.get(keys.topic(A_TOPIC))
+    settings = {"retention": SMALL, "on_corruption": CorruptionPolicy.SKIP}
+    with pytest.raises(error):
+        await broker.topics.configure(A_TOPIC, **settings, **wrong)
+    assert await world.store.get(keys.topic(A_TOPIC)) == before
+    assert topic.retention == KEEP_ALL
+    assert topic.policy.on_corruption is CorruptionPolicy.STOP
+
+
+async def test_schema_of_a_partition_is_that_of_all_and_its_retention_is_its_own(
+    broker,
+):
+    await broker.registry.register(
+        "text", NewSchema(type=SchemaType.STRING, definition="")
+    )
+    await broker.topics.create_partitioned(BASE, 2, RELIABLE)
+    schema = TopicSchema(subject="text")
+    await broker.topics.configure(PARTS[0], schema=schema, retention=SMALL)
+    first, second = [await broker.topics.get(name) for name in PARTS[:2]]
+    assert (first.schema, second.schema) == (schema, schema)
+    assert (first.retention, second.retention) == (SMALL, KEEP_ALL)
+
+
+async def test_concurrent_changes_of_two_settings_both_apply(world, broker):
+    topic = await grown(broker)
+
+    async def meddle():
+        key = keys.topic(A_TOPIC)
+        stored = await world.store.get(key)
+        policy = TopicPolicy(retention=SMALL)
+        record = type(stored.value)(topic_id=1, policy=policy, created_at=0)
+        await world.store.put(key, record)
+
+    world.store.concurrent_actions.append(meddle)
+    await broker.topics.configure(A_TOPIC, on_corruption=CorruptionPolicy.SKIP)
+    policy = (await world.store.get(keys.topic(A_TOPIC))).value.policy
+    assert policy.retention == SMALL
+    assert policy.on_corruption is CorruptionPolicy.SKIP
+    assert topic.policy.on_corruption is CorruptionPolicy.SKIP
+
+
+async def test_invalid_changes_are_refused_and_change_nothing(broker):
+    topic = await grown(broker)
+    for settings in ({"retention": Retention(age_s=0.0)}, {"seal_bytes": 1}):
+        with pytest.raises(InvalidRequest):
+            await broker.topics.configure(A_TOPIC, **settings)
+        with pytest.raises(InvalidRequest):
+            await broker.topics.create(PARTS[0], TopicPolicy(**settings))
+        with pytest.raises(InvalidRequest):
+            await broker.topics.create_partitioned(BASE, 2, TopicPolicy(**settings))
+    with pytest.raises(InvalidRequest):
+        await broker.namespaces.configure(
+            A_TOPIC.namespace, retention=Retention(age_s=-1.0)
+        )
+    assert (topic.policy.seal_bytes, topic.retention) == (None, KEEP_ALL)
+    with pytest.raises(NamespaceNotFound):
+        await broker.namespaces.configure("none", retention=SMALL)
+    with pytest.raises(TopicNotFound):
+        await broker.topics.configure(PARTS[0], retention=SMALL)
+
+
+async def test_topics_in_memory_have_no_retention(broker):
+    await broker.topics.create(A_TOPIC, NON_RELIABLE)
+    for settings in ({"retention": SMALL}, {"retention": None}, {"seal_bytes": 2**20}):
+        with pytest.raises(InvalidRequest, match="not reliable"):
+            await broker.topics.configure(A_TOPIC, **settings)
+    for call in (broker.topics.plan_retention, broker.topics.apply_retention):
+        with pytest.raises(InvalidRequest, match="not reliable"):
+            await call(A_TOPIC)
+
+
+async def test_retention_is_not_compared_when_a_topic_is_created_again(broker):
+    topic = await grown(broker)
+    policy = TopicPolicy(retention=SMALL, seal_bytes=2**20)
+    assert await broker.topics.create(A_TOPIC, policy, exist_ok=True) is topic
+    assert topic.retention == KEEP_ALL
+
+
+# What all subscriptions have acknowledged.
+
+
+async def test_segments_go_when_every_subscription_has_acknowledged_them(any_world):
+    async with any_world.broker() as broker:
+        await grown(broker, policy=TopicPolicy(retention=ACKNOWLEDGED))
+        assert await base_after(broker) == 0
+        await subscribe(broker)
+        await subscribe(broker, OTHER)
+        await acknowledge(broker, 6)
+        assert await base_after(broker) == 0
+        await acknowledge(broker, 3, OTHER)
+        assert await base_after(broker) == 2
+    async with any_world.broker() as broker:
+        assert await base_after(broker) == 2
+        await acknowledge(broker, 6, OTHER)
+        # The newest segment stays.
+        assert await base_after(broker) == 4
+
+
+async def test_deleted_subscription_keeps_nothing(broker):
+    await grown(broker, policy=TopicPolicy(retention=ACKNOWLEDGED))
+    await subscribe(broker)
+    await subscribe(broker, OTHER)
+    await acknowledge(broker, 6)
+    await broker.subscriptions.delete(A_TOPIC, OTHER)
+    assert await base_after(broker) == 4
+    await broker.subscriptions.delete(A_TOPIC, S)
+    assert await base_after(broker) == 4
+
+
+async def test_acks_that_are_not_in_the_journal_do_not_count(broker):
+    topic = await grown(broker, policy=TopicPolicy(retention=ACKNOWLEDGED))
+    subscription = await subscribe(broker)
+    subscription.ack([(0, 6)], 0)
+    assert subscription.cursor_offset == 6
+    # The cursor is written after a linger time, so this comes first.
+    assert (await broker.topics.plan_retention(A_TOPIC)).segment_count == 0
+    await acknowledge(broker, 6)
+    assert (await broker.topics.plan_retention(A_TOPIC)).segment_count == 2
+    # A seek back counts before it is in the journal.
+    subscription.seek(3)
+    assert (await broker.topics.plan_retention(A_TOPIC)).segment_count == 1
+    assert topic.log.base_offset == 0
+
+
+async def test_subscription_without_a_cursor_keeps_everything(world):
+    async with world.broker() as broker:
+        topic = await grown(broker, policy=TopicPolicy(retention=ACKNOWLEDGED))
+        await subscribe(broker)
+        await acknowledge(broker, 6)
+        state = broker.storage.find_state(topic.topic_id)
+        # As after a recovery that has found no cursors.
+        del state.cursors[S]
+        assert await base_after(broker) == 0
+
+
+async def test_later_subscription_begins_at_what_is_left(world, broker):
+    await grown(broker, policy=TopicPolicy(retention=ACKNOWLEDGED))
+    await subscribe(broker)
+    await acknowledge(broker, 4)
+    assert await base_after(broker) == 4
+    reader, _ = attach(await subscribe(broker, OTHER))
+    assert await reader.offsets(2) == [4, 5]
+
+
+async def test_subscription_created_while_segments_are_dropped_begins_after_them(
+    world, broker
+):
+    await grown(broker, policy=TopicPolicy(retention=ACKNOWLEDGED))
+    await subscribe(broker)
+    await acknowledge(broker, 4)
+    created = []
+
+    async def create():
+        created.append(await subscribe(broker, OTHER))
+        created.append(await subscribe(broker, SubscriptionName("at"), start=1))
+
+    world.store.concurrent_actions.append(create)
+    assert await base_after(broker) == 4
+    for subscription in created:
+        reader, _ = attach(subscription)
+        assert await reader.offsets(2) == [4, 5]
+        assert reader.reason is None
+
+
+async def test_segments_stay_for_a_subscription_that_is_being_created(world, broker):
+    await grown(broker, policy=TopicPolicy(retention=ACKNOWLEDGED))
+    await subscribe(broker)
+    await acknowledge(broker, 6)
+    bases = []
+
+    async def apply():
+        bases.append(await base_after(broker))
+
+    world.store.concurrent_actions.append(apply)
+    reader, _ = attach(await subscribe(broker, OTHER, start=3))
+    assert bases == [2]
+    assert await reader.offsets(3) == [3, 4, 5]
+    assert await base_after(broker) == 2
+
+
+async def test_failed_creation_of_a_subscription_keeps_nothing(world, broker):
+    topic = await grown(broker, policy=TopicPolicy(retention=ACKNOWLEDGED))
+    await subscribe(broker)
+    await acknowledge(broker, 6)
+
+    async def fail():
+        raise MetadataUnavailable("on purpose")
+
+    world.store.concurrent_actions.append(fail)
+    with pytest.raises(MetadataUnavailable):
+        await subscribe(broker, OTHER)
+    assert topic.starting == {}
+    assert await base_after(broker) == 4
+
+
+async def test_seek_while_segments_are_dropped_ends_after_them(world, broker):
+    topic = await grown(broker, policy=TopicPolicy(retention=ACKNOWLEDGED))
+    subscription = await subscribe(broker)
+    await acknowledge(broker, 6)
+
+    async def seek():
+        await broker.subscriptions.seek(topic, subscription, Start.EARLIEST)
+
+    world.store.concurrent_actions.append(seek)
+    assert await base_after(broker) == 4
+    reader, _ = attach(subscription)
+    assert await reader.offsets(2) == [4, 5]
+    assert reader.reason is None
+
+
+# Dry runs and holds.
+
+
+async def test_dry_run_tells_what_would_be_dropped_and_drops_nothing(broker):
+    topic = await grown(broker)
+
+    def plan(policy, of_namespace):
+        assert (policy, of_namespace) == (topic.policy, KEEP_ALL)
+        return SMALL
+
+    drops = await broker.topics.plan_retention(A_TOPIC, plan)
+    assert (drops.segment_count, drops.message_count, drops.base_offset) == (2, 4, 4)
+    assert [(each.base, each.end) for each in drops.segments] == [(0, 2), (2, 4)]
+    assert drops.byte_count == sum(each.byte_count for each in drops.segments)
+    assert (topic.log.base_offset, topic.retention) == (0, KEEP_ALL)
+    assert (await broker.topics.plan_retention(A_TOPIC)).segment_count == 0
+    await broker.topics.configure(A_TOPIC, retention=SMALL)
+    assert await broker.topics.apply_retention(A_TOPIC) == drops
+
+
+async def test_number_of_described_segments_is_limited(broker):
+    topic = await grown(broker, segments=1)
+    many = [*topic.segments] * (DROPS_SHOWN_MAX + 1)
+    drops = describe_drops(topic, many, [])
+    assert (drops.segment_count, len(drops.segments)) == (1001, 1000)
+    assert drops.base_offset == topic.log.sealed_offset
+
+
+async def test_held_topic_drops_nothing_and_the_answer_says_why(world):
+    async with world.broker() as broker:
+        topic = await grown(broker, policy=TopicPolicy(retention=SMALL))
+        await broker.holds.add(topic.log, "lake", "a table")
+        for call in (broker.topics.plan_retention, broker.topics.apply_retention):
+            drops = await call(A_TOPIC)
+            assert (drops.segment_count, drops.held_by) == (0, ("lake",))
+    # Holds are known before retention is applied, also if opening failed before.
+    async with world.broker() as broker:
+        world.store.failing.add("/holds/")
+        with pytest.raises(MetadataUnavailable):
+            await broker.topics.get(A_TOPIC)
+        (log,) = broker.storage.logs.values()
+        assert await broker.storage.sealer.apply_retention(log) == ()
+        world.store.failing.clear()
+        assert await base_after(broker) == 0
+        await broker.holds.remove(log, "lake")
+        assert await base_after(broker) == 4
+
+
+async def test_nothing_is_dropped_on_request_while_a_backup_is_made(broker):
+    topic = await grown(broker, policy=TopicPolicy(retention=SMALL))
+    async with broker.storage.keeping_segments():
+        with pytest.raises(BackupRunning):
+            await broker.topics.apply_retention(A_TOPIC)
+        assert (await broker.topics.plan_retention(A_TOPIC)).segment_count == 2
+    assert topic.log.base_offset == 0
+    assert await base_after(broker) == 4
+
+
+# Topics that are not open.
+
+
+def named(name):
+    return TopicName.parse(f"/default/{name}")
+
+
+async def test_idle_topics_with_segments_to_drop_are_found_without_opening_them(world):
+    dropping = TopicPolicy(retention=SMALL)
+    async with world.broker() as broker:
+        small = await grown(broker, named("small"), policy=dropping)
+        await grown(broker, named("single"), segments=1, policy=dropping)
+        await grown(broker, named("kept"))
+        held = await grown(broker, named("held"), policy=dropping)
+        await broker.holds.add(held.log, "reader", "")
+        assert await broker.topics.find_idle_drops() == set()
+    async with world.broker() as broker:
+        assert await broker.topics.find_idle_drops() == {small.topic_id}
+        assert broker.topics.opened == {}
+        await broker.topics.open_ids({small.topic_id}, "test")
+        assert list(broker.topics.opened) == [small.name]
+        assert await broker.topics.find_idle_drops() == set()
+
+
+async def test_idle_topics_follow_the_retention_of_their_namespace(world):
+    async with world.broker() as broker:
+        topic = await grown(broker)
+    async with world.broker() as broker:
+        assert await broker.topics.find_idle_drops() == set()
+        await broker.namespaces.configure(A_TOPIC.namespace, retention=SMALL)
+        assert await broker.topics.find_idle_drops() == {topic.topic_id}
+
+
+async def test_idle_topics_are_found_by_what_their_subscriptions_have_acknowledged(
+    world,
+):
+    policy = TopicPolicy(retention=Retention(drops_acknowledged=True))
+    async with world.broker() as broker:
+        topic = await grown(broker, policy=policy)
+        await subscribe(broker)
+        unread = await grown(broker, named("unread"), policy=policy)
+        await subscribe(broker, topic=unread.name)
+        await acknowledge(broker, 4)
+    async with world.broker() as broker:
+        assert await broker.topics.find_idle_drops() == {topic.topic_id}
+
+
+async def test_topic_that_cannot_be_opened_does_not_keep_others_from_it(world, caplog):
+    async with world.broker() as broker:
+        first = await grown(broker, named("first"))
+        second = await grown(broker, named("second"))
+    async with world.broker() as broker:
+        world.store.failing.add(f"/holds/{first.topic_id}/")
+        await broker.topics.open_ids({first.topic_id, second.topic_id}, "be tested")
+        assert list(broker.topics.opened) == [second.name]
+    assert "/default/first: opening it to be tested failed: " in caplog.text
