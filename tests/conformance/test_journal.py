@@ -23,7 +23,7 @@ from pydanube.wire.files.journal_format import (
 )
 from pydanube_broker.storage.config import JournalConfig
 from pydanube_broker.storage.files import DirectoryFiles, MemoryFiles
-from pydanube_broker.storage.journal import open_journal
+from pydanube_broker.storage.journal.journal import open_journal
 from support.batches import frame_of, payloads_of
 from support.object_journals import MemorySessions, object_journal
 from support.object_stores import StoreServers

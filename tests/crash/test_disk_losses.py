@@ -12,7 +12,7 @@ import pytest
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import BrokerError, CorruptJournal, ObjectsUnavailable
 from pydanube_broker.storage.config import JournalConfig
-from pydanube_broker.storage.manifest import change_manifest
+from pydanube_broker.storage.segments.manifest import change_manifest
 from support.batches import frame_of, payloads_of
 from support.compacted import compact
 from support.object_journals import Link

@@ -20,7 +20,10 @@ from pydanube.wire.files.journal_format import (
     ShardLeft,
     TopicAdopted,
 )
-from pydanube_broker.storage.shard_recovery import SourceReading, entries_of_adoption
+from pydanube_broker.storage.journal.shard_recovery import (
+    SourceReading,
+    entries_of_adoption,
+)
 from support.batches import frame_of, payloads_of
 from support.object_journals import JOURNAL_ID, MemorySessions, object_journal
 

@@ -13,7 +13,7 @@ import pytest
 
 from pydanube.model.policy import Retention, TopicPolicy
 from pydanube_broker.storage.config import RemoteConfig
-from pydanube_broker.storage.tiered_objects import TieredObjects
+from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from support.batches import payloads_of
 from support.storages import open_topic, publish, read_all, seal, until
 from support.upload_worlds import UploadWorld

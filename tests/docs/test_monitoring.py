@@ -19,7 +19,7 @@ from typer.main import get_command
 from pydanube.model.connector_metrics import CONNECTOR_METRICS
 from pydanube.model.metrics import METRICS, MetricKind
 from pydanube.model.pipeline_metrics import PIPELINE_METRICS
-from pydanube_broker.storage.seal_planning import (
+from pydanube_broker.storage.segments.seal_planning import (
     SMALL_SEGMENT_BYTES,
     SMALL_SEGMENTS_MIN,
 )

@@ -16,7 +16,7 @@ import pytest
 import pydanube
 import pydanube.sync
 from pydanube.aio.tasks import gather
-from pydanube_broker.storage.state import SKIPPED_OFFSETS
+from pydanube_broker.storage.journal.state import SKIPPED_OFFSETS
 from support.cluster_processes import cluster_broker, cluster_settings
 from support.commands import danube
 from support.danube_client import DanubeClient, encoded, payloads

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.wire.batches import runs_of
-from pydanube_broker.storage.segments import FRAME_OFFSETS_MAX
+from pydanube_broker.storage.segments.segments import FRAME_OFFSETS_MAX
 from support.compacted import compact, offer
 from support.storages import World, open_topic, publish, seal
 

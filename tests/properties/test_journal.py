@@ -25,8 +25,8 @@ from pydanube.wire.files.journal_format import (
     decode_entry,
     encode_entry,
 )
-from pydanube_broker.storage.recovery import file_name, recover
-from pydanube_broker.storage.state import JournalState
+from pydanube_broker.storage.journal.recovery import file_name, recover
+from pydanube_broker.storage.journal.state import JournalState
 from support.batches import frame_of
 
 HEADER = FileHeader(1, b"0123456789abcdef")

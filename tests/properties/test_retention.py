@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from pydanube.model.policy import Retention
 from pydanube.model.segments import SegmentEntry
-from pydanube_broker.storage.retention import plan_drops
+from pydanube_broker.storage.segments.retention import plan_drops
 
 US = 1_000_000
 

@@ -22,9 +22,12 @@ from pydanube.wire.files.journal_format import (
     SnapshotEnd,
     TopicAdopted,
 )
-from pydanube_broker.storage.journal_sessions import JournalSession
-from pydanube_broker.storage.shard_recovery import SourceReading, entries_of_adoption
-from pydanube_broker.storage.state import JournalState
+from pydanube_broker.storage.journal.journal_sessions import JournalSession
+from pydanube_broker.storage.journal.shard_recovery import (
+    SourceReading,
+    entries_of_adoption,
+)
+from pydanube_broker.storage.journal.state import JournalState
 from support.batches import frame_of, payloads_of
 
 JOURNAL_ID = b"cluster id, 16 B"

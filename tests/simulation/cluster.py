@@ -44,7 +44,7 @@ from pydanube.objects.memory import MemoryObjects
 from pydanube_broker.cluster.controller import create_shards
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import BrokerModeRecord
-from pydanube_broker.storage import object_recovery
+from pydanube_broker.storage.journal import object_recovery
 from simulation.loop import HOST, Host, SimulatedLoop
 from support.clusters import TTL_S
 from support.memory_store import MemoryStore

@@ -17,7 +17,7 @@ from unittest.mock import patch
 from pydanube_broker.cluster.journal_host import JournalHost
 from pydanube_broker.cluster.takeover import Takeovers
 from pydanube_broker.metadata.store import HasValue
-from pydanube_broker.storage.shard_recovery import SourceReading
+from pydanube_broker.storage.journal.shard_recovery import SourceReading
 from support.clusters import LateStore
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from pydanube_broker.broker.broker_opening import open_broker
 from pydanube_broker.broker.manifest import MetadataManifest
 from pydanube_broker.servers.native.connection import NativeConnection
 from pydanube_broker.servers.native.server import NativeServer, open_native_server
-from pydanube_broker.storage.journal import open_journal
+from pydanube_broker.storage.journal.journal import open_journal
+from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from pydanube_broker.storage.storage_opening import open_storage
-from pydanube_broker.storage.tiered_objects import TieredObjects
 from simulation.disk import MachineDisk, PowerCut
 from simulation.loop import HOST, Host
 from simulation.stores import ProcessMetadata, ProcessObjects, Service

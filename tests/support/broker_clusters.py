@@ -38,10 +38,10 @@ from pydanube_broker.metadata.cluster_records import (
 from pydanube_broker.servers.membership import serving_shards
 from pydanube_broker.storage.config import ObjectJournalConfig, StorageConfig
 from pydanube_broker.storage.files import MemoryFiles
-from pydanube_broker.storage.object_journal import ROOT, open_object_journal
-from pydanube_broker.storage.staged_objects import ROOT as STAGED
+from pydanube_broker.storage.journal.object_journal import ROOT, open_object_journal
+from pydanube_broker.storage.journal.staged_objects import ROOT as STAGED
+from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from pydanube_broker.storage.storage_opening import open_storage
-from pydanube_broker.storage.tiered_objects import TieredObjects
 from support.brokers import A_NOW_US
 from support.memory_store import MemoryStore
 from support.object_journals import JOURNAL_ID

@@ -13,7 +13,7 @@ from pydanube_broker.broker.broker_opening import open_broker
 from pydanube_broker.broker.manifest import MetadataManifest
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.storage.files import MemoryFiles
-from pydanube_broker.storage.journal import open_journal
+from pydanube_broker.storage.journal.journal import open_journal
 from pydanube_broker.storage.storage_opening import open_storage
 from support.memory_store import MemoryStore
 

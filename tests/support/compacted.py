@@ -15,7 +15,7 @@ from pydanube.wire.files.segment_format import (
     rewritten_name,
     writer_arguments,
 )
-from pydanube_broker.storage.replacement import Replacement
+from pydanube_broker.storage.segments.replacement import Replacement
 
 _NUMBERS = count(1)
 

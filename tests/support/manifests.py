@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydanube_broker.storage.manifest import position_of
+from pydanube_broker.storage.segments.manifest import position_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -26,7 +26,7 @@ from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import SessionRecord
 from pydanube_broker.metadata.store import HasValue, Put
 from pydanube_broker.storage.config import JournalConfig, ObjectJournalConfig
-from pydanube_broker.storage.object_journal import open_object_journal
+from pydanube_broker.storage.journal.object_journal import open_object_journal
 from support.batches import frame_of, payloads_of
 from support.clusters import TTL_S, LateStore
 from support.object_journals import JOURNAL_ID, Link

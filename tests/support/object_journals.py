@@ -15,7 +15,7 @@ from pydanube.model.retry import RetryPolicy
 from pydanube.objects.memory import MemoryObjects
 from pydanube.wire.files.journal_format import Batch
 from pydanube_broker.storage.config import JournalConfig, ObjectJournalConfig
-from pydanube_broker.storage.object_journal import open_object_journal
+from pydanube_broker.storage.journal.object_journal import open_object_journal
 from support.batches import frame_of
 from support.brokers import BrokerWorld
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from pydanube.objects.store import Objects
-    from pydanube_broker.storage.journal_sessions import JournalSession
+    from pydanube_broker.storage.journal.journal_sessions import JournalSession
 
 JOURNAL_ID = b"cluster id, 16 B"
 CONFIG = JournalConfig(file_bytes_max=1024)

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pydanube.objects.memory import MemoryObjects
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.storage.files import MemoryFiles
+from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from pydanube_broker.storage.storage_opening import open_storage
-from pydanube_broker.storage.tiered_objects import TieredObjects
 from support.object_journals import MemorySessions, object_journal
 from support.storages import FlakyObjects
 from support.upload_worlds import RemoteObjects, UploadWorld

@@ -16,7 +16,7 @@ from pydanube.wire.files.segment_format import (
     parse_object_name,
     rewritten_name,
 )
-from pydanube_broker.storage.segments import encode_segment
+from pydanube_broker.storage.segments.segments import encode_segment
 from pydanube_spark.tables.maintenance.object_files import ObjectRoot, checksum_of
 from pydanube_spark.tables.maintenance.segment_jobs import RewriteJob
 from support.batches import A_TIME, frame_of

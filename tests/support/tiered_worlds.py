@@ -7,7 +7,7 @@ import random
 
 from pydanube.model.errors import ObjectsUnavailable
 from pydanube.objects.memory import MemoryObjects
-from pydanube_broker.storage.tiered_objects import TieredObjects
+from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from support.storages import FlakyObjects, World, open_topic, publish, seal, until
 
 LARGE = 64 * 1024

@@ -6,7 +6,7 @@ from pydanube.model.errors import RevisionConflict
 from pydanube.objects.memory import MemoryObjects
 from pydanube.wire.files.journal_format import TopicOpened
 from pydanube_broker.broker.journal_sessions import MetadataSessions
-from pydanube_broker.storage.journal_sessions import JournalSession
+from pydanube_broker.storage.journal.journal_sessions import JournalSession
 from support.memory_store import MemoryStore
 from support.object_journals import object_journal
 

@@ -17,7 +17,7 @@ from pydanube_broker.cluster.shard_owners import TakeoverCounts
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import SessionJournalRecord
 from pydanube_broker.storage.config import ObjectJournalConfig
-from pydanube_broker.storage.state import SKIPPED_OFFSETS
+from pydanube_broker.storage.journal.state import SKIPPED_OFFSETS
 from support.manifests import MemoryManifest
 from support.memory_store import MemoryStore
 from support.object_journals import JOURNAL_ID, MemorySessions, object_journal

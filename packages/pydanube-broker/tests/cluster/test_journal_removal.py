@@ -26,7 +26,7 @@ from pydanube_broker.metadata.cluster_records import (
     ShardRecord,
     ShardState,
 )
-from pydanube_broker.storage.shard_recovery import SourceReading
+from pydanube_broker.storage.journal.shard_recovery import SourceReading
 from support.memory_store import MemoryStore
 from support.object_journals import JOURNAL_ID, MemorySessions, object_journal
 from support.storages import until

@@ -15,7 +15,7 @@ from pydanube_broker.operations.segments import find_segments, list_segments
 from pydanube_broker.servers.authentication import Authenticator
 from pydanube_broker.servers.security_config import SecurityConfig
 from pydanube_broker.storage.config import RemoteConfig
-from pydanube_broker.storage.tiered_objects import TieredObjects
+from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
 from support.principals import ROOT
 

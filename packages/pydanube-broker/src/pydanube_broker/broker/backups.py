@@ -53,7 +53,7 @@ from pydanube_broker.storage.backup_format import (
 )
 from pydanube_broker.storage.config import MIB
 from pydanube_broker.storage.files import Files
-from pydanube_broker.storage.journal_copying import encode_files
+from pydanube_broker.storage.journal.journal_copying import encode_files
 from pydanube_broker.storage.storage import Storage
 
 log = logging.getLogger(__name__)

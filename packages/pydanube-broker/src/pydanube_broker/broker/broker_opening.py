@@ -71,8 +71,8 @@ from pydanube_broker.metadata.store import (
 )
 from pydanube_broker.storage.config import NamedStoreConfig, StagingConfig
 from pydanube_broker.storage.files import Files, MemoryFiles
+from pydanube_broker.storage.remote.uploading import Uploader
 from pydanube_broker.storage.storage import Storage
-from pydanube_broker.storage.uploading import Uploader
 
 log = logging.getLogger(__name__)
 

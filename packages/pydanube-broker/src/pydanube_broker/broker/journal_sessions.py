@@ -14,7 +14,7 @@ from pydanube_broker.metadata.store import (
     Put,
     Unchanged,
 )
-from pydanube_broker.storage.journal_sessions import JournalSession
+from pydanube_broker.storage.journal.journal_sessions import JournalSession
 
 
 class MetadataSessions:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pydanube.model.ids import TopicId
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.store import MetadataStore
-from pydanube_broker.storage.state import TopicState
+from pydanube_broker.storage.journal.state import TopicState
 
 
 async def with_decided_acks(

@@ -42,14 +42,17 @@ from pydanube_broker.cluster.session_journals import journal_of
 from pydanube_broker.cluster.shard_owners import TakeoverCounts
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.store import MetadataStore
-from pydanube_broker.storage.journal_sessions import JournalSession
-from pydanube_broker.storage.manifest import Manifest
-from pydanube_broker.storage.object_journal import ObjectJournal
+from pydanube_broker.storage.journal.journal_sessions import JournalSession
+from pydanube_broker.storage.journal.object_journal import ObjectJournal
+from pydanube_broker.storage.journal.recovery import Recovery
+from pydanube_broker.storage.journal.shard_recovery import (
+    SourceReading,
+    entries_of_adoption,
+)
+from pydanube_broker.storage.journal.state import SKIPPED_OFFSETS, TopicState
+from pydanube_broker.storage.journal.unsealed import uploaded_of
 from pydanube_broker.storage.pure.group_commits import FIRST_GROUP
-from pydanube_broker.storage.recovery import Recovery
-from pydanube_broker.storage.shard_recovery import SourceReading, entries_of_adoption
-from pydanube_broker.storage.state import SKIPPED_OFFSETS, TopicState
-from pydanube_broker.storage.unsealed import uploaded_of
+from pydanube_broker.storage.segments.manifest import Manifest
 
 log = logging.getLogger(__name__)
 

@@ -50,7 +50,7 @@ from pydanube_broker.metadata.store import (
     Stored,
     Unchanged,
 )
-from pydanube_broker.storage.journal_sessions import JournalSession
+from pydanube_broker.storage.journal.journal_sessions import JournalSession
 
 T = TypeVar("T")
 

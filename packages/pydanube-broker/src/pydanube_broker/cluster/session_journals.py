@@ -13,7 +13,7 @@ from pydanube_broker.metadata.store import (
     Put,
     Unchanged,
 )
-from pydanube_broker.storage.journal_sessions import JournalSession
+from pydanube_broker.storage.journal.journal_sessions import JournalSession
 
 _NUMBER = 1
 """Each session of a cluster has a journal of its own, so it is always the first."""

@@ -9,7 +9,7 @@ from pydanube.wire.native.messages import from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.operations.handlers import Call, operation
 from pydanube_broker.operations.topic_looks import elsewhere, permitted, segments_in
-from pydanube_broker.storage.replacement import Replacement
+from pydanube_broker.storage.segments.replacement import Replacement
 
 SEGMENTS_BYTES_MAX = 4 * 1024 * 1024
 """The maximum size of the segments of several topics in one answer."""

@@ -40,9 +40,14 @@ from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import ClusterRecord, JournalRecord
 from pydanube_broker.metadata.store import ABSENT, MetadataStore, Revision
 from pydanube_broker.servers.directory import DataDirectory
-from pydanube_broker.storage.recovery import SUFFIX, JournalPosition, Recovery, end_of
+from pydanube_broker.storage.journal.recovery import (
+    SUFFIX,
+    JournalPosition,
+    Recovery,
+    end_of,
+)
+from pydanube_broker.storage.remote.tiered_objects import MARKER_NAME
 from pydanube_broker.storage.storage import Storage
-from pydanube_broker.storage.tiered_objects import MARKER_NAME
 
 log = logging.getLogger(__name__)
 

@@ -30,9 +30,9 @@ from pydanube_broker.servers.journals import journal_opener, journal_place
 from pydanube_broker.servers.recovery.recover import preserve
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.storage.files import DirectoryFiles
-from pydanube_broker.storage.journal import Journal
-from pydanube_broker.storage.journal_copying import JournalCopy
-from pydanube_broker.storage.reserve import Reserve
+from pydanube_broker.storage.journal.journal import Journal
+from pydanube_broker.storage.journal.journal_copying import JournalCopy
+from pydanube_broker.storage.journal.reserve import Reserve
 
 log = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from pydanube_broker.servers.directory import DataDirectory
 from pydanube_broker.servers.identity import ClusterIdentity
 from pydanube_broker.storage.config import JournalConfig, StorageConfig
 from pydanube_broker.storage.files import Files
-from pydanube_broker.storage.journal import Journal, open_journal
-from pydanube_broker.storage.journal_opening import JournalOpening, OpenJournal
-from pydanube_broker.storage.journal_sessions import JournalSessions
-from pydanube_broker.storage.object_journal import open_object_journal
-from pydanube_broker.storage.object_recovery import new_session_id
-from pydanube_broker.storage.recovery import Recovery
-from pydanube_broker.storage.reserve import Reserve
+from pydanube_broker.storage.journal.journal import Journal, open_journal
+from pydanube_broker.storage.journal.journal_opening import JournalOpening, OpenJournal
+from pydanube_broker.storage.journal.journal_sessions import JournalSessions
+from pydanube_broker.storage.journal.object_journal import open_object_journal
+from pydanube_broker.storage.journal.object_recovery import new_session_id
+from pydanube_broker.storage.journal.recovery import Recovery
+from pydanube_broker.storage.journal.reserve import Reserve
 
 OTHER_REQUESTS_MAX = 32
 """How many objects may be read and removed while groups are stored."""

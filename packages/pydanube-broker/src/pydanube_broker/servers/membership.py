@@ -37,7 +37,7 @@ from pydanube_broker.metadata.remote_config import RemoteStoreConfig
 from pydanube_broker.metadata.store import MetadataStore
 from pydanube_broker.servers.addresses import url_of
 from pydanube_broker.servers.config import BrokerConfig
-from pydanube_broker.storage.object_journal import ObjectJournal
+from pydanube_broker.storage.journal.object_journal import ObjectJournal
 
 PEER_KEY_BYTES = 32
 

@@ -109,10 +109,10 @@ from pydanube_broker.servers.tls import ServerTls, open_tls
 from pydanube_broker.servers.tracing import open_traces
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.storage.files import DirectoryFiles
-from pydanube_broker.storage.reserve import Reserve, ReserveFile
+from pydanube_broker.storage.journal.reserve import Reserve, ReserveFile
+from pydanube_broker.storage.remote.tiered_objects import TieredObjects, open_remote
 from pydanube_broker.storage.storage import Storage
 from pydanube_broker.storage.storage_opening import open_storage
-from pydanube_broker.storage.tiered_objects import TieredObjects, open_remote
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from pydanube_broker.broker.topics.shards import Shards
 from pydanube_broker.servers.connections import ConnectionCounts
 from pydanube_broker.servers.grpc.services import Service
 from pydanube_broker.servers.native.server import NativeServer
-from pydanube_broker.storage.remote_segments import RemoteSegments
-from pydanube_broker.storage.uploading import Uploader
+from pydanube_broker.storage.remote.uploading import Uploader
+from pydanube_broker.storage.segments.remote_segments import RemoteSegments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,29 +34,32 @@ from pydanube.wire.files.journal_format import (
 )
 from pydanube.wire.files.segment_format import object_prefix, parse_object_name
 from pydanube_broker.storage.config import StorageConfig
-from pydanube_broker.storage.idle_logs import IdleLogs
-from pydanube_broker.storage.journal import Journal
-from pydanube_broker.storage.journal_copying import JournalCopy
-from pydanube_broker.storage.manifest import HoldableManifest, change_manifest
-from pydanube_broker.storage.replacement import (
+from pydanube_broker.storage.journal.journal import Journal
+from pydanube_broker.storage.journal.journal_copying import JournalCopy
+from pydanube_broker.storage.journal.state import ProgressEntry, TopicState
+from pydanube_broker.storage.journal.unsealed import find_unsealed, uploaded_of
+from pydanube_broker.storage.remote.store_copying import StoreCopying
+from pydanube_broker.storage.remote.tiered_objects import TieredObjects
+from pydanube_broker.storage.remote.uploading import Uploader
+from pydanube_broker.storage.remote.verification import Verification
+from pydanube_broker.storage.segments.idle_logs import IdleLogs
+from pydanube_broker.storage.segments.manifest import HoldableManifest, change_manifest
+from pydanube_broker.storage.segments.replacement import (
     REPLACED_MAX,
     Replacement,
     plan_replacement,
     verify_replacement,
 )
-from pydanube_broker.storage.seal_planning import pressure_bytes, small_segments_problem
-from pydanube_broker.storage.sealing import Sealer, no_room_needed
-from pydanube_broker.storage.segment_cache import SegmentCache
-from pydanube_broker.storage.segment_pages import SegmentPages
-from pydanube_broker.storage.segments import topic_id_of
-from pydanube_broker.storage.state import ProgressEntry, TopicState
-from pydanube_broker.storage.store_copying import StoreCopying
-from pydanube_broker.storage.tiered_objects import TieredObjects
-from pydanube_broker.storage.topic_log import TailMemory, TopicLog
-from pydanube_broker.storage.topic_openings import Leftover, opening_of
-from pydanube_broker.storage.unsealed import find_unsealed, uploaded_of
-from pydanube_broker.storage.uploading import Uploader
-from pydanube_broker.storage.verification import Verification
+from pydanube_broker.storage.segments.seal_planning import (
+    pressure_bytes,
+    small_segments_problem,
+)
+from pydanube_broker.storage.segments.sealing import Sealer, no_room_needed
+from pydanube_broker.storage.segments.segment_cache import SegmentCache
+from pydanube_broker.storage.segments.segment_pages import SegmentPages
+from pydanube_broker.storage.segments.segments import topic_id_of
+from pydanube_broker.storage.segments.topic_log import TailMemory, TopicLog
+from pydanube_broker.storage.segments.topic_openings import Leftover, opening_of
 
 log = logging.getLogger(__name__)
 

@@ -12,14 +12,17 @@ from pydanube.aio.tasks import task_scope
 from pydanube.objects.store import Objects, wall_clock_us
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.storage.files import Files
-from pydanube_broker.storage.journal import Journal, open_journal
-from pydanube_broker.storage.manifest import HoldableManifest, Manifest
-from pydanube_broker.storage.range_cache import RangeCache
-from pydanube_broker.storage.remote_segments import RemoteSegments
-from pydanube_broker.storage.reserve import Reserve
-from pydanube_broker.storage.segment_cache import SegmentCache, open_segment_cache
+from pydanube_broker.storage.journal.journal import Journal, open_journal
+from pydanube_broker.storage.journal.reserve import Reserve
+from pydanube_broker.storage.remote.tiered_objects import TieredObjects
+from pydanube_broker.storage.segments.manifest import HoldableManifest, Manifest
+from pydanube_broker.storage.segments.range_cache import RangeCache
+from pydanube_broker.storage.segments.remote_segments import RemoteSegments
+from pydanube_broker.storage.segments.segment_cache import (
+    SegmentCache,
+    open_segment_cache,
+)
 from pydanube_broker.storage.storage import Storage
-from pydanube_broker.storage.tiered_objects import TieredObjects
 
 REMOTE_READS_MAX = 16
 """How many ranges of remote segments are requested at the same time."""

@@ -5,7 +5,7 @@ import pytest
 from pydanube.model.errors import ObjectsUnavailable
 from pydanube.model.policy import CorruptionPolicy, TopicPolicy
 from pydanube.objects.memory import MemoryObjects
-from pydanube_broker.storage.tiered_objects import TieredObjects
+from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from support.brokers import BrokerWorld
 from support.corrupt_objects import retry_reads_now
 from support.readers import a_while, attach, publish, subscribe

@@ -24,7 +24,7 @@ from pydanube_broker.cluster.pure.shard_topics import shard_of
 from pydanube_broker.cluster.shard_moves import move_shard
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import SessionRecord
-from pydanube_broker.storage.state import SKIPPED_OFFSETS
+from pydanube_broker.storage.journal.state import SKIPPED_OFFSETS
 from support.batches import frame_of, payloads_of
 from support.broker_clusters import SHARDS, BrokerCluster
 from support.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, Outcome

@@ -4,7 +4,7 @@ import pytest
 
 from pydanube.model.errors import InvalidRequest, NotFound, TopicHeld, TopicNotFound
 from pydanube_broker.broker.topics.retention_holds import HOLDS_MAX
-from pydanube_broker.storage.replacement import Replacement
+from pydanube_broker.storage.segments.replacement import Replacement
 from support.brokers import (
     A_NOW_US,
     A_TOPIC,

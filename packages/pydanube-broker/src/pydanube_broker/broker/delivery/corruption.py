@@ -16,7 +16,7 @@ from pydanube.model.policy import CorruptionPolicy
 from pydanube.model.ranges import Range, RangeSet
 from pydanube_broker.broker.delivery.counts import Counts
 from pydanube_broker.dispatch.cursor import Cursor
-from pydanube_broker.storage.topic_log import TopicLog
+from pydanube_broker.storage.segments.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
 

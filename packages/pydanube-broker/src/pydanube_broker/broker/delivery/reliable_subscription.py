@@ -65,7 +65,7 @@ from pydanube_broker.dispatch.machine import (
     SubscriptionMachine,
 )
 from pydanube_broker.dispatch.message_spans import DeliveryWindow
-from pydanube_broker.storage.topic_log import TopicLog
+from pydanube_broker.storage.segments.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from pydanube.model.errors import CorruptSegment
 from pydanube.model.ranges import Range, RangeSet
 from pydanube.wire.batches import BatchFrame
 from pydanube_broker.dispatch.cursor import Cursor
-from pydanube_broker.storage.topic_log import TopicLog
+from pydanube_broker.storage.segments.topic_log import TopicLog
 
 Skip = Callable[[CorruptSegment, deque[Range]], list[Range]]
 """Removes and returns the ranges to skip, or raises the error."""

@@ -29,7 +29,7 @@ from pydanube.objects.store import Objects
 from pydanube.wire.files import iceberg_metadata as iceberg
 from pydanube.wire.files.iceberg_metadata import TopicSegments
 from pydanube_broker.broker.governance.catalog import Catalog
-from pydanube_broker.storage.manifest import Manifest
+from pydanube_broker.storage.segments.manifest import Manifest
 
 log = logging.getLogger(__name__)
 

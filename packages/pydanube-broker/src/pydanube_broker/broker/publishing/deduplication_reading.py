@@ -12,7 +12,7 @@ from pydanube_broker.broker.pure.deduplication import (
     offsets_of,
     times_of,
 )
-from pydanube_broker.storage.topic_log import TopicLog
+from pydanube_broker.storage.segments.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pydanube_broker.broker.pure.producer_registrations import (
     AwaitedReturn,
     ProducerRegistrations,
 )
-from pydanube_broker.storage.state import TopicState
+from pydanube_broker.storage.journal.state import TopicState
 
 RECONNECT_S = 300.0
 """How long producers from the journal are kept after a topic was opened: they may have

@@ -57,7 +57,7 @@ from pydanube_broker.broker.pure.limits import check_header, check_quota, verify
 from pydanube_broker.broker.pure.producer_registrations import ProducerRegistrations
 from pydanube_broker.broker.pure.producer_session import OnPublished, ProducerSession
 from pydanube_broker.metadata.records import TopicRecord
-from pydanube_broker.storage.topic_log import TopicLog
+from pydanube_broker.storage.segments.topic_log import TopicLog
 
 FIND_TIMES_MAX = 1000
 """The number of times that one request may look up."""

@@ -16,7 +16,7 @@ from pydanube.model.errors import BrokerError, OutOfSequence, ProducerFenced
 from pydanube.model.ids import Epoch, ProducerId
 from pydanube.wire.batches import BatchHeader
 from pydanube_broker.broker.pure.producer_registrations import ProducerRegistration
-from pydanube_broker.storage.state import ProducerState
+from pydanube_broker.storage.journal.state import ProducerState
 
 OnPublished = Callable[["int | Sequence[int]", "BrokerError | None"], None]
 """

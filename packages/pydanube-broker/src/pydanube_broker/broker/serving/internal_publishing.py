@@ -50,7 +50,7 @@ from pydanube_broker.broker.publishing.topic import ReliableTopic
 from pydanube_broker.broker.pure.producer_session import ProducerSession
 from pydanube_broker.broker.topics.topics import Topics
 from pydanube_broker.metadata.cluster_records import SessionRecord
-from pydanube_broker.storage.state import ProducerState
+from pydanube_broker.storage.journal.state import ProducerState
 from pydanube_broker.storage.storage import Storage
 
 ATTEMPTS_MAX = 3

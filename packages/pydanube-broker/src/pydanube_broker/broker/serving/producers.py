@@ -29,7 +29,7 @@ from pydanube_broker.broker.pure.producer_session import (
 )
 from pydanube_broker.broker.topics.topic_schemas import TopicSchemas
 from pydanube_broker.broker.topics.topics import Topics
-from pydanube_broker.storage.state import ProducerState
+from pydanube_broker.storage.journal.state import ProducerState
 from pydanube_broker.storage.storage import Storage
 
 IDLE_PRODUCERS_MAX = 1000

@@ -18,7 +18,7 @@ from pydanube_broker.broker.staging.staged_parts import (
 )
 from pydanube_broker.broker.topics.topic_schemas import TopicSchemas
 from pydanube_broker.broker.topics.topics import Topics
-from pydanube_broker.storage.staging import StagedFiles
+from pydanube_broker.storage.journal.staging import StagedFiles
 
 PARTS_MAX = 10_000
 """The most parts of one commit."""

@@ -67,13 +67,13 @@ from pydanube_broker.metadata.store import (
     Stored,
     Unchanged,
 )
-from pydanube_broker.storage.staged_objects import (
+from pydanube_broker.storage.journal.staged_objects import (
     StagedObjects,
     query_prefix,
     version_of,
     version_prefix,
 )
-from pydanube_broker.storage.staging import StagedFiles
+from pydanube_broker.storage.journal.staging import StagedFiles
 from pydanube_broker.storage.storage import Storage
 
 log = logging.getLogger(__name__)

@@ -80,13 +80,13 @@ from pydanube_broker.metadata.records import (
 from pydanube_broker.metadata.store import HasValue, MetadataStore
 from pydanube_broker.storage.config import StagingConfig
 from pydanube_broker.storage.files import Files
-from pydanube_broker.storage.staged_objects import (
+from pydanube_broker.storage.journal.staged_objects import (
     StagedObjects,
     name_of,
     query_prefix,
     version_prefix,
 )
-from pydanube_broker.storage.staging import StagedFiles, open_staged_files
+from pydanube_broker.storage.journal.staging import StagedFiles, open_staged_files
 from pydanube_broker.storage.storage import Storage
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from pydanube_broker.broker.pure.producer_registrations import ProducerRegistrat
 from pydanube_broker.broker.staging.staged_parts import is_staged_producer, producer_of
 from pydanube_broker.broker.topics.topics import Topics
 from pydanube_broker.metadata.records import StagedTopicRecord, StagingDecision
-from pydanube_broker.storage.staging import PartReader, StagedFiles
+from pydanube_broker.storage.journal.staging import PartReader, StagedFiles
 from pydanube_broker.storage.storage import Storage
 
 log = logging.getLogger(__name__)

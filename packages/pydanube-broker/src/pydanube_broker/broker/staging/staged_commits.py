@@ -59,7 +59,7 @@ from pydanube_broker.metadata.records import (
     StagingDecision,
 )
 from pydanube_broker.metadata.store import ABSENT, MetadataStore, Stored
-from pydanube_broker.storage.staging import PartReader, StagedFiles
+from pydanube_broker.storage.journal.staging import PartReader, StagedFiles
 from pydanube_broker.storage.storage import Storage
 
 log = logging.getLogger(__name__)

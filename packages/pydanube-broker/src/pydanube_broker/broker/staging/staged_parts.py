@@ -31,7 +31,7 @@ from pydanube.wire.files.staging_format import FileHeader, PartEnd
 from pydanube_broker.broker.publishing.topic import ReliableTopic
 from pydanube_broker.broker.pure.limits import check_header, verify
 from pydanube_broker.storage.config import StagingConfig
-from pydanube_broker.storage.staging import PartFile, RecoveredPart, StagedFiles
+from pydanube_broker.storage.journal.staging import PartFile, RecoveredPart, StagedFiles
 
 OPEN_PARTS_MAX = 1000
 """The most parts that are written at a time; each has an open file."""

@@ -55,7 +55,7 @@ from pydanube_broker.broker.topics.topics import Topics
 from pydanube_broker.metadata.store import MetadataStore
 from pydanube_broker.storage.config import StagingConfig
 from pydanube_broker.storage.files import Files
-from pydanube_broker.storage.staging import (
+from pydanube_broker.storage.journal.staging import (
     RecoveredPart,
     StagedFiles,
     open_staged_files,

@@ -14,7 +14,7 @@ from pydanube_broker.broker.topics.shards import Shards
 from pydanube_broker.broker.topics.topics import Topics
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.store import MetadataStore
-from pydanube_broker.storage.topic_openings import Leftover
+from pydanube_broker.storage.segments.topic_openings import Leftover
 
 log = logging.getLogger(__name__)
 

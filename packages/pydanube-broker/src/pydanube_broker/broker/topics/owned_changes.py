@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydanube.model.errors import NotOwner, RevisionConflict
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.store import HasValue, MetadataStore, Operation
-from pydanube_broker.storage.topic_log import TopicLog
+from pydanube_broker.storage.segments.topic_log import TopicLog
 
 
 async def change_owned(

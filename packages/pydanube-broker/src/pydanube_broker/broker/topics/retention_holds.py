@@ -17,7 +17,7 @@ from pydanube_broker.broker.topics.owned_changes import change_owned
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import HoldRecord
 from pydanube_broker.metadata.store import Delete, MetadataStore, Put
-from pydanube_broker.storage.topic_log import TopicLog
+from pydanube_broker.storage.segments.topic_log import TopicLog
 
 HOLDS_MAX = 100
 """The number of holds that one topic may have."""

@@ -13,7 +13,7 @@ from pydanube_broker.broker.topics.subscription_store import SubscriptionStore
 from pydanube_broker.broker.topics.topic_records import apply_records
 from pydanube_broker.broker.topics.topic_schemas import TopicSchemas
 from pydanube_broker.metadata.records import TopicRecord
-from pydanube_broker.storage.topic_log import TopicLog
+from pydanube_broker.storage.segments.topic_log import TopicLog
 
 
 class TopicLoader:

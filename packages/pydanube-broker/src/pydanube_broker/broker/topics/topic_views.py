@@ -26,7 +26,7 @@ from pydanube_broker.broker.topics.shards import Shards
 from pydanube_broker.broker.topics.topic_loading import TopicLoader
 from pydanube_broker.broker.topics.topics import Topics, require_reliable
 from pydanube_broker.metadata.records import TopicRecord
-from pydanube_broker.storage.idle_logs import IdleLog
+from pydanube_broker.storage.segments.idle_logs import IdleLog
 from pydanube_broker.storage.storage import Storage
 
 _CLOSED = Unavailable("the topic is not open")

@@ -57,9 +57,9 @@ from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import SessionRecord
 from pydanube_broker.metadata.records import TopicRecord
 from pydanube_broker.metadata.store import ABSENT, MetadataStore, retry_on_conflict
-from pydanube_broker.storage.replacement import Replacement
+from pydanube_broker.storage.segments.replacement import Replacement
+from pydanube_broker.storage.segments.topic_openings import Leftover
 from pydanube_broker.storage.storage import Storage
-from pydanube_broker.storage.topic_openings import Leftover
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from pydanube_broker.servers.native.consumers import ConsumerChannel
 from pydanube_broker.servers.native.link import ClientLink
 from pydanube_broker.servers.native.producers import ProducerChannel
 from pydanube_broker.servers.native.staging import StageChannel
-from pydanube_broker.storage.topic_log import TopicLog
+from pydanube_broker.storage.segments.topic_log import TopicLog
 
 FETCH_BYTES_MAX = 16 * 1024 * 1024
 FETCH_TURN_BYTES = 1024 * 1024

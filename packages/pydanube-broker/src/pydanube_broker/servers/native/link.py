@@ -33,7 +33,7 @@ from pydanube_broker.operations.authorization import Caller, Need
 from pydanube_broker.operations.quota_holds import QuotaHold
 from pydanube_broker.servers.authentication import NOBODY, ClientIdentity
 from pydanube_broker.servers.native.server import NativeServer
-from pydanube_broker.storage.staging import StagedFiles
+from pydanube_broker.storage.journal.staging import StagedFiles
 
 
 class Channel(ABC):

@@ -45,15 +45,15 @@ from pydanube_broker.servers.recovery.segments import (
 )
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.storage.files import DirectoryFiles
-from pydanube_broker.storage.recovery import (
+from pydanube_broker.storage.journal.recovery import (
     JournalPosition,
     Recovery,
     end_of,
     recover,
     salvage,
 )
-from pydanube_broker.storage.state import SKIPPED_OFFSETS, TopicState
-from pydanube_broker.storage.tiered_objects import MARKER_NAME, open_remote
+from pydanube_broker.storage.journal.state import SKIPPED_OFFSETS, TopicState
+from pydanube_broker.storage.remote.tiered_objects import MARKER_NAME, open_remote
 
 WHOLE = "whole"
 

@@ -39,10 +39,10 @@ from pydanube_broker.servers.recovery.contents import (
 )
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.storage.files import DirectoryFiles
-from pydanube_broker.storage.journal_writer import write_journal
-from pydanube_broker.storage.recovery import JournalPosition
-from pydanube_broker.storage.sealing import make_segment
-from pydanube_broker.storage.state import JournalState, TopicState
+from pydanube_broker.storage.journal.journal_writer import write_journal
+from pydanube_broker.storage.journal.recovery import JournalPosition
+from pydanube_broker.storage.journal.state import JournalState, TopicState
+from pydanube_broker.storage.segments.sealing import make_segment
 
 _NEW = ".recovered"
 _REPLACED = "replaced"

@@ -23,7 +23,7 @@ from pydanube.wire.files.segment_format import (
 )
 from pydanube.wire.files.segment_ranges import BytesMissing, RangeFile
 from pydanube_broker.servers.directory import DataDirectory
-from pydanube_broker.storage.segments import publish_times_of_metadata
+from pydanube_broker.storage.segments.segments import publish_times_of_metadata
 
 _FOOTER_BYTES = 64 * 1024
 """How much Arrow reads of the end of a file."""

@@ -1,0 +1,1 @@
+"""The journal: how it is written, copied and recovered."""

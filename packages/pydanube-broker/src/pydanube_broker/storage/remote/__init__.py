@@ -1,0 +1,1 @@
+"""Segments in object stores: uploaded, evicted, verified and copied."""

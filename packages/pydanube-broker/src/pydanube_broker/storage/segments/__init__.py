@@ -1,0 +1,1 @@
+"""Segments and the logs of topics that consist of them."""
