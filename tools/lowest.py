@@ -54,7 +54,7 @@ FILES_OF_PROGRAMS = (
         "packages/pydanube-cli/tests/test_main.py",
         "packages/pydanube/tests/test_otel.py",
     ),
-    "packages/pydanube-broker/tests/servers/test_tracing.py",
+    "packages/pydanube-broker/tests/servers/settings/test_tracing.py",
 )
 # They need Spark, or what else the demo and the benchmarks need.
 LEFT_OUT = (

@@ -24,15 +24,15 @@ from pydanube.model.metrics import METRICS, OTHER, SERIES_MAX, Metric
 from pydanube.model.pipeline_metrics import PIPELINE_METRICS
 from pydanube.wire.native.kinds import Kind
 from pydanube_broker.operations.handlers import handlers
-from pydanube_broker.servers.config import (
+from pydanube_broker.servers.connections.errors import http_status_of
+from pydanube_broker.servers.http.operations import is_readable
+from pydanube_broker.servers.settings.config import (
     ORIGINAL_VARIABLES,
     OTHER_VARIABLES,
     Setting,
     listener_types,
     settings_of,
 )
-from pydanube_broker.servers.errors import http_status_of
-from pydanube_broker.servers.http.operations import is_readable
 from pydanube_broker.storage.config import NamedStoreConfig
 from pydanube_cli.exit_codes import exit_code_of
 from pydanube_mqtt.rule_config import MqttRule

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from pydanube import BrokerError
 from pydanube.model.errors import OffsetDropped, TimedOut
 from pydanube.wire.files.segment_format import object_prefix, parse_object_name
-from pydanube_broker.servers.directory import hold_directory
+from pydanube_broker.servers.directories.directory import hold_directory
 from pydanube_broker.servers.recovery.recover import recover_directory
 from pydanube_broker.storage.config import StorageConfig
 from support.directories import change_metadata, copied, first_error, publish, serving

@@ -10,11 +10,14 @@ from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import Unauthenticated
 from pydanube.security.principals import Principal
 from pydanube.wire.pb import danube_api_pb2 as pb
-from pydanube_broker.servers.authentication import Authenticator, ClientIdentity
+from pydanube_broker.servers.connections.authentication import (
+    Authenticator,
+    ClientIdentity,
+)
 from pydanube_broker.servers.grpc.connection import STRANGER_CALLS_MAX, GrpcProtocol
 from pydanube_broker.servers.grpc.grpc_server import GrpcServer
 from pydanube_broker.servers.grpc.services import Service
-from pydanube_broker.servers.security_config import SecurityConfig
+from pydanube_broker.servers.settings.security_config import SecurityConfig
 from support.http2_frames import REQUEST, data, handshake, request
 from support.transports import RecordingTransport
 

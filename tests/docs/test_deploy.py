@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pydanube_broker.servers.config import load_config
+from pydanube_broker.servers.settings.config import load_config
 from support.commands import danube
 from support.ports import free_port
 from support.processes import BrokerProcess

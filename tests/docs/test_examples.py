@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import pydanube
-from pydanube_broker.servers.config import load_config
+from pydanube_broker.servers.settings.config import load_config
 from support.examples import BLOCK, run_commands, run_page, run_page_here, stores_in
 from support.processes import BrokerProcess
 from support.project import ROOT

@@ -13,8 +13,8 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from pydanube_broker.servers.addresses import check_exposure
-from pydanube_broker.servers.config import load_config
+from pydanube_broker.servers.settings.addresses import check_exposure
+from pydanube_broker.servers.settings.config import load_config
 from support.project import ROOT
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pydanube_broker.servers.config import load_config
+from pydanube_broker.servers.settings.config import load_config
 from support.commands import danube
 from support.guides import BLOCK
 from support.ports import free_port

@@ -11,7 +11,7 @@ import pytest
 
 from pydanube_broker.metadata import keys, records
 from pydanube_broker.metadata.key import Key, Prefix
-from pydanube_broker.servers.config import settings_of
+from pydanube_broker.servers.settings.config import settings_of
 from pydanube_mqtt import records as mqtt_records
 from support.project import ROOT
 

@@ -21,7 +21,7 @@ from pydanube.model.errors import (
 from pydanube.model.findings import FindingKind
 from pydanube.model.policy import FailurePolicy, PoisonPolicy, Retention
 from pydanube.objects.directory import DirectoryObjects
-from pydanube_broker.servers.restore import choose_backup, restore_backup
+from pydanube_broker.servers.directories.restore import choose_backup, restore_backup
 from pydanube_cli.main import app
 from support.directories import publish, serving
 from support.processes import BrokerProcess

@@ -9,7 +9,7 @@ import pytest
 import pydanube
 from pydanube.model.errors import InvalidConfig
 from pydanube.objects.opening import open_objects
-from pydanube_broker.servers.identity import MARKER_NAME
+from pydanube_broker.servers.directories.identity import MARKER_NAME
 from support.commands import danube
 from support.directories import first_error, serving
 from support.object_stores import SECRETS, RedisServer, S3Server

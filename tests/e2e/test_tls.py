@@ -18,8 +18,12 @@ from pydanube.client.connections.broker_pool import BrokerPool
 from pydanube.client.connections.credentials import NO_CREDENTIALS
 from pydanube.client.connections.tls import ClientTls
 from pydanube.model.url_options import UrlOptions
-from pydanube_broker.servers.config import BrokerConfig, ListenConfig, TlsConfig
 from pydanube_broker.servers.run import serve
+from pydanube_broker.servers.settings.config import (
+    BrokerConfig,
+    ListenConfig,
+    TlsConfig,
+)
 from support.certificates import AN_END_IN_THE_PAST, write_certificates
 from support.running import published
 

@@ -8,7 +8,7 @@ from pydanube.model.errors import MessageTooLarge
 from pydanube.model.names import TopicName
 from pydanube.model.policy import PoisonPolicy
 from pydanube.wire.native.frames import batch_bytes_max
-from pydanube_broker.servers.config import ListenConfig
+from pydanube_broker.servers.settings.config import ListenConfig
 from support.running import received
 from support.storages import seal
 from support.worlds.current import memory_broker

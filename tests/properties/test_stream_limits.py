@@ -8,10 +8,10 @@ from pydanube.wire.native.frames import RECEIVE_BUFFER_BYTES, header
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.turn_budget import UNITS_PER_TURN
-from pydanube_broker.servers.config import MIB, ListenConfig
 from pydanube_broker.servers.native import connection as native
 from pydanube_broker.servers.native.consumers import RANGES_PER_TURN
 from pydanube_broker.servers.native.server import HANDSHAKING_MAX
+from pydanube_broker.servers.settings.config import MIB, ListenConfig
 from support.running import TOPIC, published, using
 from support.stream_peer import connected
 from support.streams import batch_frame, hello

@@ -12,9 +12,9 @@ import grpc
 
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.servers.addresses import addresses_of
 from pydanube_broker.servers.grpc.danube_server import DanubeServer, serving_danube
 from pydanube_broker.servers.grpc.server import open_listener
+from pydanube_broker.servers.settings.addresses import addresses_of
 from pydanube_broker.testing import memory_broker
 from support.grpc_calls import Caller, connected
 

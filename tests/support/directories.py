@@ -7,8 +7,8 @@ import sqlite3
 from contextlib import asynccontextmanager
 
 import pydanube
-from pydanube_broker.servers.config import load_config
 from pydanube_broker.servers.run import serve
+from pydanube_broker.servers.settings.config import load_config
 
 PORTS = {
     f"listen.{listener}_port": 0 for listener in ("stream", "grpc", "admin", "http")

@@ -16,8 +16,11 @@ from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import Principal
 from pydanube.security.quotas import Quota
 from pydanube_broker.cluster.pure.shard_topics import shard_of
-from pydanube_broker.servers.authentication import Authenticator, ClientIdentity
-from pydanube_broker.servers.security_config import SecurityConfig
+from pydanube_broker.servers.connections.authentication import (
+    Authenticator,
+    ClientIdentity,
+)
+from pydanube_broker.servers.settings.security_config import SecurityConfig
 from pydanube_broker.storage.config import NamedStoreConfig
 from support.broker_clusters import SHARDS
 from support.served_clusters import ServedCluster

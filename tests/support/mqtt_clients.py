@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pydanube_broker.servers.config import ListenConfig, config_type
 from pydanube_broker.servers.run import serve
+from pydanube_broker.servers.settings.config import ListenConfig, config_type
 from pydanube_mqtt.config import MqttConfig
 from pydanube_mqtt.rule_config import MqttRule
 from pydanube_mqtt.wire.decoding import PacketReader

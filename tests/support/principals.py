@@ -10,8 +10,11 @@ from pydanube.client.client import Client
 from pydanube.client.connections.credentials import Credentials
 from pydanube.client.connections.requester import Requester
 from pydanube.security.principals import ANONYMOUS, Principal
-from pydanube_broker.servers.authentication import Authenticator, ClientIdentity
-from pydanube_broker.servers.security_config import SecurityConfig
+from pydanube_broker.servers.connections.authentication import (
+    Authenticator,
+    ClientIdentity,
+)
+from pydanube_broker.servers.settings.security_config import SecurityConfig
 from pydanube_broker.testing import MemoryBroker
 from support.worlds.current import memory_broker
 

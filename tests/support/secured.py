@@ -12,9 +12,9 @@ from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 import pydanube
-from pydanube_broker.servers.config import ListenConfig, TlsConfig, config_type
 from pydanube_broker.servers.run import serve
-from pydanube_broker.servers.security_config import JwtConfig, SecurityConfig
+from pydanube_broker.servers.settings.config import ListenConfig, TlsConfig, config_type
+from pydanube_broker.servers.settings.security_config import JwtConfig, SecurityConfig
 from pydanube_mqtt.config import MqttConfig
 
 ISSUER = "https://issuer.example"

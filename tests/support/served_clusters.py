@@ -9,7 +9,7 @@ from typing import Any
 
 from pydanube.client.connections.redirects import Redirect, redirecting
 from pydanube_broker.metadata.cluster_records import BrokerMode
-from pydanube_broker.servers.authentication import Authenticator
+from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.native.in_process import dial_in_process
 from pydanube_broker.servers.native.server import NativeServer, open_native_server
 from support.broker_clusters import BrokerCluster, Member

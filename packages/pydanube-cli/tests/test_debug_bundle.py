@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pydanube.model.errors import InvalidRequest
-from pydanube_broker.servers.config import load_config
+from pydanube_broker.servers.settings.config import load_config
 from pydanube_cli.debug_bundle import (
     LOG_BYTES_MAX,
     DebugBundle,

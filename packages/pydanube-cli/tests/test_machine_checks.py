@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pydanube_broker.servers.config import BrokerConfig, TlsConfig
+from pydanube_broker.servers.settings.config import BrokerConfig, TlsConfig
 from pydanube_cli.development_certificates import write_development_certificates
 from pydanube_cli.findings import Verdict
 from pydanube_cli.machine_checks import (

@@ -11,11 +11,11 @@ import pytest
 from pydanube.model.errors import ObjectsUnavailable
 from pydanube.model.names import TopicName
 from pydanube.model.policy import Retention
-from pydanube_broker.servers.authentication import Authenticator
-from pydanube_broker.servers.config import ListenConfig
-from pydanube_broker.servers.connections import ConnectionCounts
-from pydanube_broker.servers.listeners import ListenerParts
-from pydanube_broker.servers.security_config import SecurityConfig
+from pydanube_broker.servers.connections.authentication import Authenticator
+from pydanube_broker.servers.connections.connections import ConnectionCounts
+from pydanube_broker.servers.connections.listeners import ListenerParts
+from pydanube_broker.servers.settings.config import ListenConfig
+from pydanube_broker.servers.settings.security_config import SecurityConfig
 from pydanube_mqtt.config import MqttConfig
 from pydanube_mqtt.connection import listen_mqtt
 from pydanube_mqtt.server import open_mqtt_server

@@ -16,9 +16,9 @@ from pydanube.model.errors import InvalidRequest, JournalFailed
 from pydanube.wire.native.frames import batch_bytes_max
 from pydanube_broker.broker.governance.access_control import IsSuperuser
 from pydanube_broker.cluster.shard_moves import move_shard
-from pydanube_broker.servers.authentication import Authenticator
-from pydanube_broker.servers.config import ListenConfig
+from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.native.server import NativeServer, open_native_server
+from pydanube_broker.servers.settings.config import ListenConfig
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.testing import BrokerClock
 from support.broker_clusters import SHARDS, BrokerCluster

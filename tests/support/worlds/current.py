@@ -10,7 +10,7 @@ from typing import Any
 
 from pydanube.client.blocking import loop_thread
 from pydanube_broker import testing
-from pydanube_broker.servers.authentication import Authenticator
+from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.testing import MemoryBroker, SyncMemoryBroker
 from support.worlds.chance import Chance
 from support.worlds.cluster import cluster_world

@@ -13,9 +13,9 @@ from pydanube.objects.memory import MemoryObjects
 from pydanube.wire.native.frames import batch_bytes_max
 from pydanube_broker.broker.broker_opening import open_broker
 from pydanube_broker.broker.manifest import MetadataManifest
-from pydanube_broker.servers.authentication import Authenticator
-from pydanube_broker.servers.config import ListenConfig
+from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.native.server import NativeServer, open_native_server
+from pydanube_broker.servers.settings.config import ListenConfig
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.storage.files import Files, MemoryFiles
 from pydanube_broker.storage.storage_opening import open_storage

@@ -34,11 +34,14 @@ from pydanube.security.principals import Principal
 from pydanube.security.resources import Resource
 from pydanube.wire.native.kinds import Kind, On
 from pydanube_broker.operations.authorization import Need, resources_of
-from pydanube_broker.servers.authentication import Authenticator, ClientIdentity
-from pydanube_broker.servers.config import ListenConfig
+from pydanube_broker.servers.connections.authentication import (
+    Authenticator,
+    ClientIdentity,
+)
 from pydanube_broker.servers.native.in_process import dial_in_process
 from pydanube_broker.servers.native.server import NativeServer, open_native_server
-from pydanube_broker.servers.security_config import SecurityConfig
+from pydanube_broker.servers.settings.config import ListenConfig
+from pydanube_broker.servers.settings.security_config import SecurityConfig
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.testing import MemoryBroker, memory_broker
 from support.worlds.broker import WorldBroker

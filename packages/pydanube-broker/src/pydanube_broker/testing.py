@@ -46,10 +46,10 @@ from pydanube_broker.broker.broker_opening import open_broker
 from pydanube_broker.broker.governance.access_control import IsSuperuser
 from pydanube_broker.broker.manifest import MetadataManifest
 from pydanube_broker.metadata.sqlite import open_sqlite
-from pydanube_broker.servers.config import ListenConfig
 from pydanube_broker.servers.native.connection import NativeConnection
 from pydanube_broker.servers.native.in_process import dial_in_process
 from pydanube_broker.servers.native.server import NativeServer, open_native_server
+from pydanube_broker.servers.settings.config import ListenConfig
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.storage.files import MemoryFiles
 from pydanube_broker.storage.storage_opening import open_storage

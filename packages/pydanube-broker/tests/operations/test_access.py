@@ -13,7 +13,7 @@ from pydanube.security.quotas import Quota, QuotaTarget
 from pydanube.wire.native.kinds import OPERATIONS, Kind, On
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.publishing.schema_registry import NewSchema
-from pydanube_broker.servers.authentication import ClientIdentity
+from pydanube_broker.servers.connections.authentication import ClientIdentity
 from support.principals import ROOT, client_of, guarded_broker
 from support.stream_peer import connected
 

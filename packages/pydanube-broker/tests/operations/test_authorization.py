@@ -12,7 +12,7 @@ from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.operations.authorization import AllowedTopics, Caller
-from pydanube_broker.servers.authentication import ClientIdentity
+from pydanube_broker.servers.connections.authentication import ClientIdentity
 from pydanube_broker.testing import memory_broker
 from support.principals import ROOT, client_of, guarded_broker
 from support.stream_peer import connected

@@ -12,8 +12,8 @@ from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.operations.authorization import Caller, authorized
 from pydanube_broker.operations.handlers import Call
 from pydanube_broker.operations.segments import find_segments, list_segments
-from pydanube_broker.servers.authentication import Authenticator
-from pydanube_broker.servers.security_config import SecurityConfig
+from pydanube_broker.servers.connections.authentication import Authenticator
+from pydanube_broker.servers.settings.security_config import SecurityConfig
 from pydanube_broker.storage.config import RemoteConfig
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from support.brokers import A_TOPIC, RELIABLE, BrokerWorld

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pydanube.model.metrics import Metric, Sample, Value
     from pydanube.model.topic_patterns import TopicPattern
     from pydanube_broker.broker.broker import Broker
-    from pydanube_broker.servers.listeners import OpenListener
+    from pydanube_broker.servers.connections.listeners import OpenListener
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 

@@ -7,13 +7,13 @@ from pydanube.model.errors import ClusterInUse, InvalidConfig
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.etcd.config import EtcdConfig
 from pydanube_broker.metadata.records import ActiveBrokerRecord, JournalRecord
-from pydanube_broker.servers.config import (
+from pydanube_broker.servers.membership import open_membership, session_record_of
+from pydanube_broker.servers.settings.config import (
     BrokerConfig,
     ClusterConfig,
     ListenConfig,
     config_type,
 )
-from pydanube_broker.servers.membership import open_membership, session_record_of
 from pydanube_broker.storage.config import JournalConfig, RemoteConfig, StorageConfig
 from support.memory_store import MemoryStore
 

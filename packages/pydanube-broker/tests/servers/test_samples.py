@@ -11,7 +11,7 @@ from pydanube.model.topic_patterns import TopicPattern
 from pydanube.security.principals import ANONYMOUS
 from pydanube.security.quotas import Quota
 from pydanube_broker.broker.publishing.message_batcher import SingleMessage
-from pydanube_broker.servers.connections import ConnectionCounts
+from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.samples import TopicSeries, samples_of
 from pydanube_broker.testing import memory_broker
 from support.batches import A_TIME

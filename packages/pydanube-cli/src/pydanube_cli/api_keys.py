@@ -166,7 +166,7 @@ def bootstrap(file: Path) -> Result:
     Args:
         file (FILE): The new file, which only you may read.
     """
-    from pydanube_broker.servers.bootstrap_key import (  # noqa: PLC0415  # Needs the extra.
+    from pydanube_broker.servers.connections.bootstrap_key import (  # noqa: PLC0415  # Needs the extra.
         create_bootstrap_key,
     )
 

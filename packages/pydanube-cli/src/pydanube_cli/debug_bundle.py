@@ -27,7 +27,7 @@ from pydanube.client.described_topics import describe_topics
 from pydanube.model.errors import BrokerError
 from pydanube.model.json_values import to_json_value
 from pydanube.model.version import __version__
-from pydanube_broker.servers.config import BrokerConfig, settings_of
+from pydanube_broker.servers.settings.config import BrokerConfig, settings_of
 from pydanube_cli.broker_checks import HTTP_TIMEOUT_S
 from pydanube_cli.secret_removal import SecretRemover
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from pydanube_broker.servers.config import BrokerConfig
+from pydanube_broker.servers.settings.config import BrokerConfig
 from pydanube_cli import findings
 from pydanube_cli.findings import Finding
 

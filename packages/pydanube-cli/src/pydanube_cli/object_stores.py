@@ -66,7 +66,7 @@ def open_store(store: str, config: Path | None, options: list[str] | None) -> Ob
     given = options_of(options)
     if config is not None:
         # Only brokers have settings.
-        from pydanube_broker.servers.config import load_config  # noqa: PLC0415
+        from pydanube_broker.servers.settings.config import load_config  # noqa: PLC0415
 
         named = load_config(config, os.environ, {}).stores.get(store)
         if named is not None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pydanube.model.errors import BrokerError
 from pydanube_broker.operations.authorization import Caller
-from pydanube_broker.servers.authentication import ClientIdentity
+from pydanube_broker.servers.connections.authentication import ClientIdentity
 from pydanube_mqtt.pure.session import Session
 from pydanube_mqtt.pure.subscribers import Subscriber
 from pydanube_mqtt.session_owners import LeftWill

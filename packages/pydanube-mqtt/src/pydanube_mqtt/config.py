@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.metrics import Metric
-from pydanube_broker.servers.listener_config import ListenerConfig
+from pydanube_broker.servers.settings.listener_config import ListenerConfig
 from pydanube_mqtt.metrics import MQTT_METRICS
 from pydanube_mqtt.rule_config import MqttRule
 from pydanube_mqtt.wire.packets import PACKET_BYTES_MAX

@@ -10,10 +10,10 @@ from functools import partial
 
 from pydanube.model.errors import BrokerError, QuotaExceeded, Refused
 from pydanube_broker.operations.authorization import Caller
-from pydanube_broker.servers.addresses import binding
-from pydanube_broker.servers.authentication import NOBODY, certificate_of
-from pydanube_broker.servers.connections import enable_keepalive
-from pydanube_broker.servers.tls import ServerTls, over_tls
+from pydanube_broker.servers.connections.authentication import NOBODY, certificate_of
+from pydanube_broker.servers.connections.connections import enable_keepalive
+from pydanube_broker.servers.settings.addresses import binding
+from pydanube_broker.servers.settings.tls import ServerTls, over_tls
 from pydanube_mqtt.clients import Client
 from pydanube_mqtt.link import WRITE_BUFFER_BYTES, MqttLink
 from pydanube_mqtt.pure.reasons import explained, reason_of

@@ -18,7 +18,7 @@ from pydanube.aio.write_buffer import WriteBuffer
 from pydanube.wire.turn_budget import BYTES_PER_UNIT, TurnBudget
 from pydanube_broker.dispatch.quota_meter import UNLIMITED
 from pydanube_broker.operations.quota_holds import QuotaHold
-from pydanube_broker.servers.addresses import address_of, peer_text
+from pydanube_broker.servers.settings.addresses import address_of, peer_text
 from pydanube_mqtt.wire.decoding import PacketReader
 from pydanube_mqtt.wire.packets import Packet, PacketError, Publish
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from pydanube_broker.servers.listeners import ListenerParts, ListenerState
+from pydanube_broker.servers.connections.listeners import ListenerParts, ListenerState
 from pydanube_mqtt.config import MqttConfig
 from pydanube_mqtt.connection import listen_mqtt
 from pydanube_mqtt.samples import of_mqtt

@@ -14,7 +14,7 @@ from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.model.errors import BrokerError, Refused
 from pydanube.security.principals import Principal
 from pydanube_broker.operations.authorization import follow_access
-from pydanube_broker.servers.listeners import ListenerParts
+from pydanube_broker.servers.connections.listeners import ListenerParts
 from pydanube_mqtt.clients import Client, Connection
 from pydanube_mqtt.config import MqttConfig
 from pydanube_mqtt.counts import MqttCounts

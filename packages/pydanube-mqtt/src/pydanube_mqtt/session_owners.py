@@ -9,7 +9,10 @@ from pydanube.security.principals import Principal
 from pydanube.security.resources import Resource
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.operations.authorization import Caller, Need
-from pydanube_broker.servers.authentication import Authenticator, ClientIdentity
+from pydanube_broker.servers.connections.authentication import (
+    Authenticator,
+    ClientIdentity,
+)
 from pydanube_mqtt.pure.rules import Rules
 from pydanube_mqtt.wire.packets import PacketError, Reason, Will
 

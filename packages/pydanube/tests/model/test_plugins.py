@@ -12,8 +12,8 @@ import pytest
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.plugins import JOURNALS, OBJECTS, has_plugin, load_plugin
 from pydanube.objects.opening import open_objects, open_url
-from pydanube_broker.servers.config import config_type, load_config
 from pydanube_broker.servers.run import serve
+from pydanube_broker.servers.settings.config import config_type, load_config
 from support.commands import environment
 from support.directories import first_error, publish, serving
 from support.project import ROOT

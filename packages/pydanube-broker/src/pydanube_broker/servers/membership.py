@@ -35,8 +35,8 @@ from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import SessionRecord
 from pydanube_broker.metadata.remote_config import RemoteStoreConfig
 from pydanube_broker.metadata.store import MetadataStore
-from pydanube_broker.servers.addresses import url_of
-from pydanube_broker.servers.config import BrokerConfig
+from pydanube_broker.servers.settings.addresses import url_of
+from pydanube_broker.servers.settings.config import BrokerConfig
 from pydanube_broker.storage.journal.object_journal import ObjectJournal
 
 PEER_KEY_BYTES = 32

@@ -44,26 +44,35 @@ from pydanube_broker.cluster.session import ClusterSession
 from pydanube_broker.cluster.shard_owners import ShardOwners
 from pydanube_broker.metadata.sessions import Session
 from pydanube_broker.metadata.store import MetadataStore, retry_on_conflict
-from pydanube_broker.servers.addresses import (
-    Addresses,
-    addresses_of,
-    check_exposure,
-    http_hosts_of,
-    url_of,
-)
-from pydanube_broker.servers.authentication import (
+from pydanube_broker.servers.connections.authentication import (
     Authenticator,
     open_authenticator,
     verifying_api_keys,
 )
-from pydanube_broker.servers.config import BrokerConfig
-from pydanube_broker.servers.connections import ConnectionCounts
-from pydanube_broker.servers.directory import (
+from pydanube_broker.servers.connections.connections import ConnectionCounts
+from pydanube_broker.servers.connections.listeners import (
+    ListenerParts,
+    OpenListener,
+    serving_listener,
+)
+from pydanube_broker.servers.directories.directory import (
     DataDirectory,
     hold_directory,
     hold_metadata,
     watching_directory,
 )
+from pydanube_broker.servers.directories.identity import (
+    ClusterIdentity,
+    identify,
+    recording_progress,
+    refuse_lost_metadata,
+)
+from pydanube_broker.servers.directories.journals import (
+    journal_opener,
+    journal_place,
+    open_journal_objects,
+)
+from pydanube_broker.servers.directories.metadata import open_metadata, watching_session
 from pydanube_broker.servers.grpc.admin import admin_services
 from pydanube_broker.servers.grpc.danube_server import schema_registry, serving_danube
 from pydanube_broker.servers.grpc.forwarding import Forwarding, Owners
@@ -78,35 +87,26 @@ from pydanube_broker.servers.grpc.server import Listener, open_listener
 from pydanube_broker.servers.grpc.services import Service
 from pydanube_broker.servers.http.app import BrokerState, Ports
 from pydanube_broker.servers.http.server import open_http
-from pydanube_broker.servers.identity import (
-    ClusterIdentity,
-    identify,
-    recording_progress,
-    refuse_lost_metadata,
-)
 from pydanube_broker.servers.idle_memory import memory_upkeep
-from pydanube_broker.servers.journal_switch import switch_journal
-from pydanube_broker.servers.journals import (
-    journal_opener,
-    journal_place,
-    open_journal_objects,
-)
-from pydanube_broker.servers.listeners import (
-    ListenerParts,
-    OpenListener,
-    serving_listener,
-)
-from pydanube_broker.servers.logs import configure_logging
 from pydanube_broker.servers.membership import (
     broker_id_of,
     open_membership,
     serving_shards,
 )
-from pydanube_broker.servers.metadata import open_metadata, watching_session
 from pydanube_broker.servers.native.connection import listen
 from pydanube_broker.servers.native.server import open_native_server
-from pydanube_broker.servers.tls import ServerTls, open_tls
-from pydanube_broker.servers.tracing import open_traces
+from pydanube_broker.servers.recovery.journal_switch import switch_journal
+from pydanube_broker.servers.settings.addresses import (
+    Addresses,
+    addresses_of,
+    check_exposure,
+    http_hosts_of,
+    url_of,
+)
+from pydanube_broker.servers.settings.config import BrokerConfig
+from pydanube_broker.servers.settings.logs import configure_logging
+from pydanube_broker.servers.settings.tls import ServerTls, open_tls
+from pydanube_broker.servers.settings.tracing import open_traces
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.storage.files import DirectoryFiles
 from pydanube_broker.storage.journal.reserve import Reserve, ReserveFile

@@ -17,7 +17,7 @@ from pydanube_broker.broker.delivery.subscription import Subscription
 from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_broker.broker.serving.findings import problems_of
 from pydanube_broker.broker.topics.shards import Shards
-from pydanube_broker.servers.connections import ConnectionCounts
+from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.grpc.services import Service
 from pydanube_broker.servers.native.server import NativeServer
 from pydanube_broker.storage.remote.uploading import Uploader

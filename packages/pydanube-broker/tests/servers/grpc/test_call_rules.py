@@ -22,7 +22,7 @@ from pydanube.wire.pb import (
     schema_registry_pb2,
 )
 from pydanube_broker.broker.publishing.schema_registry import NewSchema
-from pydanube_broker.servers.connections import ConnectionCounts
+from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.grpc.admin import admin_services
 from pydanube_broker.servers.grpc.call_rules import CALL_RULES
 from pydanube_broker.servers.grpc.server import open_listener

@@ -15,7 +15,7 @@ from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import InvalidRequest
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import reflection_v1_pb2
-from pydanube_broker.servers.connections import ConnectionCounts
+from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.grpc.connection import (
     WORK_PER_TURN,
     WRITE_BUFFER_BYTES,

@@ -18,11 +18,14 @@ from pydanube.wire.pb import peers_pb2 as pb
 from pydanube_broker.broker.delivery.internal_batches import InternalBatch, Source
 from pydanube_broker.cluster.overview import PEER_GRPC
 from pydanube_broker.metadata.cluster_records import SessionRecord
-from pydanube_broker.servers.authentication import Authenticator, open_authenticator
+from pydanube_broker.servers.connections.authentication import (
+    Authenticator,
+    open_authenticator,
+)
 from pydanube_broker.servers.grpc.peer_channels import open_peer_channels
 from pydanube_broker.servers.grpc.peers import PeerCalls, peer_service
 from pydanube_broker.servers.grpc.server import open_listener
-from pydanube_broker.servers.security_config import SecurityConfig
+from pydanube_broker.servers.settings.security_config import SecurityConfig
 from support.batches import frame_of
 from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
 from support.grpc_calls import connected

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from pydanube_broker.servers.connections import ConnectionCounts
+from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.http.app import make_app
 from pydanube_broker.servers.http.connection import (
     HEAD_BYTES_MAX,

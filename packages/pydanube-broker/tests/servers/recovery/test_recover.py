@@ -5,7 +5,7 @@ import pytest
 
 from pydanube.model.errors import CorruptSegment, InconsistentDirectory, OffsetDropped
 from pydanube.model.policy import FailurePolicy
-from pydanube_broker.servers.directory import hold_directory
+from pydanube_broker.servers.directories.directory import hold_directory
 from pydanube_broker.servers.recovery.contents import SKIPPED_OFFSETS
 from pydanube_broker.servers.recovery.recover import recover_directory
 from pydanube_broker.storage.config import RemoteConfig, StorageConfig

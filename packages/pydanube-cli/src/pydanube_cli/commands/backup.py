@@ -12,8 +12,8 @@ from pydanube.model.descriptions import BackupProgress
 from pydanube.model.errors import Unavailable
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_bytes, format_time
-from pydanube_broker.servers.config import load_config
-from pydanube_broker.servers.restore import choose_backup, restore_backup
+from pydanube_broker.servers.directories.restore import choose_backup, restore_backup
+from pydanube_broker.servers.settings.config import load_config
 from pydanube_broker.storage.backup_format import BackupRecord, backup_ids, read_record
 from pydanube_cli.declaration import Connect, command
 from pydanube_cli.object_stores import (

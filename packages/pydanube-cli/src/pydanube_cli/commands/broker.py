@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from pydanube_broker.servers.config import (
+from pydanube_broker.servers.run import run
+from pydanube_broker.servers.settings.config import (
     ignored_variables,
     listener_types,
     load_config,
 )
-from pydanube_broker.servers.run import run
 from pydanube_cli.declaration import command, option
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)

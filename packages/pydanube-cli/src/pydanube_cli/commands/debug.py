@@ -11,7 +11,7 @@ import typer
 
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import InvalidRequest
-from pydanube_broker.servers.config import load_config
+from pydanube_broker.servers.settings.config import load_config
 from pydanube_cli import parameters
 from pydanube_cli.commands.doctor import DEFAULT_HTTP_URL, find_problems
 from pydanube_cli.debug_bundle import DebugBundle, Sources

@@ -11,7 +11,7 @@ import typer
 
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.positions import to_datetime
-from pydanube_broker.servers.config import BrokerConfig, load_config
+from pydanube_broker.servers.settings.config import BrokerConfig, load_config
 from pydanube_cli import parameters
 from pydanube_cli.broker_checks import check_broker, check_http
 from pydanube_cli.declaration import command

@@ -9,10 +9,10 @@ from pathlib import Path
 import typer
 
 from pydanube.model.errors import InvalidConfig, NotFound
-from pydanube_broker.servers.config import load_config
-from pydanube_broker.servers.directory import hold_directory
+from pydanube_broker.servers.directories.directory import hold_directory
 from pydanube_broker.servers.recovery.contents import RecoveryReport
 from pydanube_broker.servers.recovery.recover import recover_directory
+from pydanube_broker.servers.settings.config import load_config
 from pydanube_cli import parameters
 from pydanube_cli.declaration import command, confirm
 from pydanube_cli.output import Columns, Fields, OutputFormat, Result, Table, show

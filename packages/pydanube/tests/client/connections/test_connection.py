@@ -13,7 +13,7 @@ from pydanube.client.connections.connection import (
 from pydanube.model.errors import ConnectionLost
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube_broker.servers.config import ListenConfig
+from pydanube_broker.servers.settings.config import ListenConfig
 from support.running import using
 from support.scripted_broker import ScriptedBroker
 from support.storages import until

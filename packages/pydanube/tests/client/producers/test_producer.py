@@ -8,8 +8,8 @@ import pydanube
 from pydanube.model.policy import NamespacePolicy
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube_broker.servers.config import ListenConfig
 from pydanube_broker.servers.native import producers
+from pydanube_broker.servers.settings.config import ListenConfig
 from support.running import TOPIC, using
 from support.scripted_broker import ScriptedBroker
 from support.storages import until

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message as Protobuf
 
-from pydanube_broker.servers.authentication import NOBODY, ClientIdentity
+from pydanube_broker.servers.connections.authentication import NOBODY, ClientIdentity
 from pydanube_broker.servers.grpc.services import Method
 from pydanube_broker.wire.grpc.connection import CallStarted
 

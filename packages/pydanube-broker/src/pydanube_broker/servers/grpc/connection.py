@@ -31,17 +31,17 @@ from pydanube_broker.operations.authorization import (
     is_checked,
 )
 from pydanube_broker.operations.quota_holds import wait_for_quota
-from pydanube_broker.servers.authentication import (
+from pydanube_broker.servers.connections.authentication import (
     NOBODY,
     ClientIdentity,
     certificate_of,
 )
-from pydanube_broker.servers.errors import grpc_status_of
+from pydanube_broker.servers.connections.errors import grpc_status_of
+from pydanube_broker.servers.connections.quota_uses import QuotaUses
 from pydanube_broker.servers.grpc.call_rules import Charge
 from pydanube_broker.servers.grpc.calls import CallContext, PendingCall, RequestStream
 from pydanube_broker.servers.grpc.grpc_server import GrpcServer
 from pydanube_broker.servers.grpc.services import CallNowait, Method
-from pydanube_broker.servers.quota_uses import QuotaUses
 from pydanube_broker.wire.grpc.connection import (
     CallCancelled,
     CallStarted,

@@ -14,14 +14,14 @@ from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.cluster.overview import GRPC, GRPC_CONNECT
-from pydanube_broker.servers.addresses import Addresses
-from pydanube_broker.servers.authentication import Authenticator
+from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.grpc.calls import CallContext
 from pydanube_broker.servers.grpc.consumers import REFUSAL_PAUSE_S, Consumers
 from pydanube_broker.servers.grpc.producers import Producers
 from pydanube_broker.servers.grpc.schemas import SchemaRegistryService
 from pydanube_broker.servers.grpc.server import Listener
 from pydanube_broker.servers.grpc.services import Service
+from pydanube_broker.servers.settings.addresses import Addresses
 
 SWEEP_S = 1.0
 """The interval at which silent producers and consumers are removed."""

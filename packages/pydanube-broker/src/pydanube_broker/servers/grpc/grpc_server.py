@@ -8,11 +8,11 @@ from typing import Protocol
 
 from pydanube.aio.tasks import TaskScope
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.servers.authentication import Authenticator
-from pydanube_broker.servers.connections import ConnectionCounts
+from pydanube_broker.servers.connections.authentication import Authenticator
+from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.grpc.forwarding import Forwarding
 from pydanube_broker.servers.grpc.services import Method, Service
-from pydanube_broker.servers.security_config import SecurityConfig
+from pydanube_broker.servers.settings.security_config import SecurityConfig
 
 MESSAGE_BYTES_MAX = 32 * 1024 * 1024
 """The maximum size of a request.  It is far above the limit for messages, so that the

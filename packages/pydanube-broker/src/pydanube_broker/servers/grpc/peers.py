@@ -30,7 +30,7 @@ from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.delivery.internal_batches import InternalBatch, Source
 from pydanube_broker.cluster.overview import PEER_GRPC
 from pydanube_broker.metadata.cluster_records import SessionRecord
-from pydanube_broker.servers.errors import as_broker_error
+from pydanube_broker.servers.connections.errors import as_broker_error
 from pydanube_broker.servers.grpc.peer_channels import PeerChannels, Unreachable
 from pydanube_broker.servers.grpc.services import Service
 

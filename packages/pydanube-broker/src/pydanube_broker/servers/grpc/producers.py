@@ -27,7 +27,7 @@ from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_broker.broker.pure.producer_registrations import ProducerRegistration
 from pydanube_broker.broker.pure.producer_session import OnPublished
 from pydanube_broker.operations.authorization import check_may_create, check_subject
-from pydanube_broker.servers.errors import grpc_status_of_publish
+from pydanube_broker.servers.connections.errors import grpc_status_of_publish
 from pydanube_broker.servers.grpc.pure.id_registry import IdRegistry
 from pydanube_broker.servers.grpc.services import OnAnswer, StatusError, refusing
 from pydanube_broker.wire.grpc.danube_api import (

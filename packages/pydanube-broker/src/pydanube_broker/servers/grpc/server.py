@@ -9,12 +9,12 @@ from typing import Any
 
 from pydanube.aio.tasks import task_scope
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.servers.addresses import binding
 from pydanube_broker.servers.grpc.connection import GrpcProtocol
 from pydanube_broker.servers.grpc.grpc_server import GrpcServer
 from pydanube_broker.servers.grpc.services import Service
 from pydanube_broker.servers.grpc.standard import standard_services
-from pydanube_broker.servers.tls import PLAIN_REFUSED, ServerTls, over_tls
+from pydanube_broker.servers.settings.addresses import binding
+from pydanube_broker.servers.settings.tls import PLAIN_REFUSED, ServerTls, over_tls
 from pydanube_broker.wire.grpc.http2 import Http2Connection
 from pydanube_broker.wire.grpc.http2_frames import ErrorCode
 

@@ -33,7 +33,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.histograms import Histogram
-from pydanube_broker.servers.errors import as_broker_error, grpc_status_of
+from pydanube_broker.servers.connections.errors import as_broker_error, grpc_status_of
 from pydanube_broker.servers.grpc.call_rules import CALL_RULES, CallRule
 from pydanube_broker.wire.grpc.status import StatusCode
 

@@ -28,9 +28,10 @@ from pydanube.security.permissions import Permission
 from pydanube.security.resources import CLUSTER
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.operations.authorization import Need
-from pydanube_broker.servers.authentication import Authenticator
-from pydanube_broker.servers.connections import ConnectionCounts
-from pydanube_broker.servers.errors import http_status_of
+from pydanube_broker.servers.connections.authentication import Authenticator
+from pydanube_broker.servers.connections.connections import ConnectionCounts
+from pydanube_broker.servers.connections.errors import http_status_of
+from pydanube_broker.servers.connections.listeners import OpenListener
 from pydanube_broker.servers.grpc.services import Service
 from pydanube_broker.servers.http import iceberg
 from pydanube_broker.servers.http.authentication import AuthenticationMiddleware
@@ -45,10 +46,9 @@ from pydanube_broker.servers.http.responses import (
     on_http_error,
 )
 from pydanube_broker.servers.http.same_origin import SameOriginMiddleware
-from pydanube_broker.servers.listeners import OpenListener
 from pydanube_broker.servers.native.server import NativeServer
 from pydanube_broker.servers.samples import TopicSeries, samples_of
-from pydanube_broker.servers.security_config import SecurityConfig
+from pydanube_broker.servers.settings.security_config import SecurityConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

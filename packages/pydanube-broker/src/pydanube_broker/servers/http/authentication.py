@@ -9,8 +9,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pydanube.model.errors import BrokerError, Unauthenticated
 from pydanube.security.credentials import credential_of
-from pydanube_broker.servers.addresses import address_of
-from pydanube_broker.servers.authentication import Authenticator
+from pydanube_broker.servers.connections.authentication import Authenticator
+from pydanube_broker.servers.settings.addresses import address_of
 
 CERTIFICATE = "certificate"
 """The entry of the state of requests with the verified certificate of the client."""

@@ -17,13 +17,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pydanube.aio.tls_connection import receive_buffer
 from pydanube.model.errors import InvalidRequest
-from pydanube_broker.servers.authentication import certificate_of
-from pydanube_broker.servers.connections import ConnectionCounts
+from pydanube_broker.servers.connections.authentication import certificate_of
+from pydanube_broker.servers.connections.connections import ConnectionCounts
+from pydanube_broker.servers.connections.quota_uses import QuotaUses
 from pydanube_broker.servers.http.authentication import CERTIFICATE
 from pydanube_broker.servers.http.disconnects import READING_REQUEST, ReadingRequest
 from pydanube_broker.servers.http.quotas import QUOTA_USES
 from pydanube_broker.servers.http.responses import error_body
-from pydanube_broker.servers.quota_uses import QuotaUses
 
 REQUEST_TIMEOUT_S = 30.0
 """A connection that completes no request in this time is closed."""

@@ -16,7 +16,7 @@ from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.wire.native.kinds import Kind
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.operations.authorization import Caller, authorized, is_checked
-from pydanube_broker.servers.errors import as_broker_error
+from pydanube_broker.servers.connections.errors import as_broker_error
 from pydanube_broker.servers.http.responses import json_response
 
 

@@ -32,7 +32,7 @@ from pydanube_broker.operations.authorization import (
     visible_namespaces,
 )
 from pydanube_broker.operations.topic_lists import check_namespace, visible_records
-from pydanube_broker.servers.errors import http_status_of
+from pydanube_broker.servers.connections.errors import http_status_of
 from pydanube_broker.servers.http.endpoints import Call, Endpoints, parse_count
 from pydanube_broker.servers.http.responses import json_response
 

@@ -33,8 +33,8 @@ from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.operations.authorization import authorized, is_checked
 from pydanube_broker.operations.handlers import Call, Handler, handlers
-from pydanube_broker.servers.authentication import Authenticator
-from pydanube_broker.servers.errors import as_broker_error
+from pydanube_broker.servers.connections.authentication import Authenticator
+from pydanube_broker.servers.connections.errors import as_broker_error
 from pydanube_broker.servers.http.endpoints import caller_of, principal_of
 from pydanube_broker.servers.http.responses import JSON, error_response, json_response
 

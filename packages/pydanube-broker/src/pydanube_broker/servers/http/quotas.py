@@ -11,9 +11,9 @@ from pydanube.security.principals import ANONYMOUS
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.dispatch.quota_meter import QuotaMeter
 from pydanube_broker.operations.quota_holds import wait_for_quota
+from pydanube_broker.servers.connections.quota_uses import QuotaUses
 from pydanube_broker.servers.http.authentication import PUBLIC_PATHS
 from pydanube_broker.servers.http.responses import error_response
-from pydanube_broker.servers.quota_uses import QuotaUses
 
 QUOTA_USES = "quota_uses"
 """The entry of the state of requests with the ``QuotaUses`` of the connection."""

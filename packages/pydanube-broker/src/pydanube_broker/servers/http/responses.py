@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pydanube.model.errors import BrokerError, InvalidRequest, NotFound
-from pydanube_broker.servers.errors import http_status_of
+from pydanube_broker.servers.connections.errors import http_status_of
 
 JSON = "application/json"
 

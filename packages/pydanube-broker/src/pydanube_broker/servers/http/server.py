@@ -8,9 +8,8 @@ from functools import partial
 
 from pydanube.aio.http_server import config_of, listener_at, serving
 from pydanube.model.errors import InvalidRequest
-from pydanube_broker.servers.addresses import binding
-from pydanube_broker.servers.authentication import Authenticator
-from pydanube_broker.servers.connections import ConnectionCounts
+from pydanube_broker.servers.connections.authentication import Authenticator
+from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.http.app import BrokerState, make_app
 from pydanube_broker.servers.http.connection import (
     HEAD_BYTES_MAX,
@@ -18,7 +17,8 @@ from pydanube_broker.servers.http.connection import (
     HttpConnection,
 )
 from pydanube_broker.servers.http.responses import error_body
-from pydanube_broker.servers.tls import PLAIN_REFUSED, ServerTls, over_tls
+from pydanube_broker.servers.settings.addresses import binding
+from pydanube_broker.servers.settings.tls import PLAIN_REFUSED, ServerTls, over_tls
 
 SHUTDOWN_S = 1
 """The time that running requests have to end when the broker stops."""

@@ -41,15 +41,18 @@ from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.turn_budget import BYTES_PER_UNIT, TurnBudget
 from pydanube_broker.operations.authorization import Need, authorized, is_checked
 from pydanube_broker.operations.handlers import Call, handlers
-from pydanube_broker.servers.addresses import address_of, binding, peer_text
-from pydanube_broker.servers.authentication import ClientIdentity, certificate_of
-from pydanube_broker.servers.connections import enable_keepalive
-from pydanube_broker.servers.errors import as_broker_error
+from pydanube_broker.servers.connections.authentication import (
+    ClientIdentity,
+    certificate_of,
+)
+from pydanube_broker.servers.connections.connections import enable_keepalive
+from pydanube_broker.servers.connections.errors import as_broker_error
 from pydanube_broker.servers.native.channels import CHANNEL_REQUESTS
 from pydanube_broker.servers.native.consumers import ConsumerChannel
 from pydanube_broker.servers.native.link import Channel, ClientLink
 from pydanube_broker.servers.native.server import NativeServer
-from pydanube_broker.servers.tls import PLAIN_REFUSED, ServerTls, over_tls
+from pydanube_broker.servers.settings.addresses import address_of, binding, peer_text
+from pydanube_broker.servers.settings.tls import PLAIN_REFUSED, ServerTls, over_tls
 
 log = logging.getLogger(__name__)
 

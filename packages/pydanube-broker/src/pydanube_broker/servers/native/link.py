@@ -31,7 +31,7 @@ from pydanube_broker.broker.topics.topics import Topics
 from pydanube_broker.dispatch.quota_meter import UNLIMITED, QuotaMeter
 from pydanube_broker.operations.authorization import Caller, Need
 from pydanube_broker.operations.quota_holds import QuotaHold
-from pydanube_broker.servers.authentication import NOBODY, ClientIdentity
+from pydanube_broker.servers.connections.authentication import NOBODY, ClientIdentity
 from pydanube_broker.servers.native.server import NativeServer
 from pydanube_broker.storage.journal.staging import StagedFiles
 

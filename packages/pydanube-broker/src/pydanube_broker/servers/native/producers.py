@@ -14,7 +14,7 @@ from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_broker.broker.pure.producer_session import ProducerSession
-from pydanube_broker.servers.errors import as_broker_error
+from pydanube_broker.servers.connections.errors import as_broker_error
 from pydanube_broker.servers.native.link import Channel, ClientLink
 
 HELD_BYTES_MAX = 16 * 1024 * 1024

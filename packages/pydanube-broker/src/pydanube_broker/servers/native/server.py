@@ -19,10 +19,10 @@ from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_broker.operations.authorization import follow_access
-from pydanube_broker.servers.authentication import Authenticator
-from pydanube_broker.servers.config import ListenConfig
-from pydanube_broker.servers.receive_memory import ReceiveMemory, Receiver
-from pydanube_broker.servers.security_config import SecurityConfig
+from pydanube_broker.servers.connections.authentication import Authenticator
+from pydanube_broker.servers.connections.receive_memory import ReceiveMemory, Receiver
+from pydanube_broker.servers.settings.config import ListenConfig
+from pydanube_broker.servers.settings.security_config import SecurityConfig
 
 HANDSHAKING_MAX = 1024
 """

@@ -31,8 +31,8 @@ from pydanube_broker.metadata.key import Prefix
 from pydanube_broker.metadata.records import TopicRecord
 from pydanube_broker.metadata.sqlite import open_sqlite
 from pydanube_broker.metadata.store import MetadataStore
-from pydanube_broker.servers.directory import DataDirectory
-from pydanube_broker.servers.identity import (
+from pydanube_broker.servers.directories.directory import DataDirectory
+from pydanube_broker.servers.directories.identity import (
     journal_end_of,
     parse_marker,
     read_marker,

@@ -28,8 +28,8 @@ from pydanube_broker.metadata.records import (
 )
 from pydanube_broker.metadata.sqlite import open_sqlite
 from pydanube_broker.metadata.store import Delete, MetadataStore, Operation, Put
-from pydanube_broker.servers.directory import DataDirectory
-from pydanube_broker.servers.identity import write_marker
+from pydanube_broker.servers.directories.directory import DataDirectory
+from pydanube_broker.servers.directories.identity import write_marker
 from pydanube_broker.servers.recovery.contents import (
     DirectoryContents,
     RecoveredTopic,

@@ -22,7 +22,7 @@ from pydanube.wire.files.segment_format import (
     read_footer,
 )
 from pydanube.wire.files.segment_ranges import BytesMissing, RangeFile
-from pydanube_broker.servers.directory import DataDirectory
+from pydanube_broker.servers.directories.directory import DataDirectory
 from pydanube_broker.storage.segments.segments import publish_times_of_metadata
 
 _FOOTER_BYTES = 64 * 1024

@@ -1,0 +1,1 @@
+"""Connections of clients: who they are, and what they may use."""

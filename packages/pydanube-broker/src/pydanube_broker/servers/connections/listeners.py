@@ -1,0 +1,90 @@
+"""
+The seam for listeners of other packages: more protocols that clients can speak.
+
+A listener has a group of the broker's settings, and its connections have the broker's
+TLS, identities, permissions, quotas and limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import Any, TypeAlias
+
+from pydanube.model.metrics import Sample
+from pydanube_broker.broker.broker import Broker
+from pydanube_broker.metadata.store import MetadataStore
+from pydanube_broker.servers.connections.authentication import Authenticator
+from pydanube_broker.servers.connections.connections import ConnectionCounts
+from pydanube_broker.servers.settings.listener_config import ListenerConfig
+from pydanube_broker.servers.settings.tls import ServerTls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerParts:
+    """The parts of a broker that a listener uses."""
+
+    broker: Broker
+    store: MetadataStore
+    """The metadata, of which a listener may have prefixes of its own."""
+    host: str
+    """The address to listen on."""
+    tls: ServerTls | None
+    """TLS for its connections; None: they are not encrypted."""
+    authenticator: Authenticator
+    """It tells who clients are, by their credentials."""
+    counts: ConnectionCounts
+    """The open connections and their limit, which the listener keeps."""
+    idle_timeout_s: float
+    """The time without an answer of the other machine after which TCP gives up."""
+    wall_clock_us: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerState:
+    """The port and the metrics of an open listener."""
+
+    port: int
+    samples: Callable[[], Iterable[Sample]] = tuple
+    """Return the current values of its metrics, without waiting."""
+
+
+OpenFunction: TypeAlias = (
+    "Callable[[Any, ListenerParts], AbstractAsyncContextManager[ListenerState]]"
+)
+"""
+A function that serves clients at the port of the settings, during the body.
+
+Its first parameter are the settings, of the type that names the function.  The body
+ends before the broker drains, and the listener then disconnects its clients.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenListener:
+    """A listener that accepts connections."""
+
+    config: ListenerConfig
+    state: ListenerState
+
+    def url(self, host: str, *, is_encrypted: bool) -> str:
+        """Return the URL of clients; *host* is as in URLs."""
+        return f"{self.config.SCHEMES[is_encrypted]}://{host}:{self.state.port}"
+
+
+@asynccontextmanager
+async def serving_listener(
+    config: ListenerConfig, parts: ListenerParts
+) -> AsyncIterator[OpenListener]:
+    """
+    Serve clients at the port of *config* during the body.
+
+    Raises:
+        InvalidConfig: The port cannot be used.
+    """
+    # Imported only here, so that brokers without the listener start faster.
+    function: OpenFunction = resolve_name(config.OPEN)
+    async with function(config, parts) as state:
+        yield OpenListener(config=config, state=state)

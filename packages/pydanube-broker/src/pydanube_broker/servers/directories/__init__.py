@@ -1,0 +1,1 @@
+"""The data directory of a broker, its identity, and its metadata."""

@@ -1,0 +1,1 @@
+"""Settings of a server, and the addresses, logs and keys they set up."""
