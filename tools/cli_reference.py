@@ -13,10 +13,10 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydanube_cli.error_report import SIGNAL_EXIT_CODE
-from pydanube_cli.exit_codes import EXIT_CODE
-from pydanube_cli.help_pages import default_of, metavar_of, names_of
+from pydanube_cli.invocation.error_report import SIGNAL_EXIT_CODE
+from pydanube_cli.invocation.exit_codes import EXIT_CODE
 from pydanube_cli.main import all_commands, load
+from pydanube_cli.presentation.help_pages import default_of, metavar_of, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -34,7 +34,7 @@ from pydanube_broker.servers.settings.config import (
     settings_of,
 )
 from pydanube_broker.storage.config import NamedStoreConfig
-from pydanube_cli.exit_codes import exit_code_of
+from pydanube_cli.invocation.exit_codes import exit_code_of
 from pydanube_mqtt.rule_config import MqttRule
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import typer
 
 from examples.demo.reporting import print_report, run
 from examples.demo.scenario import run_demo
-from pydanube_cli.declaration import command
-from pydanube_cli.output import print_note
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.presentation.output import print_note
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 

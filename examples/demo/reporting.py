@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pydanube_cli.error_report import SIGNAL_EXIT_CODE, exit_on_error
-from pydanube_cli.output import Columns, Fields, Table, show
+from pydanube_cli.invocation.error_report import SIGNAL_EXIT_CODE, exit_on_error
+from pydanube_cli.presentation.output import Columns, Fields, Table, show
 
 if TYPE_CHECKING:
     from examples.demo.cluster_scenario import ClusterReport

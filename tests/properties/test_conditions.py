@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.model.errors import InvalidRequest
-from pydanube_cli.pure.conditions import parse_condition
+from pydanube_cli.messages.pure.conditions import parse_condition
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydanube.aio.tasks import gather, task_scope
 from pydanube.model.errors import Unavailable
-from pydanube_cli.exit_codes import exit_code_of
+from pydanube_cli.invocation.exit_codes import exit_code_of
 from support.cluster_processes import cluster_broker, cluster_settings, write_settings
 from support.etcd import etcd_cluster
 from support.tcp_proxy import tcp_proxy

@@ -26,12 +26,12 @@ from typer.main import get_command_name
 from pydanube.declarations.commands import CommandSet
 from pydanube.model.plugins import COMMANDS, load_plugin, plugin_names
 from pydanube.model.version import __version__
-from pydanube_cli.completion import complete_contexts
-from pydanube_cli.context_options import address_context
-from pydanube_cli.contexts import CONTEXT_VARIABLE
-from pydanube_cli.error_report import exit_on_error
-from pydanube_cli.help_pages import HelpfulCommand, HelpfulGroup
-from pydanube_cli.parameters import examples
+from pydanube_cli.invocation.completion import complete_contexts
+from pydanube_cli.invocation.context_options import address_context
+from pydanube_cli.invocation.contexts import CONTEXT_VARIABLE
+from pydanube_cli.invocation.error_report import exit_on_error
+from pydanube_cli.invocation.parameters import examples
+from pydanube_cli.presentation.help_pages import HelpfulCommand, HelpfulGroup
 
 PANELS = {
     "Broker": {

@@ -9,7 +9,7 @@ from pydanube.client.consumers.dead_letters import DeadLetter
 from pydanube.client.messages.messages import MessageBatch, ReceivedBatch
 from pydanube.model.ids import Epoch, Offset
 from pydanube_cli.commands import dead_letters as cli
-from pydanube_cli.output import Table, show
+from pydanube_cli.presentation.output import Table, show
 from support.batches import frame_of
 
 

@@ -18,7 +18,7 @@ from pydanube.wire.files.journal_format import (
 )
 from pydanube.wire.files.segment_format import SegmentIdentity
 from pydanube_broker.storage.segments.segments import encode_segment
-from pydanube_cli.exit_codes import exit_code_of
+from pydanube_cli.invocation.exit_codes import exit_code_of
 from pydanube_cli.main import app
 from support.batches import frame_of
 

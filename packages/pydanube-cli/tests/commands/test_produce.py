@@ -16,13 +16,13 @@ from pydanube_cli.commands.produce import (
     parsed,
     repeated,
 )
-from pydanube_cli.output import OutputFormat, print_result
-from pydanube_cli.pure.message_records import (
+from pydanube_cli.messages.pure.message_records import (
     FieldOptions,
     JsonParser,
     Record,
     RefusedRecord,
 )
+from pydanube_cli.presentation.output import OutputFormat, print_result
 
 
 def groups_of(payloads, count):

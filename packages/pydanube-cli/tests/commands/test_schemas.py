@@ -5,9 +5,9 @@ from typer.testing import CliRunner
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.schemas import SchemaPolicy, SchemaType, TopicSchema
+from pydanube_cli.administration.schema_bindings import describe_binding
 from pydanube_cli.commands.schemas import _schema_from
 from pydanube_cli.main import app
-from pydanube_cli.schema_bindings import describe_binding
 
 NOBODY = "danube://127.0.0.1:1"
 

@@ -211,7 +211,7 @@ async def test_unknown_kind_of_journal_is_refused(tmp_path):
 
 COUNT_TOPICS = """
 import typer
-from pydanube_cli.declaration import command
+from pydanube_cli.invocation.declaration import command
 
 app = typer.Typer()
 

@@ -13,8 +13,8 @@ from pydanube_broker.broker.serving import findings
 from pydanube_broker.cluster.pure.shard_topics import shard_of
 from pydanube_broker.servers.samples import samples_of
 from pydanube_broker.testing import memory_broker
-from pydanube_cli.findings import Verdict
-from pydanube_cli.findings import subscriptions as judge
+from pydanube_cli.diagnosis.findings import Verdict
+from pydanube_cli.diagnosis.findings import subscriptions as judge
 from pydanube_console.monitor import TOPICS_MAX, Monitor
 from pydanube_console.pages.overview import render
 from support.batches import A_TIME

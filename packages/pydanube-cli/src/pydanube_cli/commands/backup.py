@@ -15,17 +15,17 @@ from pydanube.model.quantity_formats import format_bytes, format_time
 from pydanube_broker.servers.directories.restore import choose_backup, restore_backup
 from pydanube_broker.servers.settings.config import load_config
 from pydanube_broker.storage.backup_format import BackupRecord, backup_ids, read_record
-from pydanube_cli.declaration import Connect, command
-from pydanube_cli.object_stores import (
+from pydanube_cli.administration.object_stores import (
     NamedStore,
     Store,
     StoreOptions,
     StoreSettings,
     open_store,
 )
-from pydanube_cli.output import Columns, Fields, Result, Table, print_note
-from pydanube_cli.parameters import command_group
-from pydanube_cli.progress_line import progress_line
+from pydanube_cli.invocation.declaration import Connect, command
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.output import Columns, Fields, Result, Table, print_note
+from pydanube_cli.presentation.progress_line import progress_line
 
 POLL_INTERVAL_S = 0.2
 

@@ -15,9 +15,15 @@ from pydanube_cli.bench.broker_process import running_broker
 from pydanube_cli.bench.figures import FIGURES, headline
 from pydanube_cli.bench.machine import measure_machine
 from pydanube_cli.bench.run import GRPC, ON_REQUEST, WORKLOADS, Row, Scale, run_bench
-from pydanube_cli.declaration import command
-from pydanube_cli.output import Columns, OutputFormat, Result, Table, print_note
-from pydanube_cli.parameters import FormatOption
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.parameters import FormatOption
+from pydanube_cli.presentation.output import (
+    Columns,
+    OutputFormat,
+    Result,
+    Table,
+    print_note,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from pydanube_broker.servers.settings.config import (
     listener_types,
     load_config,
 )
-from pydanube_cli.declaration import command, option
+from pydanube_cli.invocation.declaration import command, option
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 

@@ -21,11 +21,11 @@ from pydanube.model.json_values import to_json_value
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_time
 from pydanube.sync import Client
-from pydanube_cli import parameters
-from pydanube_cli.declaration import Connect, command, confirm
-from pydanube_cli.output import Columns, Fields, Result, Table
-from pydanube_cli.parameters import command_group
-from pydanube_cli.progress_line import progress_line
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import Connect, command, confirm
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.output import Columns, Fields, Result, Table
+from pydanube_cli.presentation.progress_line import progress_line
 
 POLL_INTERVAL_S = 0.2
 TOPICS_NAMED_MAX = 20

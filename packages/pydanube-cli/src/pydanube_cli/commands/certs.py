@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from pydanube_cli.declaration import command
-from pydanube_cli.output import print_line
-from pydanube_cli.parameters import command_group
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.output import print_line
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
@@ -51,7 +51,7 @@ def init(
             repeat it for several. Those of this machine are always included.
     """
     # An extra, and other commands of the command line do not need it.
-    from pydanube_cli.development_certificates import (  # noqa: PLC0415
+    from pydanube_cli.administration.development_certificates import (  # noqa: PLC0415
         write_development_certificates,
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydanube.model.clusters import ClusterDescription
 from pydanube_cli.commands.brokers import COLUMNS, NOT_CLUSTERED
-from pydanube_cli.declaration import Connect, command
-from pydanube_cli.output import Result, Table
-from pydanube_cli.parameters import command_group
+from pydanube_cli.invocation.declaration import Connect, command
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.output import Result, Table
 
 app = command_group(
     """

@@ -12,9 +12,9 @@ import typer
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.redaction import without_password
 from pydanube.model.url_options import UrlOptions, with_url_options
-from pydanube_cli.completion import complete_contexts
-from pydanube_cli.context_options import chosen_context
-from pydanube_cli.contexts import (
+from pydanube_cli.invocation.completion import complete_contexts
+from pydanube_cli.invocation.context_options import chosen_context
+from pydanube_cli.invocation.contexts import (
     CONTEXT_VARIABLE,
     URL_VARIABLE,
     Context,
@@ -22,8 +22,9 @@ from pydanube_cli.contexts import (
     load_contexts,
     save_contexts,
 )
-from pydanube_cli.declaration import command
-from pydanube_cli.output import (
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.output import (
     Columns,
     Fields,
     OutputFormat,
@@ -32,7 +33,6 @@ from pydanube_cli.output import (
     print_line,
     print_note,
 )
-from pydanube_cli.parameters import command_group
 
 app = command_group(
     "Manage contexts, the named addresses of brokers.",

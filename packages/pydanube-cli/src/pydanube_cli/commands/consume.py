@@ -22,14 +22,18 @@ from pydanube.client.messages.messages import MessageBatch
 from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.errors import InvalidRequest, TimedOut
 from pydanube.model.quantity_formats import format_messages
-from pydanube_cli import parameters
-from pydanube_cli.declaration import command
-from pydanube_cli.interruption import Interruption, run
-from pydanube_cli.message_formats import RENDERERS, Output, Renderer
-from pydanube_cli.output import print_note
-from pydanube_cli.progress_line import progress_line
-from pydanube_cli.quantities import optional, parse_duration, parse_position
-from pydanube_cli.standard_streams import OutputStream
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.interruption import Interruption, run
+from pydanube_cli.messages.message_formats import RENDERERS, Output, Renderer
+from pydanube_cli.presentation.output import print_note
+from pydanube_cli.presentation.progress_line import progress_line
+from pydanube_cli.presentation.quantities import (
+    optional,
+    parse_duration,
+    parse_position,
+)
+from pydanube_cli.presentation.standard_streams import OutputStream
 
 BATCH_MESSAGES = 1000
 STANDARD_OUTPUT = 1

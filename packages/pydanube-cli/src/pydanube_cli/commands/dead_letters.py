@@ -16,10 +16,11 @@ from pydanube.model.errors import NotFound
 from pydanube.model.quantity_formats import format_time
 from pydanube.model.shown_text import excerpt, printable
 from pydanube.sync import DeadLetters
-from pydanube_cli import parameters
-from pydanube_cli.declaration import Connect, command, confirm
-from pydanube_cli.message_formats import fields_of
-from pydanube_cli.output import (
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import Connect, command, confirm
+from pydanube_cli.invocation.parameters import FormatOption, Subscription, command_group
+from pydanube_cli.messages.message_formats import fields_of
+from pydanube_cli.presentation.output import (
     Columns,
     Fields,
     OutputFormat,
@@ -28,8 +29,7 @@ from pydanube_cli.output import (
     cells_of,
     print_note,
 )
-from pydanube_cli.parameters import FormatOption, Subscription, command_group
-from pydanube_cli.progress_line import progress_line
+from pydanube_cli.presentation.progress_line import progress_line
 
 SHOWN_CHARACTERS = 40
 

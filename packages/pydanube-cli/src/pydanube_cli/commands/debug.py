@@ -12,12 +12,12 @@ import typer
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import InvalidRequest
 from pydanube_broker.servers.settings.config import load_config
-from pydanube_cli import parameters
 from pydanube_cli.commands.doctor import DEFAULT_HTTP_URL, find_problems
-from pydanube_cli.debug_bundle import DebugBundle, Sources
-from pydanube_cli.declaration import command
-from pydanube_cli.interruption import run
-from pydanube_cli.output import Fields, Result
+from pydanube_cli.diagnosis.debug_bundle import DebugBundle, Sources
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.interruption import run
+from pydanube_cli.presentation.output import Fields, Result
 
 app = parameters.command_group(
     "Collect what a maintainer needs to find the cause of a problem.",

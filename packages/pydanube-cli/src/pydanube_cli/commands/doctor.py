@@ -12,13 +12,13 @@ import typer
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.positions import to_datetime
 from pydanube_broker.servers.settings.config import BrokerConfig, load_config
-from pydanube_cli import parameters
-from pydanube_cli.broker_checks import check_broker, check_http
-from pydanube_cli.declaration import command
-from pydanube_cli.findings import Finding, Verdict
-from pydanube_cli.interruption import run
-from pydanube_cli.machine_checks import check_machine
-from pydanube_cli.output import Columns, Result, Table
+from pydanube_cli.diagnosis.broker_checks import check_broker, check_http
+from pydanube_cli.diagnosis.findings import Finding, Verdict
+from pydanube_cli.diagnosis.machine_checks import check_machine
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.interruption import run
+from pydanube_cli.presentation.output import Columns, Result, Table
 
 DEFAULT_HTTP_URL = "http://127.0.0.1:8080"
 

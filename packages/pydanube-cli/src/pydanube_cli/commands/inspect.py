@@ -19,10 +19,11 @@ from pydanube_broker.storage.inspect import (
     describe_segment,
     inspect_journal,
 )
-from pydanube_cli import parameters
-from pydanube_cli.declaration import command
-from pydanube_cli.exit_codes import exit_code_of
-from pydanube_cli.output import (
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.exit_codes import exit_code_of
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.output import (
     Columns,
     Fields,
     OutputFormat,
@@ -31,7 +32,6 @@ from pydanube_cli.output import (
     print_json_line,
     print_line,
 )
-from pydanube_cli.parameters import command_group
 
 app = command_group(
     "Inspect the files that a broker writes.",

@@ -12,11 +12,11 @@ from pydanube.client.described_topics import describe_topics
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.quantity_formats import format_age, format_bytes
 from pydanube.model.subscription_lag import SubscriptionLag, lags_of
-from pydanube_cli import parameters
-from pydanube_cli.declaration import command
-from pydanube_cli.interruption import Interruption, run
-from pydanube_cli.output import Columns, Result, Table
-from pydanube_cli.quantities import optional, parse_duration
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.interruption import Interruption, run
+from pydanube_cli.presentation.output import Columns, Result, Table
+from pydanube_cli.presentation.quantities import optional, parse_duration
 
 EXIT_EXCEEDED = 1
 

@@ -13,13 +13,13 @@ from pydanube.model.setting_documents import (
     namespace_document_of,
     with_namespace_document,
 )
-from pydanube_cli import parameters
-from pydanube_cli.completion import complete_namespaces
-from pydanube_cli.declaration import Connect, command, confirm
-from pydanube_cli.output import Columns, Result, Table
-from pydanube_cli.parameters import command_group
-from pydanube_cli.retention_drops import describe_retention, drops_shown
-from pydanube_cli.setting_changes import Set, changed, shown
+from pydanube_cli.administration.retention_drops import describe_retention, drops_shown
+from pydanube_cli.administration.setting_changes import Set, changed, shown
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.completion import complete_namespaces
+from pydanube_cli.invocation.declaration import Connect, command, confirm
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.output import Columns, Result, Table
 
 app = command_group(
     "Create, list and delete namespaces, and set limits and retention of their topics.",

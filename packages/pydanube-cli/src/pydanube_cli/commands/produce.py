@@ -42,12 +42,10 @@ from pydanube.model.schemas import SchemaType
 from pydanube.model.token_bucket import TokenBucket
 from pydanube.schemas.language import Encoder
 from pydanube.schemas.value_codecs import json_value_encoder
-from pydanube_cli import parameters
-from pydanube_cli.declaration import command
-from pydanube_cli.interruption import Interrupted, Interruption, run
-from pydanube_cli.output import OutputFormat, Result, print_note, print_result
-from pydanube_cli.progress_line import progress_line
-from pydanube_cli.pure.message_records import (
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.interruption import Interrupted, Interruption, run
+from pydanube_cli.messages.pure.message_records import (
     PARSERS,
     FieldOptions,
     Input,
@@ -58,13 +56,20 @@ from pydanube_cli.pure.message_records import (
     encode_records,
     values_of,
 )
-from pydanube_cli.quantities import (
+from pydanube_cli.presentation.output import (
+    OutputFormat,
+    Result,
+    print_note,
+    print_result,
+)
+from pydanube_cli.presentation.progress_line import progress_line
+from pydanube_cli.presentation.quantities import (
     optional,
     parse_attribute,
     parse_duration,
     parse_rate,
 )
-from pydanube_cli.standard_streams import LINE_BYTES_MAX, InputStream
+from pydanube_cli.presentation.standard_streams import LINE_BYTES_MAX, InputStream
 
 GROUP_MESSAGES = 8192
 GROUP_BYTES = 1024 * 1024

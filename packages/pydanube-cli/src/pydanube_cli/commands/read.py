@@ -9,12 +9,10 @@ import typer
 
 from pydanube.client.client import DEFAULT_URL, connect
 from pydanube.model.errors import InvalidRequest
-from pydanube_cli import parameters
-from pydanube_cli.declaration import command
-from pydanube_cli.interruption import Interruption, run
-from pydanube_cli.output import print_note
-from pydanube_cli.quantities import parse_position
-from pydanube_cli.reading_options import (
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.interruption import Interruption, run
+from pydanube_cli.messages.reading_options import (
     CLOSE_TIMEOUT_S,
     STANDARD_OUTPUT,
     Decode,
@@ -27,9 +25,15 @@ from pydanube_cli.reading_options import (
     Topics,
     Where,
 )
-from pydanube_cli.standard_streams import OutputStream
-from pydanube_cli.topic_ranges import find_ranges
-from pydanube_cli.topic_reading import LimitReached, follow_ranges, print_ranges
+from pydanube_cli.messages.topic_ranges import find_ranges
+from pydanube_cli.messages.topic_reading import (
+    LimitReached,
+    follow_ranges,
+    print_ranges,
+)
+from pydanube_cli.presentation.output import print_note
+from pydanube_cli.presentation.quantities import parse_position
+from pydanube_cli.presentation.standard_streams import OutputStream
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 

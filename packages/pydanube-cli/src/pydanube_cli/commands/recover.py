@@ -13,9 +13,16 @@ from pydanube_broker.servers.directories.directory import hold_directory
 from pydanube_broker.servers.recovery.contents import RecoveryReport
 from pydanube_broker.servers.recovery.recover import recover_directory
 from pydanube_broker.servers.settings.config import load_config
-from pydanube_cli import parameters
-from pydanube_cli.declaration import command, confirm
-from pydanube_cli.output import Columns, Fields, OutputFormat, Result, Table, show
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import command, confirm
+from pydanube_cli.presentation.output import (
+    Columns,
+    Fields,
+    OutputFormat,
+    Result,
+    Table,
+    show,
+)
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 

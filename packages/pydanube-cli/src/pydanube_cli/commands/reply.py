@@ -15,11 +15,11 @@ from pydanube.client.messages.messages import Message
 from pydanube.client.workers.request_reply import address_of
 from pydanube.model.errors import InvalidRequest, MessageTooLarge
 from pydanube.model.quantity_formats import format_count
-from pydanube_cli import parameters
-from pydanube_cli.declaration import command
-from pydanube_cli.interruption import Interruption, run
-from pydanube_cli.output import print_note
-from pydanube_cli.quantities import parse_duration
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.interruption import Interruption, run
+from pydanube_cli.presentation.output import print_note
+from pydanube_cli.presentation.quantities import parse_duration
 
 PAYLOAD_BYTES_MAX = 8 * 1024 * 1024
 """The longest output of a program."""

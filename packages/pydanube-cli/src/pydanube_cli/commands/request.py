@@ -8,11 +8,11 @@ import typer
 
 from pydanube.client.messages.messages import MessageBatch
 from pydanube.model.errors import MessageTooLarge
-from pydanube_cli import parameters
-from pydanube_cli.declaration import Connect, command
-from pydanube_cli.message_formats import RENDERERS, Output
-from pydanube_cli.output import print_note
-from pydanube_cli.quantities import parse_attribute, parse_duration
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import Connect, command
+from pydanube_cli.messages.message_formats import RENDERERS, Output
+from pydanube_cli.presentation.output import print_note
+from pydanube_cli.presentation.quantities import parse_attribute, parse_duration
 
 PAYLOAD_BYTES_MAX = 8 * 1024 * 1024
 """The longest request from standard input."""

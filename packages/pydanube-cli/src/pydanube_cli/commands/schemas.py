@@ -19,12 +19,12 @@ from pydanube.model.schemas import Compatibility, SchemaType
 from pydanube.model.shown_text import excerpt
 from pydanube.schemas.compatibility import find_violations
 from pydanube.schemas.differences import find_differences
-from pydanube_cli import parameters
-from pydanube_cli.declaration import Connect, command, confirm
-from pydanube_cli.exit_codes import exit_code_of
-from pydanube_cli.json_layout import lay_out_json
-from pydanube_cli.output import Columns, Result, Table
-from pydanube_cli.parameters import command_group
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import Connect, command, confirm
+from pydanube_cli.invocation.exit_codes import exit_code_of
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.json_layout import lay_out_json
+from pydanube_cli.presentation.output import Columns, Result, Table
 
 if TYPE_CHECKING:
     from pydanube.model.schemas import SchemaVersion

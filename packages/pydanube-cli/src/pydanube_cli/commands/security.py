@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pydanube_cli import access, api_keys, quotas
-from pydanube_cli.parameters import command_group
+from pydanube_cli.administration import access, api_keys, quotas
+from pydanube_cli.invocation.parameters import command_group
 
 app = command_group(
     "Manage API keys, roles, bindings and quotas.",

@@ -17,17 +17,17 @@ from pydanube.model.descriptions import (
 from pydanube.model.errors import BrokerError, CorruptSegment
 from pydanube.model.json_values import to_json_value
 from pydanube.model.quantity_formats import format_bytes, format_duration
-from pydanube_cli import parameters
+from pydanube_cli.administration.object_stores import NamedStore
 from pydanube_cli.commands.subscriptions import partitions_of
 from pydanube_cli.commands.topics import copies_of
-from pydanube_cli.declaration import Connect, command, confirm
-from pydanube_cli.exit_codes import exit_code_of
-from pydanube_cli.interruption import Interrupted
-from pydanube_cli.object_stores import NamedStore
-from pydanube_cli.output import Columns, Fields, Result, Table, print_note
-from pydanube_cli.parameters import command_group
-from pydanube_cli.progress_line import progress_line
-from pydanube_cli.quantities import parse_bytes
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import Connect, command, confirm
+from pydanube_cli.invocation.exit_codes import exit_code_of
+from pydanube_cli.invocation.interruption import Interrupted
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.output import Columns, Fields, Result, Table, print_note
+from pydanube_cli.presentation.progress_line import progress_line
+from pydanube_cli.presentation.quantities import parse_bytes
 
 app = command_group(
     "Show, verify, upload, evict and copy the segments of a broker.",

@@ -26,13 +26,13 @@ from pydanube.model.setting_documents import (
     with_subscription_document,
 )
 from pydanube.sync import Client
-from pydanube_cli import parameters
-from pydanube_cli.declaration import Connect, command, confirm
-from pydanube_cli.output import Columns, Fields, Result, Table, cells_of
-from pydanube_cli.parameters import Subscription, command_group
-from pydanube_cli.quantities import POSITION_METAVAR, parse_position
-from pydanube_cli.seek_planning import plan_seeks
-from pydanube_cli.setting_changes import Set, changed, shown
+from pydanube_cli.administration.setting_changes import Set, changed, shown
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import Connect, command, confirm
+from pydanube_cli.invocation.parameters import Subscription, command_group
+from pydanube_cli.messages.seek_planning import plan_seeks
+from pydanube_cli.presentation.output import Columns, Fields, Result, Table, cells_of
+from pydanube_cli.presentation.quantities import POSITION_METAVAR, parse_position
 
 app = command_group(
     "Create, list, describe and delete subscriptions.",

@@ -16,12 +16,12 @@ from pydanube.model.activity import ORDERS, Activity, Sample, activities
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.quantity_formats import format_duration
 from pydanube.model.shown_text import printable
-from pydanube_cli import parameters
-from pydanube_cli.activity import screen
-from pydanube_cli.declaration import command
-from pydanube_cli.interruption import Interruption, run
-from pydanube_cli.output import OutputFormat, print_json, print_line
-from pydanube_cli.quantities import parse_duration
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.interruption import Interruption, run
+from pydanube_cli.presentation.activity import screen
+from pydanube_cli.presentation.output import OutputFormat, print_json, print_line
+from pydanube_cli.presentation.quantities import parse_duration
 
 TOPICS_MAX = 1000
 """Further topics are not examined, so that watching a broker does not load it."""

@@ -36,17 +36,17 @@ from pydanube.model.setting_documents import (
     with_document,
 )
 from pydanube.sync import Client
-from pydanube_cli import parameters
+from pydanube_cli.administration.retention_drops import describe_retention, drops_shown
+from pydanube_cli.administration.schema_bindings import describe_binding
+from pydanube_cli.administration.setting_changes import Set, changed, shown
 from pydanube_cli.commands import brokers, subscriptions
 from pydanube_cli.commands.subscriptions import partitions_of
-from pydanube_cli.completion import complete_namespaces
-from pydanube_cli.declaration import Connect, command, confirm
-from pydanube_cli.output import Columns, Fields, Result, Table, cells_of
-from pydanube_cli.parameters import command_group
-from pydanube_cli.quantities import optional, parse_bytes, parse_duration
-from pydanube_cli.retention_drops import describe_retention, drops_shown
-from pydanube_cli.schema_bindings import describe_binding
-from pydanube_cli.setting_changes import Set, changed, shown
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.completion import complete_namespaces
+from pydanube_cli.invocation.declaration import Connect, command, confirm
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.output import Columns, Fields, Result, Table, cells_of
+from pydanube_cli.presentation.quantities import optional, parse_bytes, parse_duration
 
 app = command_group(
     "Create, list, describe and delete topics.",

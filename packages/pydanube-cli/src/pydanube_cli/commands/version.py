@@ -8,8 +8,8 @@ from importlib.metadata import version as version_of
 import typer
 
 from pydanube.model.version import __version__
-from pydanube_cli.declaration import command
-from pydanube_cli.output import Fields, Result
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.presentation.output import Fields, Result
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 

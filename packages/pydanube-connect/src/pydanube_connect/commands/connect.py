@@ -26,11 +26,12 @@ from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_time
 from pydanube.model.shown_text import excerpt, printable
 from pydanube.security.addresses import parse_listen
-from pydanube_cli import interruption, parameters
-from pydanube_cli.declaration import command
-from pydanube_cli.declared_files import exit_on_problems
-from pydanube_cli.interruption import Interrupted, Interruption
-from pydanube_cli.output import (
+from pydanube_cli.administration.declared_files import exit_on_problems
+from pydanube_cli.invocation import interruption, parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.interruption import Interrupted, Interruption
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.output import (
     OutputFormat,
     Result,
     Table,
@@ -38,8 +39,7 @@ from pydanube_cli.output import (
     print_line,
     print_note,
 )
-from pydanube_cli.parameters import command_group
-from pydanube_cli.quantities import parse_duration
+from pydanube_cli.presentation.quantities import parse_duration
 from pydanube_connect.commands.connector_pipelines import pipeline_of
 from pydanube_connect.commands.connector_runs import (
     ConnectorRun,

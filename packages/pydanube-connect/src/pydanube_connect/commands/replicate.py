@@ -9,18 +9,18 @@ import typer
 
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import InvalidRequest
-from pydanube_cli import interruption, parameters
-from pydanube_cli.declaration import command, confirm
-from pydanube_cli.interruption import Interruption
-from pydanube_cli.output import (
+from pydanube_cli.invocation import interruption, parameters
+from pydanube_cli.invocation.declaration import command, confirm
+from pydanube_cli.invocation.interruption import Interruption
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.output import (
     OutputFormat,
     Result,
     Table,
     print_json_line,
     print_line,
 )
-from pydanube_cli.parameters import command_group
-from pydanube_cli.quantities import optional, parse_bytes, parse_duration
+from pydanube_cli.presentation.quantities import optional, parse_bytes, parse_duration
 from pydanube_connect.replication.pure.naming import TopicNaming
 from pydanube_connect.replication.replicator import Replication, ReplicationStatus
 from pydanube_connect.replication.running import cut_over as run_cut_over

@@ -13,9 +13,9 @@ import sys
 import msgspec
 import typer
 
-from pydanube_cli.declared_files import exit_on_problems
-from pydanube_cli.error_report import exit_on_error
-from pydanube_cli.output import OutputFormat
+from pydanube_cli.administration.declared_files import exit_on_problems
+from pydanube_cli.invocation.error_report import exit_on_error
+from pydanube_cli.presentation.output import OutputFormat
 from pydanube_connect.commands.connector_run import ConnectorRun
 from pydanube_spark.commands.pipeline_runs import run_here
 

@@ -17,10 +17,10 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.model.extras import require
 from pydanube.model.redaction import without_password
 from pydanube.security.addresses import host_in_url, is_loopback, parse_proxies
-from pydanube_cli import interruption, parameters
-from pydanube_cli.declaration import command
-from pydanube_cli.interruption import Interrupted, Interruption
-from pydanube_cli.output import print_line, print_note
+from pydanube_cli.invocation import interruption, parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.interruption import Interrupted, Interruption
+from pydanube_cli.presentation.output import print_line, print_note
 from pydanube_connect.commands import connector_runs
 from pydanube_spark.pipelines import runs
 

@@ -13,10 +13,10 @@ from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.extras import require
 from pydanube.security.addresses import host_in_url, parse_listen
-from pydanube_cli import interruption, parameters
-from pydanube_cli.declaration import command
-from pydanube_cli.interruption import Interruption
-from pydanube_cli.output import print_note
+from pydanube_cli.invocation import interruption, parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.interruption import Interruption
+from pydanube_cli.presentation.output import print_note
 from pydanube_console.administration.pure.listening import (
     allowed_hosts,
     check_exposure,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pydanube_cli.output import print_note
+from pydanube_cli.presentation.output import print_note
 
 if TYPE_CHECKING:
     from pydanube_spark.jobs import Runner

@@ -13,10 +13,11 @@ from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import BrokerError, Remedy
 from pydanube.model.json_values import to_json_value
 from pydanube.model.quantity_formats import format_bytes, format_messages
-from pydanube_cli import interruption, parameters
-from pydanube_cli.declaration import command
-from pydanube_cli.interruption import Interruption
-from pydanube_cli.output import (
+from pydanube_cli.invocation import interruption, parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.interruption import Interruption
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.output import (
     Columns,
     Fields,
     OutputFormat,
@@ -26,8 +27,7 @@ from pydanube_cli.output import (
     print_note,
     print_result,
 )
-from pydanube_cli.parameters import command_group
-from pydanube_cli.quantities import optional, parse_bytes, parse_duration
+from pydanube_cli.presentation.quantities import optional, parse_bytes, parse_duration
 from pydanube_spark.commands.job_runners import NO_SPARK, Master, job_runner
 from pydanube_spark.commands.lakehouse_tables import (
     Kind,

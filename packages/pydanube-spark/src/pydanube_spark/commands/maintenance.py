@@ -9,11 +9,11 @@ import typer
 
 from pydanube.model.errors import CorruptSegment, InvalidRequest
 from pydanube.model.quantity_formats import format_bytes
-from pydanube_cli.declaration import Connect, command
-from pydanube_cli.exit_codes import exit_code_of
-from pydanube_cli.output import Columns, Result, Table, print_note
-from pydanube_cli.parameters import command_group
-from pydanube_cli.quantities import parse_bytes, parse_duration
+from pydanube_cli.invocation.declaration import Connect, command
+from pydanube_cli.invocation.exit_codes import exit_code_of
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.output import Columns, Result, Table, print_note
+from pydanube_cli.presentation.quantities import parse_bytes, parse_duration
 from pydanube_spark.commands.job_runners import NO_SPARK, Master, job_runner
 
 if TYPE_CHECKING:

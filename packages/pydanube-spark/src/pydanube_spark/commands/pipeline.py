@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from pydanube.security.addresses import parse_listen
-from pydanube_cli import parameters
-from pydanube_cli.declaration import command
-from pydanube_cli.declared_files import exit_on_problems
-from pydanube_cli.output import OutputFormat, Result, Table, print_line
-from pydanube_cli.parameters import command_group
+from pydanube_cli.administration.declared_files import exit_on_problems
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.invocation.parameters import command_group
+from pydanube_cli.presentation.output import OutputFormat, Result, Table, print_line
 from pydanube_spark.commands import (
     pipeline_checks,
     pipeline_operations,

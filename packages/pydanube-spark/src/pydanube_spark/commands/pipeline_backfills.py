@@ -6,7 +6,7 @@ import time
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.positions import to_datetime
-from pydanube_cli.output import print_note
+from pydanube_cli.presentation.output import print_note
 from pydanube_spark.pipelines.loading import Pipeline
 from pydanube_spark.pipelines.shadows import backfill_of, shadow_of
 

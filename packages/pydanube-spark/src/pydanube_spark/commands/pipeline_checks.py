@@ -14,10 +14,10 @@ from msgspec import structs, to_builtins
 from pydanube.declarations.pure.parameters import parse_set
 from pydanube.model.errors import NotFound
 from pydanube.model.suggestions import did_you_mean
-from pydanube_cli import parameters
-from pydanube_cli.declaration import command
-from pydanube_cli.declared_files import exit_on_problems
-from pydanube_cli.output import OutputFormat, Result, Table
+from pydanube_cli.administration.declared_files import exit_on_problems
+from pydanube_cli.invocation import parameters
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.presentation.output import OutputFormat, Result, Table
 from pydanube_spark.commands.pipeline_options import File, Master, Remote, Set
 from pydanube_spark.commands.pipeline_process import load_pipeline
 from pydanube_spark.commands.pipeline_runs import (

@@ -16,10 +16,17 @@ from pydanube.declarations.pure.parameters import parse_set
 from pydanube.model.errors import NotFound, TimedOut
 from pydanube.model.positions import to_datetime
 from pydanube.model.shown_text import printable
-from pydanube_cli.declaration import command
-from pydanube_cli.declared_files import exit_on_problems
-from pydanube_cli.output import Columns, Fields, OutputFormat, Result, Table, print_line
-from pydanube_cli.quantities import parse_duration
+from pydanube_cli.administration.declared_files import exit_on_problems
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.presentation.output import (
+    Columns,
+    Fields,
+    OutputFormat,
+    Result,
+    Table,
+    print_line,
+)
+from pydanube_cli.presentation.quantities import parse_duration
 from pydanube_spark.pipelines.loading import locate
 from pydanube_spark.pipelines.log_files import follow as follow_log
 from pydanube_spark.pipelines.log_files import last_lines

@@ -14,10 +14,10 @@ import typer
 from pydanube.declarations.pure.parameters import option_text
 from pydanube.declarations.pure.problems import InvalidDeclaration
 from pydanube.model.errors import BrokerError
-from pydanube_cli.error_report import SIGNAL_EXIT_CODE
-from pydanube_cli.exit_codes import exit_code_of
-from pydanube_cli.interruption import Interrupted
-from pydanube_cli.output import print_note
+from pydanube_cli.invocation.error_report import SIGNAL_EXIT_CODE
+from pydanube_cli.invocation.exit_codes import exit_code_of
+from pydanube_cli.invocation.interruption import Interrupted
+from pydanube_cli.presentation.output import print_note
 from pydanube_spark.pipelines.broker_checks import NoBrokerAnswers
 from pydanube_spark.pipelines.pure.progress import RunState, RunStatus
 from pydanube_spark.pipelines.pure.run_records import RunRecord

@@ -10,9 +10,9 @@ import msgspec
 import typer
 
 from pydanube.model.errors import InvalidRequest, NotFound, RequestFailed
-from pydanube_cli.declaration import command
-from pydanube_cli.declared_files import exit_on_problems
-from pydanube_cli.output import OutputFormat, print_line
+from pydanube_cli.administration.declared_files import exit_on_problems
+from pydanube_cli.invocation.declaration import command
+from pydanube_cli.presentation.output import OutputFormat, print_line
 from pydanube_spark.commands.pipeline_options import File
 from pydanube_spark.commands.pipeline_process import RunRequest, parse_settings
 from pydanube_spark.pipelines.loading import Pipeline

@@ -1,0 +1,1 @@
+"""Checks of a broker and a machine, and what they find."""

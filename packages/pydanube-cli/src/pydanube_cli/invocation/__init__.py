@@ -1,0 +1,1 @@
+"""How a command is declared, given its context, and run."""

@@ -1,0 +1,159 @@
+"""The declaration of commands: their options, connections and results."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import wraps
+from inspect import Parameter, cleandoc, signature
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+)
+
+import typer
+
+from pydanube.model.errors import InvalidRequest
+from pydanube_cli.invocation.interruption import raising_on_sigterm
+from pydanube_cli.invocation.parameters import FormatOption, Url, examples
+from pydanube_cli.presentation.help_pages import HelpfulCommand
+from pydanube_cli.presentation.output import OutputFormat, Result, print_result
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from pydanube.sync import Client
+
+Connect: TypeAlias = "Callable[[], AbstractContextManager[Client]]"
+"""A function that connects to the broker that ``--url`` names."""
+
+F = TypeVar("F", bound=Callable[..., Result | None])
+
+_KEPT = ("min", "exists", "dir_okay", "autocompletion")
+"""Options of Typer that stay as declared; help comes from docstrings."""
+
+_ARGUMENT = re.compile(
+    r"^ {4}(?P<name>\w+)(?: \((?P<form>[^)]+)\))?: (?P<help>.+(?:\n {8}.+)*)",
+    re.MULTILINE,
+)
+
+
+def command(
+    app: typer.Typer,
+    *lines: str,
+    name: str | None = None,
+    more: Sequence[Parameter] = (),
+) -> Callable[[F], F]:
+    """
+    Add a function to *app* as a command, whose help has the examples *lines*.
+
+    The section ``Args`` of its docstring has the help of its arguments, as in
+    ``count (-n COUNT): The number of messages.``: other names and the metavariable are
+    in parentheses.  If the function returns a result, the command prints it as the
+    option ``--format`` says.  If the function has the parameter ``connect``, the
+    command has the option ``--url``.  The function takes *more* options by ``**name``.
+    """
+
+    def add(function: F) -> F:
+        declared = signature(function, eval_str=True)
+        text, _, listed = cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
+        documented = {each["name"]: each for each in _ARGUMENT.finditer(listed)}
+        assert documented.keys() <= declared.parameters.keys()
+        parameters = [
+            _with_help(each, documented[each.name]) if each.name in documented else each
+            for each in declared.parameters.values()
+            if each.name not in {"connect", "output_format"}
+            and each.kind is not Parameter.VAR_KEYWORD
+        ]
+        parameters += more
+        uses_broker = "connect" in declared.parameters
+        uses_format = "output_format" in declared.parameters
+        has_result = declared.return_annotation is Result
+        if uses_broker:
+            # Not all commands use the client.
+            from pydanube.client.client import DEFAULT_URL  # noqa: PLC0415
+
+            parameters.append(option("url", Url, DEFAULT_URL))
+        if has_result or uses_format:
+            default = OutputFormat.TABLE
+            parameters.append(option("output_format", FormatOption, default))
+
+        @wraps(function)
+        def run(output_format: OutputFormat = OutputFormat.TABLE, **given: Any) -> None:
+            if uses_broker:
+                from pydanube.sync import connect  # noqa: PLC0415
+
+                url = given.pop("url")
+                given["connect"] = lambda: connect(url)
+            if uses_format:
+                given["output_format"] = output_format
+            with raising_on_sigterm() if uses_broker else nullcontext():
+                result = function(**given)
+            if result is not None:
+                print_result(result, output_format)
+
+        # Typer reads the parameters from here.
+        run.__signature__ = declared.replace(  # type: ignore[attr-defined]
+            parameters=parameters
+        )
+        run.__annotations__ = {}
+        app.command(name, cls=HelpfulCommand, help=text, epilog=examples(*lines))(run)
+        return function
+
+    return add
+
+
+def option(name: str, annotation: Any, default: object) -> Parameter:
+    """Return an option that Typer reads from *annotation*."""
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+    )
+
+
+def _with_help(parameter: Parameter, documented: re.Match[str]) -> Parameter:
+    """Return *parameter* as Typer takes it, with the help that is *documented*."""
+    kind: Any = parameter.annotation
+    checks: dict[str, Any] = {}
+    if get_origin(kind) is Annotated:
+        kind, declared = get_args(kind)
+        checks = {name: getattr(declared, name) for name in _KEPT}
+    words = (documented["form"] or "").split()
+    names = [word for word in words if word.startswith("-")]
+    options: dict[str, Any] = {
+        "metavar": next((word for word in words if word not in names), None),
+        "help": " ".join(documented["help"].split()),
+        "show_default": parameter.default not in {Parameter.empty, None, ""},
+        **checks,
+    }
+    if parameter.kind is not Parameter.KEYWORD_ONLY:
+        return parameter.replace(annotation=Annotated[kind, typer.Argument(**options)])
+    if not any(name.startswith("--") for name in names):
+        names.insert(0, f"--{parameter.name.replace('_', '-')}")
+    return parameter.replace(
+        annotation=Annotated[kind, typer.Option(*names, **options)]
+    )
+
+
+def confirm(question: str, *, is_sure: bool) -> None:
+    """
+    Return if the user confirms on the terminal, or has passed ``--yes``.
+
+    Raises:
+        InvalidRequest: Standard input is not a terminal.
+        typer.Exit: The user declined.
+    """
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidRequest(
+            f"{question} Standard input is not a terminal; confirm with --yes"
+        )
+    if not typer.confirm(question, err=True):
+        raise typer.Exit(1)

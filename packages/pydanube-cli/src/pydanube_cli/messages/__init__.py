@@ -1,0 +1,1 @@
+"""Messages on the command line: chosen, read and written."""

@@ -1,0 +1,1 @@
+"""How results are printed: tables, pages of help, JSON and progress."""
