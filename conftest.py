@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support.etcd import etcd_member
-from support.programs import extend_search_path, summary_of_skips
+from support.servers.etcd import etcd_member
+from support.servers.programs import extend_search_path, summary_of_skips
+from support.servers.zookeeper import zookeeper_member
 from support.worlds import selection
 from support.worlds.current import memory_broker
-from support.zookeeper import zookeeper_member
 
 # How long an example takes says how busy the machine is, not whether it is right.
 settings.register_profile(

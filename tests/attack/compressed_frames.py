@@ -15,8 +15,8 @@ from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import FRAME_BYTES_MAX, batch_bytes_max
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
-from support.batches import empty_messages, frame_of
-from support.streams import feed, hello
+from support.fakes.batches import empty_messages, frame_of
+from support.fakes.streams import feed, hello
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,7 +27,13 @@ from pydanube.wire.files.segment_format import object_prefix, parse_object_name
 from pydanube_broker.servers.directories.directory import hold_directory
 from pydanube_broker.servers.recovery.recover import recover_directory
 from pydanube_broker.storage.config import StorageConfig
-from support.directories import change_metadata, copied, first_error, publish, serving
+from support.fakes.directories import (
+    change_metadata,
+    copied,
+    first_error,
+    publish,
+    serving,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -22,7 +22,7 @@ from pydanube.wire.pb import (
     schema_registry_pb2,
 )
 from pydanube_broker.wire.grpc.http2_frames import FrameType
-from support.http2_frames import END_HEADERS, data, frame, handshake, request
+from support.fakes.http2_frames import END_HEADERS, data, frame, handshake, request
 
 if TYPE_CHECKING:
     from random import Random

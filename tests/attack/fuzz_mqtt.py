@@ -31,7 +31,7 @@ from pydanube_mqtt.wire.packets import (
     Unsubscribe,
     Will,
 )
-from support.mqtt_clients import MqttClient
+from support.drivers.mqtt_clients import MqttClient
 
 if TYPE_CHECKING:
     from random import Random

@@ -27,7 +27,7 @@ from pydanube.wire.batches import restamp_producer
 from pydanube.wire.native.frames import FrameReader, RawFrame, header
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
-from support.streams import cut
+from support.fakes.streams import cut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -22,9 +22,9 @@ from pydanube.model.schemas import SchemaType
 from pydanube.schemas.parsing import parse_schema
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube_spark.reader.decoding import decode_column
-from support.danube_calls import DanubeCalls
-from support.grpc_calls import connected
-from support.hostile_schemas import Hostile, hostile_schemas
+from support.drivers.danube_calls import DanubeCalls
+from support.fakes.grpc_calls import connected
+from support.fakes.hostile_schemas import Hostile, hostile_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,9 +26,9 @@ from attack.target import running_target
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube_broker.wire.grpc.hpack import encode_headers
 from pydanube_broker.wire.grpc.http2_frames import FrameType
-from support.danube_calls import DanubeCalls
-from support.grpc_calls import connected
-from support.http2_frames import (
+from support.drivers.danube_calls import DanubeCalls
+from support.fakes.grpc_calls import connected
+from support.fakes.http2_frames import (
     ACK,
     END_HEADERS,
     PADDED,

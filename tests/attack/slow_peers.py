@@ -24,7 +24,7 @@ from pydanube.wire.native.connection import REVISION, StreamConnection
 from pydanube.wire.native.frames import HEADER_BYTES, header
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
-from support.streams import feed
+from support.fakes.streams import feed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 import pydanube
-from support.processes import BrokerProcess
+from support.servers.processes import BrokerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,8 @@ from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
 import pydanube
-from support.certificates import tls_settings, write_certificates
-from support.listeners import LISTENERS, NOT_CONNECTED, OK, Asker, urls_of
-from support.secured import (
+from support.fakes.listeners import LISTENERS, NOT_CONNECTED, OK, Asker, urls_of
+from support.fakes.secured import (
     AUDIENCE,
     ISSUER,
     KEYS,
@@ -26,6 +25,7 @@ from support.secured import (
     secured,
     signed,
 )
+from support.servers.certificates import tls_settings, write_certificates
 
 pytestmark = [
     pytest.mark.e2e,

@@ -9,10 +9,10 @@ import pytest
 
 import pydanube
 from pydanube.wire.pb import danube_admin_pb2 as pb
-from support.grpc_calls import connected
-from support.listeners import LISTENERS, OK, REDIRECTED, Asker, port_of, urls_of
-from support.running import published
-from support.secured import bootstrap_key, secured
+from support.drivers.running import published
+from support.fakes.grpc_calls import connected
+from support.fakes.listeners import LISTENERS, OK, REDIRECTED, Asker, port_of, urls_of
+from support.fakes.secured import bootstrap_key, secured
 
 pytestmark = [
     pytest.mark.e2e,

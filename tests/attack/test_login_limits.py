@@ -18,8 +18,8 @@ from pydanube_broker.servers.grpc.connection import STRANGER_CALLS_MAX, GrpcProt
 from pydanube_broker.servers.grpc.grpc_server import GrpcServer
 from pydanube_broker.servers.grpc.services import Service
 from pydanube_broker.servers.settings.security_config import SecurityConfig
-from support.http2_frames import REQUEST, data, handshake, request
-from support.transports import RecordingTransport
+from support.fakes.http2_frames import REQUEST, data, handshake, request
+from support.fakes.transports import RecordingTransport
 
 CONSUMER = pb.DESCRIPTOR.services_by_name["ConsumerService"]
 ACK = "danube.ConsumerService/Ack"

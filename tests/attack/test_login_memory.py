@@ -14,9 +14,9 @@ from pydanube.wire.native.frames import header
 from pydanube.wire.native.kinds import Kind
 from pydanube_broker.wire.grpc.hpack import encode_headers
 from pydanube_broker.wire.grpc.http2_frames import FrameType
-from support.certificates import write_certificates
-from support.http2_frames import REQUEST, data, frame, handshake, request
-from support.processes import BrokerProcess
+from support.fakes.http2_frames import REQUEST, data, frame, handshake, request
+from support.servers.certificates import write_certificates
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak]
 

@@ -7,7 +7,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from pydanube.model.errors import BrokerError
 from pydanube.wire.native.kinds import OPERATIONS
-from support.directories import publish, serving
+from support.fakes.directories import publish, serving
 
 TOPIC = "/default/orders"
 WITHOUT_CHANNEL = [kind for kind in sorted(OPERATIONS) if not kind.on_channel]

@@ -15,7 +15,7 @@ from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import Principal
 from pydanube.wire.native.kinds import OPERATIONS, Kind
 from pydanube.wire.pb import stream_pb2 as pb
-from support.principals import ROOT, client_of, guarded_broker
+from support.fakes.principals import ROOT, client_of, guarded_broker
 
 ALICE, EVE = Principal("alice", "token"), Principal("eve", "token", ("team",))
 TOPIC, OTHER = "/shop/orders", "/bank/accounts"

@@ -9,9 +9,9 @@ from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import Principal
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
-from support.principals import ROOT, ChosenIdentity, client_of, guarded_broker
-from support.running import published
-from support.stream_peer import connected
+from support.drivers.running import published
+from support.fakes.principals import ROOT, ChosenIdentity, client_of, guarded_broker
+from support.fakes.stream_peer import connected
 
 TOPIC = "/shop/orders"
 WRITERS = "group:writers"

@@ -11,9 +11,9 @@ from contextlib import suppress
 import pytest
 
 import pydanube
-from support.certificates import tls_settings, write_certificates
-from support.listeners import LISTENERS, port_of, urls_of
-from support.secured import secured
+from support.fakes.listeners import LISTENERS, port_of, urls_of
+from support.fakes.secured import secured
+from support.servers.certificates import tls_settings, write_certificates
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -18,8 +18,8 @@ from pydanube_broker.broker.publishing.schema_registry import NewSchema
 from pydanube_broker.servers.http.app import make_app
 from pydanube_broker.servers.http.iceberg import ICEBERG
 from pydanube_broker.servers.http.operations import is_readable, path_of
-from support.http_api import State
-from support.principals import ROOT, ChosenIdentity, client_of, guarded_broker
+from support.fakes.http_api import State
+from support.fakes.principals import ROOT, ChosenIdentity, client_of, guarded_broker
 
 NOBODY = Principal("nobody", "token")
 GRANTER = Principal("granter", "token")

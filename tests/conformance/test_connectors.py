@@ -17,8 +17,8 @@ from pydanube_broker.testing import memory_broker
 from pydanube_connect.connector import Sink, Source
 from pydanube_connect.kinds import KINDS, find_kind
 from pydanube_connect.status import State
-from support.connectors import declared, running
-from support.ports import free_port
+from support.drivers.connectors import declared, running
+from support.servers.ports import free_port
 
 TOPIC = "/default/t"
 PASSWORD = "sesame-street"

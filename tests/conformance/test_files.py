@@ -3,7 +3,7 @@
 import pytest
 
 from pydanube_broker.storage.files import DirectoryFiles, MemoryFiles
-from support.recording_files import RecordingFiles
+from support.fakes.recording_files import RecordingFiles
 
 
 @pytest.fixture(params=["memory", "directory", "recording"])

@@ -36,7 +36,7 @@ from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.topics import dead_letters
 from pydanube_broker.storage.config import NamedStoreConfig
 from pydanube_broker.storage.remote.tiered_objects import MARKER_NAME
-from support.guarded_clusters import ROOT, GuardedCluster, eventually, running
+from support.fakes.guarded_clusters import ROOT, GuardedCluster, eventually, running
 
 OWN, RESULTS = "/shop/orders", "/shop/results"
 SUBJECT = "ledger"

@@ -24,10 +24,10 @@ from pydanube.wire.files.journal_format import (
 from pydanube_broker.storage.config import JournalConfig
 from pydanube_broker.storage.files import DirectoryFiles, MemoryFiles
 from pydanube_broker.storage.journal.journal import open_journal
-from support.batches import frame_of, payloads_of
-from support.object_journals import MemorySessions, object_journal
-from support.object_stores import StoreServers
-from support.redis_servers import DurableRedis
+from support.fakes.batches import frame_of, payloads_of
+from support.fakes.object_journals import MemorySessions, object_journal
+from support.servers.object_stores import StoreServers
+from support.servers.redis_servers import DurableRedis
 
 CONFIG = JournalConfig(file_bytes_max=1024)
 OPENED = TopicOpened(topic_id=1, name="t", epoch=1, end_offset=0, sealed_offset=0)

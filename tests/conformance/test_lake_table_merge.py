@@ -16,7 +16,7 @@ from pydanube_spark.tables.pure.table_options import WriteOptions, parse_partiti
 from pydanube_spark.tables.staged_rows import StagingLocation, read_latest_rows
 from pydanube_spark.tables.table import AppTransaction
 from pydanube_spark.tables.table_sink import LakeSink
-from support.lake_tables import (
+from support.drivers.lake_tables import (
     KINDS,
     data_files,
     options,

@@ -23,17 +23,17 @@ from pydanube_broker.metadata.store import (
     Unchanged,
 )
 from pydanube_zookeeper.store import open_zookeeper
-from support import etcd as etcd_servers
-from support import zookeeper as zookeeper_servers
-from support.memory_store import MemoryStore
+from support.fakes.memory_store import MemoryStore
+from support.servers import etcd as etcd_servers
+from support.servers import zookeeper as zookeeper_servers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from pydanube_broker.metadata.store import MetadataStore
-    from support.etcd import EtcdMember
-    from support.zookeeper import ZookeeperMember
+    from support.servers.etcd import EtcdMember
+    from support.servers.zookeeper import ZookeeperMember
 
 THINGS = prefix_of("/things/", int)
 ONE = THINGS.key("one")

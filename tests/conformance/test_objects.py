@@ -14,8 +14,8 @@ from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.memory import MemoryObjects
 from pydanube.objects.opening import open_objects, open_url
 from pydanube.wire.files.segment_checksums import is_refused_by_system
-from support.object_stores import SECRETS, WRONG_KEY, StoreServers
-from support.tcp_proxy import Fault, tcp_proxy
+from support.servers.object_stores import SECRETS, WRONG_KEY, StoreServers
+from support.servers.tcp_proxy import Fault, tcp_proxy
 
 MIB = 1024 * 1024
 

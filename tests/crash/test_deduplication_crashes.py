@@ -12,9 +12,9 @@ import copy
 
 import pytest
 
-from support.brokers import A_NOW_US, BrokerWorld
-from support.identified import offsets, opened, publish, stored_ids
-from support.recording_files import RecordingFiles
+from support.fakes.brokers import A_NOW_US, BrokerWorld
+from support.fakes.identified import offsets, opened, publish, stored_ids
+from support.fakes.recording_files import RecordingFiles
 
 BATCHES = [["a", "b"], ["b", "c"], ["c"], ["d", "d", "a"], ["e"]]
 

@@ -13,11 +13,11 @@ from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import BrokerError, CorruptJournal, ObjectsUnavailable
 from pydanube_broker.storage.config import JournalConfig
 from pydanube_broker.storage.segments.manifest import change_manifest
-from support.batches import frame_of, payloads_of
-from support.compacted import compact
-from support.object_journals import Link
-from support.object_storages import ObjectWorld
-from support.storages import open_topic, publish, read_all, seal, until
+from support.fakes.batches import frame_of, payloads_of
+from support.fakes.compacted import compact
+from support.fakes.object_journals import Link
+from support.fakes.object_storages import ObjectWorld
+from support.fakes.storages import open_topic, publish, read_all, seal, until
 
 JOURNAL = JournalConfig(file_bytes_max=2048)
 

@@ -24,8 +24,8 @@ from pydanube_broker.storage.journal.shard_recovery import (
     SourceReading,
     entries_of_adoption,
 )
-from support.batches import frame_of, payloads_of
-from support.object_journals import JOURNAL_ID, MemorySessions, object_journal
+from support.fakes.batches import frame_of, payloads_of
+from support.fakes.object_journals import JOURNAL_ID, MemorySessions, object_journal
 
 SHARD = 7
 TOPICS = (1, 2)

@@ -26,10 +26,10 @@ from pydanube.model.names import TopicName
 from pydanube.model.policy import Durability, TopicPolicy
 from pydanube.model.staging import StagedPart
 from pydanube_broker.storage.config import StagingConfig
-from support.memory_store import MemoryStore
-from support.recording_files import RecordingFiles
-from support.staging import A_QUERY, PartMaker, quiet, stage_part, stored
-from support.staging_timeline import Timeline, recorded_broker, recovered_broker
+from support.fakes.memory_store import MemoryStore
+from support.fakes.recording_files import RecordingFiles
+from support.fakes.staging import A_QUERY, PartMaker, quiet, stage_part, stored
+from support.fakes.staging_timeline import Timeline, recorded_broker, recovered_broker
 
 A, B = "/default/a", "/default/b"
 STATES_MAX = 12

@@ -23,10 +23,10 @@ from pydanube.objects.memory import MemoryObjects
 from pydanube.wire.files.journal_format import CursorSaved, CursorState
 from pydanube_broker.storage.config import JournalConfig, StorageConfig
 from pydanube_broker.storage.storage_opening import open_storage
-from support.batches import frame_of, offsets_of, payloads_of
-from support.manifests import MemoryManifest
-from support.recording_files import RecordingFiles
-from support.storages import seal, until
+from support.fakes.batches import frame_of, offsets_of, payloads_of
+from support.fakes.manifests import MemoryManifest
+from support.fakes.recording_files import RecordingFiles
+from support.fakes.storages import seal, until
 
 CONFIG = StorageConfig(
     journal=JournalConfig(file_bytes_max=2048), seal_interval_s=3600.0

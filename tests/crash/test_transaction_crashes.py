@@ -17,10 +17,10 @@ from pydanube.model.names import TopicName
 from pydanube.model.policy import Durability, TopicPolicy
 from pydanube.model.ranges import RangeSet
 from pydanube.model.staging import TransactionAcks
-from support.brokers import A_TOPIC
-from support.readers import S, attach, publish, subscribe
-from support.staging import quiet, stage_part, stored
-from support.staging_timeline import Timeline, recovered_broker
+from support.fakes.brokers import A_TOPIC
+from support.fakes.readers import S, attach, publish, subscribe
+from support.fakes.staging import quiet, stage_part, stored
+from support.fakes.staging_timeline import Timeline, recovered_broker
 
 A, B = "/default/a", "/default/b"
 QUERY = "transaction:copy"

@@ -14,9 +14,9 @@ import pytest
 from pydanube.model.policy import Retention, TopicPolicy
 from pydanube_broker.storage.config import RemoteConfig
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects
-from support.batches import payloads_of
-from support.storages import open_topic, publish, read_all, seal, until
-from support.upload_worlds import UploadWorld
+from support.fakes.batches import payloads_of
+from support.fakes.storages import open_topic, publish, read_all, seal, until
+from support.fakes.upload_worlds import UploadWorld
 
 POLICY = TopicPolicy(retention=Retention(bytes_max=1))
 PAYLOADS = [b"a", b"b", b"c"]

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from support.command_lines import check_line
+from support.drivers.command_lines import check_line
 from support.project import ROOT
 
 GUIDE = (ROOT / "docs" / "guide" / "command-line.md").read_text(encoding="utf-8")

@@ -17,11 +17,11 @@ import pytest
 
 import pydanube
 import pydanube.sync
-from support.commands import danube, end, start_danube
-from support.etcd import etcd_member
-from support.examples import BLOCK
-from support.processes import BrokerProcess
+from support.drivers.commands import danube, end, start_danube
+from support.drivers.examples import BLOCK
 from support.project import ROOT
+from support.servers.etcd import etcd_member
+from support.servers.processes import BrokerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

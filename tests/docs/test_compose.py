@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 import pydanube.sync
-from support.commands import DANUBE, danube, environment
-from support.etcd import etcd_member
-from support.object_stores import BUCKET, S3Server
-from support.ports import free_port
+from support.drivers.commands import DANUBE, danube, environment
+from support.servers.etcd import etcd_member
+from support.servers.object_stores import BUCKET, S3Server
+from support.servers.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

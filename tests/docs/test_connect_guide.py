@@ -23,23 +23,23 @@ from pydanube.objects.opening import open_objects
 from pydanube_connect.kinds import KINDS
 from pydanube_connect.status import State
 from pydanube_connect.trial import try_connector
-from support.command_lines import check_line
-from support.commands import danube
-from support.connectors import declared, running
-from support.http_server import Answer, LocalServer
-from support.kafka import consume, kafka_in_memory, produce
-from support.mail_server import MailServer
-from support.mariadb import MariadbProcess
-from support.mosquitto import MosquittoProcess
-from support.nats_server import NatsProcess
-from support.object_stores import S3Server
-from support.opensearch import OpensearchProcess
-from support.ports import free_port
-from support.postgres import PostgresProcess
-from support.processes import BrokerProcess
+from support.drivers.command_lines import check_line
+from support.drivers.commands import danube
+from support.drivers.connectors import declared, running
 from support.project import ROOT
-from support.rabbitmq_server import RabbitmqProcess
-from support.redis_servers import DurableRedis
+from support.servers.http_server import Answer, LocalServer
+from support.servers.kafka import consume, kafka_in_memory, produce
+from support.servers.mail_server import MailServer
+from support.servers.mariadb import MariadbProcess
+from support.servers.mosquitto import MosquittoProcess
+from support.servers.nats_server import NatsProcess
+from support.servers.object_stores import S3Server
+from support.servers.opensearch import OpensearchProcess
+from support.servers.ports import free_port
+from support.servers.postgres import PostgresProcess
+from support.servers.processes import BrokerProcess
+from support.servers.rabbitmq_server import RabbitmqProcess
+from support.servers.redis_servers import DurableRedis
 from support.worlds.current import memory_broker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("nicegui")
 
 from pydanube_console.serving import PAGES
-from support.commands import end, start_danube
+from support.drivers.commands import end, start_danube
 from support.project import ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from pydanube_broker.servers.settings.config import load_config
-from support.commands import danube
-from support.ports import free_port
-from support.processes import BrokerProcess
+from support.drivers.commands import danube
 from support.project import ROOT
+from support.servers.ports import free_port
+from support.servers.processes import BrokerProcess
 
 DEPLOY = ROOT / "deploy"
 DEFAULT = re.compile(r"\$\{\w+:-([^}]*)\}")

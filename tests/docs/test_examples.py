@@ -10,10 +10,16 @@ import pytest
 
 import pydanube
 from pydanube_broker.servers.settings.config import load_config
-from support.examples import BLOCK, run_commands, run_page, run_page_here, stores_in
-from support.processes import BrokerProcess
+from support.drivers.examples import (
+    BLOCK,
+    run_commands,
+    run_page,
+    run_page_here,
+    stores_in,
+)
+from support.fakes.tiered_brokers import publish, settings, uploaded
 from support.project import ROOT
-from support.tiered_brokers import publish, settings, uploaded
+from support.servers.processes import BrokerProcess
 from support.worlds.current import MEMORY, sync_memory_broker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

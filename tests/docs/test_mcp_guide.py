@@ -15,9 +15,9 @@ from mcp import Client, StdioServerParameters
 import pydanube
 from pydanube_console.administration.changes import Changes
 from pydanube_console.administration.inspection import Inspection
-from support.commands import danube, environment
-from support.processes import BrokerProcess
+from support.drivers.commands import danube, environment
 from support.project import ROOT
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -25,12 +25,12 @@ from pydanube_broker.storage.segments.seal_planning import (
 )
 from pydanube_cli.main import app
 from pydanube_mqtt.metrics import MQTT_METRICS
-from support.commands import danube
-from support.examples import run_commands
-from support.ports import free_port
-from support.processes import BrokerProcess
-from support.programs import required_program
+from support.drivers.commands import danube
+from support.drivers.examples import run_commands
 from support.project import ROOT
+from support.servers.ports import free_port
+from support.servers.processes import BrokerProcess
+from support.servers.programs import required_program
 
 DEPLOY = ROOT / "deploy"
 RUNBOOKS = "docs/guide/runbooks.md"

@@ -9,11 +9,11 @@ import sys
 import pytest
 
 from pydanube_broker.servers.settings.config import load_config
-from support.commands import danube
-from support.guides import BLOCK
-from support.ports import free_port
-from support.processes import BrokerProcess
+from support.drivers.commands import danube
+from support.drivers.guides import BLOCK
 from support.project import ROOT
+from support.servers.ports import free_port
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -60,8 +60,8 @@ TEST = """
 import asyncio
 
 import pydanube
-from support.http_api import State, http_of
-from support.principals import ROOT, ChosenIdentity, client_of, guarded_broker
+from support.fakes.http_api import State, http_of
+from support.fakes.principals import ROOT, ChosenIdentity, client_of, guarded_broker
 from pydanube.security.principals import Principal
 from tools.reference import operations_page
 

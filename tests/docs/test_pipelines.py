@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from pydanube_cli.main import app
 from pydanube_spark.pipelines.loading import load
-from support.command_lines import check_line
+from support.drivers.command_lines import check_line
 from support.project import ROOT
 
 PAGE = (ROOT / "docs/guide/pipelines.md").read_text(encoding="utf-8")

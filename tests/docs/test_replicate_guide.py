@@ -10,9 +10,9 @@ import signal
 import pytest
 
 import pydanube
-from support.commands import danube, end, start_danube
-from support.processes import BrokerProcess
+from support.drivers.commands import danube, end, start_danube
 from support.project import ROOT
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

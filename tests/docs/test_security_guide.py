@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from support.guides import run_guide
+from support.drivers.guides import run_guide
+from support.fakes.secured import AUDIENCE, ISSUER, claims, jwks, signed
 from support.project import ROOT
-from support.secured import AUDIENCE, ISSUER, claims, jwks, signed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from support.programs import NOT_INSTALLED, required_program, summary_of_skips
 from support.project import ROOT
+from support.servers.programs import NOT_INSTALLED, required_program, summary_of_skips
 
 COREUTILS = ("bash", "dirname", "env")
 

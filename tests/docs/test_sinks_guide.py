@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from support.clickhouse import ClickHouseProcess
-from support.postgres import PostgresProcess
-from support.processes import BrokerProcess
+from support.servers.clickhouse import ClickHouseProcess
+from support.servers.postgres import PostgresProcess
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.soak]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from support.examples import BLOCK, run_page, run_python
-from support.processes import BrokerProcess
+from support.drivers.examples import BLOCK, run_page, run_python
 from support.project import ROOT
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.soak]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.guides import run_guide
+from support.drivers.guides import run_guide
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

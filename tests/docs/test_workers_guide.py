@@ -11,9 +11,9 @@ import pytest
 
 import pydanube
 from pydanube import sync
-from support.examples import BLOCK
-from support.processes import BrokerProcess
+from support.drivers.examples import BLOCK
 from support.project import ROOT
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

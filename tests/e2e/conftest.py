@@ -8,7 +8,7 @@ import pytest
 
 from pydanube import sync
 from pydanube_cli.bench.broker_process import running_broker
-from support.warm_python import WarmPython
+from support.drivers.warm_python import WarmPython
 from support.worlds.current import MEMORY, sync_memory_broker
 
 SEAL_BYTES = 64 * 1024

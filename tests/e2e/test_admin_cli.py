@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pydanube_cli import main
-from support.commands import danube
-from support.processes import BrokerProcess
+from support.drivers.commands import danube
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

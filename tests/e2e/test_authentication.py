@@ -23,9 +23,9 @@ from pydanube.wire.pb import danube_api_pb2 as api_pb
 from pydanube.wire.pb import health_pb2
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.wire.grpc.http2_frames import FrameType
-from support.certificates import tls_settings, write_certificates
-from support.grpc_calls import connected as connected_grpc
-from support.http2_frames import (
+from support.drivers.running import TOPIC, published
+from support.fakes.grpc_calls import connected as connected_grpc
+from support.fakes.http2_frames import (
     REQUEST,
     data,
     frame,
@@ -34,8 +34,7 @@ from support.http2_frames import (
     request,
     seen,
 )
-from support.running import TOPIC, published
-from support.secured import (
+from support.fakes.secured import (
     AUDIENCE,
     ISSUER,
     KEYS,
@@ -46,6 +45,7 @@ from support.secured import (
     secured,
     signed,
 )
+from support.servers.certificates import tls_settings, write_certificates
 
 pytestmark = [
     pytest.mark.e2e,

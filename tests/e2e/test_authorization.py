@@ -7,7 +7,7 @@ import json
 import pytest
 
 import pydanube
-from support.secured import bootstrap_key, secured
+from support.fakes.secured import bootstrap_key, secured
 
 pytestmark = pytest.mark.e2e
 

@@ -15,8 +15,8 @@ from pydanube_broker.testing import memory_broker
 from pydanube_connect.connector import Sink
 from pydanube_connect.kinds import KINDS, find_kind
 from pydanube_connect.status import State
-from support.awkward_messages import publish
-from support.connectors import declared, running
+from support.drivers.connectors import declared, running
+from support.fakes.awkward_messages import publish
 
 pytestmark = [pytest.mark.e2e]
 
@@ -26,7 +26,7 @@ DEAD = "/default/dead"
 
 @contextmanager
 def http_server(_):
-    from support.http_server import Answer, LocalServer
+    from support.servers.http_server import Answer, LocalServer
 
     with LocalServer(lambda _: Answer(204)) as server:
         yield {"url": server.url}
@@ -45,7 +45,7 @@ def parquet_files(directory):
 @contextmanager
 def redis(directory):
     pytest.importorskip("redis")
-    from support.redis_servers import DurableRedis
+    from support.servers.redis_servers import DurableRedis
 
     with DurableRedis(directory) as server:
         url = f"redis://127.0.0.1:{server.port}"
@@ -55,7 +55,7 @@ def redis(directory):
 @contextmanager
 def mqtt(directory, version="5"):
     pytest.importorskip("aiomqtt")
-    from support.mosquitto import MosquittoProcess
+    from support.servers.mosquitto import MosquittoProcess
 
     with MosquittoProcess(directory) as server:
         yield {"port": server.port, "topic": "{key}", "version": version}
@@ -70,7 +70,7 @@ def mqtt_3(directory):
 @contextmanager
 def kafka(_):
     pytest.importorskip("confluent_kafka")
-    from support.kafka import kafka_in_memory
+    from support.servers.kafka import kafka_in_memory
 
     with kafka_in_memory() as servers:
         yield {"servers": servers, "topic": "out"}
@@ -79,7 +79,7 @@ def kafka(_):
 @contextmanager
 def mail(directory):
     pytest.importorskip("aiosmtpd")
-    from support.mail_server import MailServer
+    from support.servers.mail_server import MailServer
 
     with MailServer(directory) as server:
         yield {
@@ -116,7 +116,7 @@ def postgres(_, **options):
     pytest.importorskip("psycopg")
     import psycopg
 
-    from support.postgres import PostgresProcess
+    from support.servers.postgres import PostgresProcess
 
     with PostgresProcess() as server:
         with psycopg.connect(server.uri, autocommit=True) as connection:
@@ -141,7 +141,7 @@ def nats(directory):
 
     from nats import connect
 
-    from support.nats_server import NatsProcess
+    from support.servers.nats_server import NatsProcess
 
     async def add_stream(url):
         client = await connect(url)
@@ -160,7 +160,7 @@ def rabbitmq(directory):
 
     import aio_pika
 
-    from support.rabbitmq_server import RabbitmqProcess
+    from support.servers.rabbitmq_server import RabbitmqProcess
 
     async def add_queue(url):
         async with await aio_pika.connect(url) as connection:
@@ -176,7 +176,7 @@ def rabbitmq(directory):
 
 @contextmanager
 def elasticsearch(directory, **options):
-    from support.opensearch import OpensearchProcess
+    from support.servers.opensearch import OpensearchProcess
 
     with OpensearchProcess(directory) as server:
         yield {"url": server.url, "index": "awkward", **options}

@@ -17,9 +17,9 @@ from pydanube_broker.testing import memory_broker
 from pydanube_connect.connector import Source
 from pydanube_connect.kinds import KINDS, find_kind
 from pydanube_connect.status import State
-from support.awkward_messages import PAYLOADS, PLAIN
-from support.connectors import declared, running
-from support.ports import free_port
+from support.drivers.connectors import declared, running
+from support.fakes.awkward_messages import PAYLOADS, PLAIN
+from support.servers.ports import free_port
 
 pytestmark = [pytest.mark.e2e]
 
@@ -114,7 +114,7 @@ async def object_lines(directory):
 
 @asynccontextmanager
 async def http(_):
-    from support.http_server import Answer, LocalServer
+    from support.servers.http_server import Answer, LocalServer
 
     items = [{"n": 1, "id": "first"}]
     for payload in ALL:
@@ -160,7 +160,7 @@ async def sql(directory):
 @asynccontextmanager
 async def redis(directory):
     client = pytest.importorskip("redis")
-    from support.redis_servers import DurableRedis
+    from support.servers.redis_servers import DurableRedis
 
     with DurableRedis(directory) as server:
         password = server.options["password"]
@@ -181,7 +181,7 @@ async def mqtt(directory):
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
 
-    from support.mosquitto import MosquittoProcess
+    from support.servers.mosquitto import MosquittoProcess
 
     topics = ["t", "t/", "t//x", "t/ü😀", "t/" + "x" * 400, "t/a b", "t/-", "t/$x"]
 
@@ -215,7 +215,7 @@ async def kafka(_):
     pytest.importorskip("confluent_kafka")
     from confluent_kafka import Producer
 
-    from support.kafka import kafka_in_memory
+    from support.servers.kafka import kafka_in_memory
 
     with kafka_in_memory() as servers:
         producer = Producer(
@@ -242,7 +242,7 @@ async def nats(directory):
     pytest.importorskip("nats")
     from nats import connect
 
-    from support.nats_server import NatsProcess
+    from support.servers.nats_server import NatsProcess
 
     with NatsProcess(directory, max_payload=8_000_000) as server:
         client = await connect(server.url)
@@ -263,7 +263,7 @@ async def nats(directory):
 @asynccontextmanager
 async def rabbitmq(directory):
     aio_pika = pytest.importorskip("aio_pika")
-    from support.rabbitmq_server import RabbitmqProcess
+    from support.servers.rabbitmq_server import RabbitmqProcess
 
     def message(payload, **more):
         return aio_pika.Message(payload, **more)
@@ -292,7 +292,7 @@ async def rabbitmq(directory):
 @asynccontextmanager
 async def postgres(_):
     psycopg = pytest.importorskip("psycopg")
-    from support.postgres import PostgresProcess
+    from support.servers.postgres import PostgresProcess
 
     with (
         PostgresProcess(wal_level="logical") as server,
@@ -320,7 +320,7 @@ async def postgres(_):
 @asynccontextmanager
 async def mysql(_):
     pytest.importorskip("pymysqlreplication")
-    from support.mariadb import MariadbProcess
+    from support.servers.mariadb import MariadbProcess
 
     with MariadbProcess(max_allowed_packet="64M") as server:
         server.execute(

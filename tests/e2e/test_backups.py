@@ -23,9 +23,9 @@ from pydanube.model.policy import FailurePolicy, PoisonPolicy, Retention
 from pydanube.objects.directory import DirectoryObjects
 from pydanube_broker.servers.directories.restore import choose_backup, restore_backup
 from pydanube_cli.main import app
-from support.directories import publish, serving
-from support.processes import BrokerProcess
-from support.redis_servers import DurableRedis
+from support.fakes.directories import publish, serving
+from support.servers.processes import BrokerProcess
+from support.servers.redis_servers import DurableRedis
 
 TOPIC = "/default/orders"
 SEALING = {"storage__seal_age_s": 0.0, "storage__seal_interval_s": 0.001}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from support.commands import danube
+from support.drivers.commands import danube
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

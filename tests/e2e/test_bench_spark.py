@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from support.commands import DANUBE, environment
+from support.drivers.commands import DANUBE, environment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.soak]
 

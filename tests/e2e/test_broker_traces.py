@@ -14,9 +14,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import pydanube
 from pydanube.otel import OpenTelemetry
-from support.commands import danube
-from support.http_server import Answer, LocalServer
-from support.processes import BrokerProcess
+from support.drivers.commands import danube
+from support.servers.http_server import Answer, LocalServer
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e]
 

@@ -12,8 +12,8 @@ import sys
 import pytest
 
 from pydanube.model.version import __version__
-from support.commands import DANUBE, danube, end, environment, start_danube
-from support.processes import BrokerProcess
+from support.drivers.commands import DANUBE, danube, end, environment, start_danube
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -8,8 +8,8 @@ import signal
 
 import pytest
 
-from support.commands import danube, end, start_danube
-from support.processes import BrokerProcess
+from support.drivers.commands import danube, end, start_danube
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

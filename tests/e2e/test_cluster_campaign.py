@@ -21,7 +21,7 @@ from pydanube.aio.tasks import gather
 from pydanube.client.messages.schema import Schema
 from pydanube.model.errors import BrokerError
 from pydanube.model.policy import SubscriptionType
-from support.campaign_clients import (
+from support.drivers.campaign_clients import (
     RETRY_S,
     SUBJECT,
     BatchSender,
@@ -36,8 +36,13 @@ from support.campaign_clients import (
     SingleSender,
     follow,
 )
-from support.campaign_cluster import NAMES, CampaignCluster, Log, campaign_cluster
-from support.campaign_spark import SparkCopy
+from support.drivers.campaign_spark import SparkCopy
+from support.servers.campaign_cluster import (
+    NAMES,
+    CampaignCluster,
+    Log,
+    campaign_cluster,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from support.demos import CLUSTER_DEMO, interrupt_demo, refused_demo, start_demo
+from support.drivers.demos import CLUSTER_DEMO, interrupt_demo, refused_demo, start_demo
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -17,12 +17,12 @@ import pydanube
 import pydanube.sync
 from pydanube.aio.tasks import gather
 from pydanube_broker.storage.journal.state import SKIPPED_OFFSETS
-from support.cluster_processes import cluster_broker, cluster_settings
-from support.commands import danube
-from support.danube_client import DanubeClient, encoded, payloads
-from support.metadata_services import SERVICES, MetadataService
-from support.processes import BrokerProcess
-from support.running import received
+from support.drivers.commands import danube
+from support.drivers.running import received
+from support.servers.cluster_processes import cluster_broker, cluster_settings
+from support.servers.danube_client import DanubeClient, encoded, payloads
+from support.servers.metadata_services import SERVICES, MetadataService
+from support.servers.processes import BrokerProcess
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import pydanube
-from support.cluster_processes import cluster_broker, cluster_settings
-from support.metadata_services import SERVICES, MetadataService
-from support.processor_shares import processor_shares
+from support.servers.cluster_processes import cluster_broker, cluster_settings
+from support.servers.metadata_services import SERVICES, MetadataService
+from support.servers.processor_shares import processor_shares
 
 if TYPE_CHECKING:
     from pathlib import Path

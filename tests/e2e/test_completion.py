@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.commands import danube
-from support.processes import BrokerProcess
+from support.drivers.commands import danube
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

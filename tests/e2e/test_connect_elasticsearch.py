@@ -8,8 +8,8 @@ import pytest
 
 from pydanube_broker.testing import memory_broker
 from pydanube_connect.status import State
-from support.connectors import declared, running, write_messages
-from support.opensearch import OpensearchProcess
+from support.drivers.connectors import declared, running, write_messages
+from support.servers.opensearch import OpensearchProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 

@@ -9,15 +9,15 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 import pydanube
-from support.connectors import (
+from support.drivers.connectors import (
     ConnectProcess,
     declared,
     numbers_under_kills,
     running,
 )
-from support.kafka import consume, kafka_in_memory, produce
-from support.kafka_broker import KafkaProcess
-from support.processes import BrokerProcess
+from support.servers.kafka import consume, kafka_in_memory, produce
+from support.servers.kafka_broker import KafkaProcess
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 import pytest
 
 import pydanube
-from support.connectors import ConnectProcess
-from support.processes import BrokerProcess
+from support.drivers.connectors import ConnectProcess
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

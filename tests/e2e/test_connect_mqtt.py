@@ -15,9 +15,9 @@ import pydanube
 from pydanube.aio.tasks import task_scope
 from pydanube_broker.testing import memory_broker
 from pydanube_connect.status import State
-from support.connectors import ConnectProcess, declared, running
-from support.mosquitto import MosquittoProcess
-from support.processes import BrokerProcess
+from support.drivers.connectors import ConnectProcess, declared, running
+from support.servers.mosquitto import MosquittoProcess
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

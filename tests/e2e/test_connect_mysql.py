@@ -13,15 +13,15 @@ import pymysql
 from pydanube_broker.testing import memory_broker
 from pydanube_connect.status import State
 from pydanube_connect.trial import try_connector
-from support.change_events import (
+from support.drivers.change_events import (
     broker_with_topics,
     check_kills,
     check_large_transactions,
     check_tables,
     events_of,
 )
-from support.connectors import declared, running
-from support.mariadb import MariadbProcess
+from support.drivers.connectors import declared, running
+from support.servers.mariadb import MariadbProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 

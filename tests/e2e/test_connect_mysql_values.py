@@ -12,9 +12,9 @@ pytest.importorskip("pymysqlreplication")
 
 from pymysql.converters import encoders
 
-from support.change_events import broker_with_topics, events_of
-from support.connectors import declared, running
-from support.mariadb import MariadbProcess
+from support.drivers.change_events import broker_with_topics, events_of
+from support.drivers.connectors import declared, running
+from support.servers.mariadb import MariadbProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 

@@ -13,14 +13,14 @@ from pydanube.model.batch import batch_of
 from pydanube_broker.testing import memory_broker
 from pydanube_connect.status import State
 from pydanube_connect.trial import try_connector
-from support.connectors import (
+from support.drivers.connectors import (
     ConnectProcess,
     declared,
     numbers_under_kills,
     running,
 )
-from support.nats_server import NatsProcess
-from support.processes import BrokerProcess
+from support.servers.nats_server import NatsProcess
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 

@@ -7,9 +7,9 @@ import urllib.request
 
 import pytest
 
-from support.commands import danube
-from support.connectors import ConnectProcess
-from support.processes import BrokerProcess
+from support.drivers.commands import danube
+from support.drivers.connectors import ConnectProcess
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e]
 

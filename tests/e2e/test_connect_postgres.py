@@ -13,7 +13,7 @@ import psycopg
 
 from pydanube_broker.testing import memory_broker
 from pydanube_connect.status import State
-from support.change_events import (
+from support.drivers.change_events import (
     TOPIC,
     broker_with_topics,
     check_kills,
@@ -22,8 +22,8 @@ from support.change_events import (
     events_of,
     shortened,
 )
-from support.connectors import declared, running
-from support.postgres import PostgresProcess
+from support.drivers.connectors import declared, running
+from support.servers.postgres import PostgresProcess
 
 pytestmark = [pytest.mark.e2e]
 

@@ -15,14 +15,14 @@ from pydanube.model.batch import batch_of
 from pydanube_broker.testing import memory_broker
 from pydanube_connect.status import State
 from pydanube_connect.trial import try_connector
-from support.connectors import (
+from support.drivers.connectors import (
     ConnectProcess,
     declared,
     numbers_under_kills,
     running,
 )
-from support.processes import BrokerProcess
-from support.rabbitmq_server import RabbitmqProcess
+from support.servers.processes import BrokerProcess
+from support.servers.rabbitmq_server import RabbitmqProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 

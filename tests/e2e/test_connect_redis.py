@@ -17,9 +17,9 @@ from redis.retry import Retry
 import pydanube
 from pydanube_broker.testing import memory_broker
 from pydanube_connect.status import State
-from support.connectors import ConnectProcess, declared, running
-from support.processes import BrokerProcess
-from support.redis_servers import DurableRedis
+from support.drivers.connectors import ConnectProcess, declared, running
+from support.servers.processes import BrokerProcess
+from support.servers.redis_servers import DurableRedis
 
 pytestmark = [pytest.mark.e2e]
 

@@ -14,10 +14,10 @@ from deltalake import DeltaTable
 
 from pydanube import sync
 from pydanube_spark.pipelines.state import StateDirectory, kill, process_start_time
-from support.commands import danube
-from support.connectors import ConnectProcess
-from support.processes import BrokerProcess
+from support.drivers.commands import danube
+from support.drivers.connectors import ConnectProcess
 from support.project import ROOT
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.soak]
 

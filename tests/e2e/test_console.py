@@ -15,10 +15,10 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 import pydanube
 from pydanube.sync import connect
-from support.browsers import opened_page, running_browser
-from support.commands import start_danube
-from support.consoles import EVIL, check_page, running_console, take_picture
-from support.processes import BrokerProcess
+from support.drivers.commands import start_danube
+from support.servers.browsers import opened_page, running_browser
+from support.servers.consoles import EVIL, check_page, running_console, take_picture
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -5,9 +5,9 @@ import pytest
 pytest.importorskip("nicegui")
 
 import pydanube
-from support.browsers import opened_page, running_browser
-from support.cluster_processes import cluster_broker, cluster_settings
-from support.consoles import check_page, running_console, take_picture
+from support.servers.browsers import opened_page, running_browser
+from support.servers.cluster_processes import cluster_broker, cluster_settings
+from support.servers.consoles import check_page, running_console, take_picture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak]
 

@@ -7,12 +7,12 @@ import pytest
 pytest.importorskip("nicegui")
 
 import pydanube
-from support.browsers import opened_page, running_browser
-from support.connectors import ConnectProcess
-from support.consoles import EVIL, check_page, running_console, take_picture
-from support.http_server import Answer, LocalServer
-from support.ports import free_port
-from support.processes import BrokerProcess
+from support.drivers.connectors import ConnectProcess
+from support.servers.browsers import opened_page, running_browser
+from support.servers.consoles import EVIL, check_page, running_console, take_picture
+from support.servers.http_server import Answer, LocalServer
+from support.servers.ports import free_port
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -11,10 +11,10 @@ pytest.importorskip("nicegui")
 pytest.importorskip("flask")
 
 import pydanube
-from support.browsers import opened_page, running_browser
-from support.consoles import check_page, running_console, take_picture
-from support.ports import free_port
-from support.processes import BrokerProcess
+from support.servers.browsers import opened_page, running_browser
+from support.servers.consoles import check_page, running_console, take_picture
+from support.servers.ports import free_port
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

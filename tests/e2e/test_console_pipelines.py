@@ -17,9 +17,9 @@ from pydanube_spark.pipelines.pure.progress import (
 from pydanube_spark.pipelines.pure.run_records import RunRecord
 from pydanube_spark.pipelines.run_directory import Entry, RunDirectory
 from pydanube_spark.pipelines.state import StateDirectory
-from support.browsers import opened_page, running_browser
-from support.consoles import EVIL, check_page, running_console, take_picture
-from support.processes import BrokerProcess
+from support.servers.browsers import opened_page, running_browser
+from support.servers.consoles import EVIL, check_page, running_console, take_picture
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -10,11 +10,11 @@ from pydanube.model.errors import Corrupt
 from pydanube.model.names import TopicName
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.key import key_of
-from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
-from support.metadata_services import SERVICES
+from support.fakes.brokers import A_TOPIC, RELIABLE, BrokerWorld
+from support.servers.metadata_services import SERVICES
 
 if TYPE_CHECKING:
-    from support.metadata_services import MetadataService
+    from support.servers.metadata_services import MetadataService
 
 pytestmark = pytest.mark.e2e
 

@@ -10,15 +10,15 @@ from itertools import count
 import pytest
 
 import pydanube.sync
-from support.danube_client import (
+from support.project import ROOT
+from support.servers.danube_client import (
     ClientFailed,
     DanubeClient,
     client_python,
     encoded,
     payloads,
 )
-from support.processes import BrokerProcess
-from support.project import ROOT
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

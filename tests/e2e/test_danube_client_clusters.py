@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pydanube.sync
-from support.cluster_processes import (
+from support.servers.cluster_processes import (
     cluster_broker,
     cluster_settings,
     write_settings,
 )
-from support.danube_client import DanubeClient
-from support.etcd import EtcdMember
-from support.processes import BrokerProcess
+from support.servers.danube_client import DanubeClient
+from support.servers.etcd import EtcdMember
+from support.servers.processes import BrokerProcess
 
 if TYPE_CHECKING:
     from pathlib import Path

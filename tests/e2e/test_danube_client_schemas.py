@@ -8,9 +8,9 @@ from itertools import count
 import pytest
 
 import pydanube.sync
-from support.danube_client import ClientFailed, DanubeClient, encoded, payloads
-from support.processes import BrokerProcess
-from support.schemas import order_schema
+from support.fakes.schemas import order_schema
+from support.servers.danube_client import ClientFailed, DanubeClient, encoded, payloads
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -7,9 +7,7 @@ import asyncio
 import pytest
 
 import pydanube
-from support.certificates import tls_settings, write_certificates
-from support.danube_client import ClientFailed, DanubeClient, encoded, payloads
-from support.secured import (
+from support.fakes.secured import (
     AUDIENCE,
     ISSUER,
     bootstrap_key,
@@ -18,6 +16,8 @@ from support.secured import (
     secured,
     signed,
 )
+from support.servers.certificates import tls_settings, write_certificates
+from support.servers.danube_client import ClientFailed, DanubeClient, encoded, payloads
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

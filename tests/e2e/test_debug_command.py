@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pydanube.sync
-from support.commands import danube
-from support.ports import free_port
-from support.processes import BrokerProcess
+from support.drivers.commands import danube
+from support.servers.ports import free_port
+from support.servers.processes import BrokerProcess
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ pytest.importorskip("zstandard")
 
 from pydanube_spark.java import find_java
 from pydanube_spark.pipelines.templates import write_template
-from support.pipelines import read_json, send, unique_topic
+from support.drivers.pipelines import read_json, send, unique_topic
 
 pytestmark = [
     pytest.mark.e2e,

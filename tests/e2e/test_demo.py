@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
-from support.demos import DEMO, interrupt_demo, refused_demo, start_demo
+from support.drivers.demos import DEMO, interrupt_demo, refused_demo, start_demo
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from support.commands import danube
-from support.ports import free_port
-from support.processes import BrokerProcess
+from support.drivers.commands import danube
+from support.servers.ports import free_port
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

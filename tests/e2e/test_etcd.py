@@ -14,8 +14,8 @@ from pydanube.model.errors import (
 from pydanube_broker.metadata.etcd.store import open_etcd
 from pydanube_broker.metadata.key import prefix_of
 from pydanube_broker.metadata.store import Put
-from support.certificates import write_certificates
-from support.etcd import (
+from support.servers.certificates import write_certificates
+from support.servers.etcd import (
     EtcdMember,
     ask,
     config_of,

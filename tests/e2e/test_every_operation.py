@@ -20,10 +20,10 @@ from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.operations.handlers import handlers
 from pydanube_broker.servers.grpc.call_rules import CALL_RULES
 from pydanube_broker.servers.http.operations import is_readable, path_of
-from support.grpc_calls import connected
-from support.listeners import port_of
-from support.secured import ISSUER, claims, jwks, secured, signed
-from support.streams import feed
+from support.fakes.grpc_calls import connected
+from support.fakes.listeners import port_of
+from support.fakes.secured import ISSUER, claims, jwks, secured, signed
+from support.fakes.streams import feed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -12,11 +12,11 @@ import pytest
 
 import pydanube
 from pydanube.model.errors import ConsumerBusy
-from support.processes import BrokerProcess
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-DRIVER = Path(__file__).parents[1] / "support" / "frozen_driver.py"
+DRIVER = Path(__file__).parents[1] / "support" / "drivers" / "frozen_driver.py"
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 import pydanube
-from support.processes import BrokerProcess
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

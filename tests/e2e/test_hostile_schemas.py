@@ -12,10 +12,10 @@ from pydanube import Schema
 from pydanube.client.producers.typed_producer import TypedProducer
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2 as registry_pb
-from support.danube_calls import DanubeCalls
-from support.grpc_calls import connected
-from support.hostile_schemas import hostile_schemas
-from support.processes import BrokerProcess
+from support.drivers.danube_calls import DanubeCalls
+from support.fakes.grpc_calls import connected
+from support.fakes.hostile_schemas import hostile_schemas
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

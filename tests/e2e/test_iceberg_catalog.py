@@ -12,10 +12,10 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import GreaterThanOrEqual
 
 import pydanube.sync
-from support.duckdb_iceberg import connect_duckdb
-from support.object_stores import ACCESS_KEY, SECRET_KEY, S3Server
-from support.processes import BrokerProcess
-from support.tiered_brokers import settings
+from support.drivers.duckdb_iceberg import connect_duckdb
+from support.fakes.tiered_brokers import settings
+from support.servers.object_stores import ACCESS_KEY, SECRET_KEY, S3Server
+from support.servers.processes import BrokerProcess
 
 pytestmark = [
     pytest.mark.e2e,

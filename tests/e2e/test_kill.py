@@ -8,14 +8,14 @@ import pytest
 
 import pydanube
 from pydanube.model.policy import FailurePolicy, PoisonPolicy
-from support.exactly_once import (
+from support.drivers.exactly_once import (
     TOPICS,
     check_exactly_once,
     publish_during,
     stored_messages,
     until_published,
 )
-from support.processes import BrokerProcess
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

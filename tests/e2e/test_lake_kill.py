@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from pydanube import sync
-from support.lake_tables import KINDS, read, table_in
-from support.processes import BrokerProcess
+from support.drivers.lake_tables import KINDS, read, table_in
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.soak]
 
@@ -42,7 +42,7 @@ def published(broker):
 def driver(script, *words):
     """A driver in a process group of its own, all of which is gone at the end."""
     process = subprocess.Popen(
-        [sys.executable, str(TESTS / "support" / script), *map(str, words)],
+        [sys.executable, str(TESTS / "support" / "drivers" / script), *map(str, words)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
         start_new_session=True,
     )

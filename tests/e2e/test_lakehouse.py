@@ -16,7 +16,7 @@ from pydanube_spark.jobs import ThreadRunner
 from pydanube_spark.tables.export.exporter import Exporter, ExportOptions
 from pydanube_spark.tables.export.zero_copy import ZeroCopyExporter
 from pydanube_spark.tables.pure.table_options import UndecodablePolicy
-from support.lake_tables import (
+from support.drivers.lake_tables import (
     KINDS,
     data_files,
     opened,

@@ -10,8 +10,8 @@ import pytest
 
 import support
 from pydanube import sync
-from support.maintenance_driver import Steps, keep
-from support.processes import BrokerProcess
+from support.drivers.maintenance_driver import Steps, keep
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak]
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pydanube_broker.metadata import keys
-from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
-from support.metadata_services import SERVICES
+from support.fakes.brokers import A_TOPIC, RELIABLE, BrokerWorld
+from support.servers.metadata_services import SERVICES
 
 if TYPE_CHECKING:
-    from support.metadata_services import MetadataService
+    from support.servers.metadata_services import MetadataService
 
 pytestmark = pytest.mark.e2e
 

@@ -13,8 +13,8 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from support.commands import danube, end, start_danube
-from support.processes import BrokerProcess
+from support.drivers.commands import danube, end, start_danube
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

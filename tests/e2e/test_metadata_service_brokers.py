@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 
 import pydanube
-from support.metadata_services import SERVICES, MetadataService
-from support.processes import BrokerProcess
-from support.running import TOPIC, published, received
+from support.drivers.running import TOPIC, published, received
+from support.servers.metadata_services import SERVICES, MetadataService
+from support.servers.processes import BrokerProcess
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,9 @@ from pydanube_broker.cluster.controller import create_shards
 from pydanube_broker.cluster.session import open_cluster_session
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import SessionRecord, ShardState
-from support.clusters import Ledger, Member
-from support.metadata_services import SERVICES, MetadataService
-from support.tcp_proxy import Fault, tcp_proxy
+from support.fakes.clusters import Ledger, Member
+from support.servers.metadata_services import SERVICES, MetadataService
+from support.servers.tcp_proxy import Fault, tcp_proxy
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ import pytest
 from pydanube.model.errors import InvalidConfig, MetadataUnavailable, SessionLost
 from pydanube_broker.metadata.key import prefix_of
 from pydanube_broker.metadata.store import ABSENT, Delete, Put
-from support.metadata_services import SERVICES, MetadataService
-from support.ports import free_port
-from support.tcp_proxy import Fault, tcp_proxy
+from support.servers.metadata_services import SERVICES, MetadataService
+from support.servers.ports import free_port
+from support.servers.tcp_proxy import Fault, tcp_proxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -17,8 +17,8 @@ from pydanube_mqtt.wire.packets import (
     Publish,
     Reason,
 )
-from support.mqtt_clients import Closed, MqttClient
-from support.processes import BrokerProcess
+from support.drivers.mqtt_clients import Closed, MqttClient
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ from pydanube_mqtt.wire.packets import (
     Reason,
     Will,
 )
-from support.mqtt_clients import (
+from support.drivers.mqtt_clients import (
     DEFAULT_TOPIC,
     VERSIONS,
     mqtt_broker,

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from support.processes import BrokerProcess
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak]
 

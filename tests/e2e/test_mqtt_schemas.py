@@ -11,7 +11,13 @@ import pydanube
 from pydanube.model.dead_letters import ORIGINAL_TOPIC, REASON
 from pydanube_mqtt.rule_config import MqttRule
 from pydanube_mqtt.wire.packets import V5, V311, Reason, Will
-from support.mqtt_clients import VERSIONS, Closed, mqtt_broker, mqtt_client, rule
+from support.drivers.mqtt_clients import (
+    VERSIONS,
+    Closed,
+    mqtt_broker,
+    mqtt_client,
+    rule,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

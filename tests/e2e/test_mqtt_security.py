@@ -9,8 +9,7 @@ import pytest
 import pydanube
 from pydanube.security.failed_attempts import ATTEMPTS_MAX
 from pydanube_mqtt.wire.packets import V5, V311, Property, Publish, Reason, Will
-from support.certificates import tls_settings, write_certificates
-from support.mqtt_clients import (
+from support.drivers.mqtt_clients import (
     VERSIONS,
     MqttClient,
     mqtt_client,
@@ -18,7 +17,8 @@ from support.mqtt_clients import (
     rule,
     trusting,
 )
-from support.secured import bootstrap_key, claims, jwks, secured, signed
+from support.fakes.secured import bootstrap_key, claims, jwks, secured, signed
+from support.servers.certificates import tls_settings, write_certificates
 
 pytestmark = [
     pytest.mark.e2e,

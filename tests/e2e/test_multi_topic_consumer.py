@@ -3,8 +3,8 @@
 import pytest
 
 import pydanube
-from support.processes import BrokerProcess
-from support.running import published
+from support.drivers.running import published
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(120)]
 

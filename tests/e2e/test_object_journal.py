@@ -14,17 +14,17 @@ import pytest
 
 import pydanube
 from pydanube.aio.tasks import task_scope
-from support.exactly_once import (
+from support.drivers.exactly_once import (
     TOPICS,
     check_exactly_once,
     publish_during,
     stored_messages,
     until_published,
 )
-from support.object_stores import S3Server
-from support.processes import BrokerProcess
-from support.redis_servers import DurableRedis
-from support.tcp_proxy import Fault, tcp_proxy
+from support.servers.object_stores import S3Server
+from support.servers.processes import BrokerProcess
+from support.servers.redis_servers import DurableRedis
+from support.servers.tcp_proxy import Fault, tcp_proxy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pydanube.objects.opening import open_objects
-from support.object_stores import S3Server
+from support.servers.object_stores import S3Server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -29,10 +29,10 @@ import pyarrow as pa
 from pydanube import sync
 from pydanube_spark.pipelines.pure.run_records import FINAL_EXITS
 from pydanube_spark.pipelines.state import StateDirectory
-from support.duckdb_iceberg import connect_duckdb
-from support.lake_tables import catalog_of
-from support.postgres import PostgresProcess
-from support.processes import BrokerProcess
+from support.drivers.duckdb_iceberg import connect_duckdb
+from support.drivers.lake_tables import catalog_of
+from support.servers.postgres import PostgresProcess
+from support.servers.processes import BrokerProcess
 
 pytestmark = [
     pytest.mark.e2e,

@@ -11,7 +11,7 @@ from deltalake import DeltaTable  # noqa: E402
 from pydanube.declarations.pure.problems import InvalidDeclaration  # noqa: E402
 from pydanube_spark.pipelines.pure.progress import RunState  # noqa: E402
 from pydanube_spark.pipelines.validation import graph_with_schemas  # noqa: E402
-from support.pipelines import (  # noqa: E402
+from support.drivers.pipelines import (  # noqa: E402
     PipelineDirectory,
     read,
     send,

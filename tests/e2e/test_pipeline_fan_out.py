@@ -7,7 +7,7 @@ pyspark = pytest.importorskip("pyspark")
 from deltalake import DeltaTable  # noqa: E402
 
 from pydanube_spark.pipelines.pure.progress import RunState  # noqa: E402
-from support.pipelines import (  # noqa: E402
+from support.drivers.pipelines import (  # noqa: E402
     PipelineDirectory,
     read,
     read_json,

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from support.commands import danube, start_danube
-from support.pipelines import read_json, send, unique_topic
-from support.spark_processes import standalone_cluster
+from support.drivers.commands import danube, start_danube
+from support.drivers.pipelines import read_json, send, unique_topic
+from support.servers.spark_processes import standalone_cluster
 
 pytestmark = [
     pytest.mark.e2e,

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from pydanube import sync
-from support.processes import BrokerProcess
+from support.servers.processes import BrokerProcess
 
 deltalake = pytest.importorskip("deltalake")
 

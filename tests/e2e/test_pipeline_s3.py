@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from pydanube import sync
-from support.commands import danube
-from support.object_stores import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server
-from support.processes import BrokerProcess
+from support.drivers.commands import danube
+from support.servers.object_stores import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server
+from support.servers.processes import BrokerProcess
 
 pytestmark = [
     pytest.mark.e2e,

@@ -13,8 +13,8 @@ from pydanube.declarations.pure.problems import InvalidDeclaration  # noqa: E402
 from pydanube_spark.pipelines.change_feeds import PLACEHOLDER  # noqa: E402
 from pydanube_spark.pipelines.pure.progress import RunState  # noqa: E402
 from pydanube_spark.pipelines.validation import validate  # noqa: E402
-from support.lake_tables import catalog_of, read, table_in  # noqa: E402
-from support.pipelines import PipelineDirectory, send, unique_topic  # noqa: E402
+from support.drivers.lake_tables import catalog_of, read, table_in  # noqa: E402
+from support.drivers.pipelines import PipelineDirectory, send, unique_topic  # noqa: E402
 
 pytestmark = [
     pytest.mark.e2e,

@@ -16,13 +16,13 @@ from pydanube_spark.pipelines.pure.progress import RunState  # noqa: E402
 from pydanube_spark.pipelines.running import PipelineRun  # noqa: E402
 from pydanube_spark.pipelines.shadows import backfill_of, shadow_of  # noqa: E402
 from pydanube_spark.pipelines.verifying import compare_sinks, verify_sink  # noqa: E402
-from support.pipelines import (  # noqa: E402
+from support.drivers.pipelines import (  # noqa: E402
     POLLS_MAX,
     PipelineDirectory,
     send,
     unique_topic,
 )
-from support.postgres import PostgresProcess  # noqa: E402
+from support.servers.postgres import PostgresProcess  # noqa: E402
 
 SEAL_BYTES = 64 * 1024
 

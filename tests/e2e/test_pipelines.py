@@ -22,7 +22,7 @@ from pydanube_spark.pipelines.pure.run_records import RunRecord  # noqa: E402
 from pydanube_spark.pipelines.state import process_start_time, utc_text  # noqa: E402
 from pydanube_spark.pipelines.stop_requests import StopRequest, signals_to  # noqa: E402
 from pydanube_spark.pipelines.validation import validate  # noqa: E402
-from support.pipelines import (  # noqa: E402
+from support.drivers.pipelines import (  # noqa: E402
     PipelineDirectory,
     read,
     read_json,
@@ -230,7 +230,7 @@ def test_windows_are_appended_once_when_closed(
 def test_windows_are_updated_in_a_database(
     session, client, broker_url, topic, tmp_path
 ):
-    from support.postgres import PostgresProcess
+    from support.servers.postgres import PostgresProcess
 
     send(client, topic, measurement(0), measurement(5), measurement(12))
     with PostgresProcess() as database:

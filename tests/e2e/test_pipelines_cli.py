@@ -10,9 +10,9 @@ pyspark = pytest.importorskip("pyspark")
 
 from pydanube_spark.pipelines.state import StateDirectory  # noqa: E402
 from pydanube_spark.pipelines.templates import write_template  # noqa: E402
-from support.commands import danube, start_danube  # noqa: E402
-from support.pipelines import read_json, send, unique_topic  # noqa: E402
-from support.spark_processes import connect_server  # noqa: E402
+from support.drivers.commands import danube, start_danube  # noqa: E402
+from support.drivers.pipelines import read_json, send, unique_topic  # noqa: E402
+from support.servers.spark_processes import connect_server  # noqa: E402
 
 pytestmark = [
     pytest.mark.e2e,

@@ -15,9 +15,9 @@ from pydanube.objects.addresses import is_secret_option
 from pydanube_spark.reader.pure.read_options import Mode
 from pydanube_spark.reader.scan_reader import SCHEMA
 from pydanube_spark.source import BatchReader, parse_read_options
-from support.commands import danube
-from support.object_stores import ACCESS_KEY, SECRET_KEY, SECRETS, S3Server
-from support.processes import BrokerProcess
+from support.drivers.commands import danube
+from support.servers.object_stores import ACCESS_KEY, SECRET_KEY, SECRETS, S3Server
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -13,11 +13,11 @@ from contextlib import ExitStack, suppress
 import pytest
 
 import pydanube
-from support.certificates import write_certificates
-from support.cluster_processes import cluster_broker, cluster_settings
-from support.commands import end, start_danube
-from support.etcd import etcd_member
-from support.processes import BrokerProcess
+from support.drivers.commands import end, start_danube
+from support.servers.certificates import write_certificates
+from support.servers.cluster_processes import cluster_broker, cluster_settings
+from support.servers.etcd import etcd_member
+from support.servers.processes import BrokerProcess
 
 pytestmark = [
     pytest.mark.e2e,

@@ -10,8 +10,8 @@ from contextlib import suppress
 import pytest
 
 import pydanube
-from support.commands import danube, end, start_danube
-from support.processes import BrokerProcess
+from support.drivers.commands import danube, end, start_danube
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak, pytest.mark.smoke]
 

@@ -13,8 +13,8 @@ import pytest
 
 import pydanube
 from pydanube.model.policy import KEEP_ALL
-from support.commands import danube
-from support.processes import BrokerProcess
+from support.drivers.commands import danube
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

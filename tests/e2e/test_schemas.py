@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import pydanube
 from pydanube import Schema, sync
 from pydanube_cli import main
-from support.commands import danube
-from support.processes import BrokerProcess
+from support.drivers.commands import danube
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack, ExitStack
 import pytest
 
 import pydanube
-from support.certificates import write_certificates
-from support.cluster_processes import cluster_broker, cluster_settings
-from support.etcd import etcd_member
-from support.listeners import OK, Asker
-from support.running import received
+from support.drivers.running import received
+from support.fakes.listeners import OK, Asker
+from support.servers.certificates import write_certificates
+from support.servers.cluster_processes import cluster_broker, cluster_settings
+from support.servers.etcd import etcd_member
 
 pytestmark = [
     pytest.mark.e2e,

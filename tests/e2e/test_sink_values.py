@@ -51,11 +51,11 @@ from pydanube_spark.sinks.postgres_database import connect  # noqa: E402
 from pydanube_spark.tables.delta import DeltaDataSource  # noqa: E402
 from pydanube_spark.tables.iceberg import IcebergDataSource  # noqa: E402
 from pydanube_spark.topic_sink import DanubeSink  # noqa: E402
-from support.clickhouse import PASSWORD, USER, ClickHouseProcess  # noqa: E402
-from support.http_server import LocalServer, Request  # noqa: E402
-from support.lake_tables import catalog_of, read_with_polars, table_in  # noqa: E402
-from support.pipelines import unique_topic  # noqa: E402
-from support.postgres import PostgresProcess  # noqa: E402
+from support.drivers.lake_tables import catalog_of, read_with_polars, table_in  # noqa: E402
+from support.drivers.pipelines import unique_topic  # noqa: E402
+from support.servers.clickhouse import PASSWORD, USER, ClickHouseProcess  # noqa: E402
+from support.servers.http_server import LocalServer, Request  # noqa: E402
+from support.servers.postgres import PostgresProcess  # noqa: E402
 
 pytestmark = [
     pytest.mark.e2e,

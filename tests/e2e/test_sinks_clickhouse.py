@@ -13,13 +13,13 @@ pyspark = pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException  # noqa: E402
 
 from pydanube_spark.formats import check_sink  # noqa: E402
-from support.clickhouse import PASSWORD, ClickHouseProcess  # noqa: E402
-from support.http_server import Answer, Broken, LocalServer  # noqa: E402
-from support.replays import (  # noqa: E402
+from support.drivers.replays import (  # noqa: E402
     PublishedTopic,
     forget_last_commit,
     run_to_end,
 )
+from support.servers.clickhouse import PASSWORD, ClickHouseProcess  # noqa: E402
+from support.servers.http_server import Answer, Broken, LocalServer  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 

@@ -20,9 +20,9 @@ from pydanube_spark.sinks.clickhouse import ClickHouseSink
 from pydanube_spark.sinks.lance_database import Database
 from pydanube_spark.sinks.lancedb import LanceSink
 from pydanube_spark.sinks.postgres import PostgresSink
-from support.clickhouse import PASSWORD, ClickHouseProcess
-from support.http_server import Broken, LocalServer
-from support.postgres import PostgresProcess
+from support.servers.clickhouse import PASSWORD, ClickHouseProcess
+from support.servers.http_server import Broken, LocalServer
+from support.servers.postgres import PostgresProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -7,7 +7,7 @@ pyspark = pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException  # noqa: E402
 
 from pydanube_spark.formats import check_sink  # noqa: E402
-from support.replays import (  # noqa: E402
+from support.drivers.replays import (  # noqa: E402
     PublishedTopic,
     forget_last_commit,
     run_to_end,

@@ -11,12 +11,12 @@ from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
 
 from pydanube_spark.formats import check_sink  # noqa: E402
-from support.postgres import PostgresProcess  # noqa: E402
-from support.replays import (  # noqa: E402
+from support.drivers.replays import (  # noqa: E402
     PublishedTopic,
     forget_last_commit,
     run_to_end,
 )
+from support.servers.postgres import PostgresProcess  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 

@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from support.spark_processes import standalone_cluster
-from support.spark_scripts import run_script
+from support.drivers.spark_scripts import run_script
+from support.servers.spark_processes import standalone_cluster
 
 pytestmark = [
     pytest.mark.e2e,

@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from support.spark_processes import connect_server, python_without_us
-from support.spark_scripts import run_script
+from support.drivers.spark_scripts import run_script
+from support.servers.spark_processes import connect_server, python_without_us
 
 pytestmark = [
     pytest.mark.e2e,

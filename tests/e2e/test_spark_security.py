@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pydanube import sync
-from support.certificates import tls_settings, write_certificates
-from support.processes import BrokerProcess
+from support.servers.certificates import tls_settings, write_certificates
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 

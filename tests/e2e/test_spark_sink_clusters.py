@@ -16,8 +16,8 @@ from pydanube import sync
 
 pytest.importorskip("pyspark")
 
-from support.cluster_processes import cluster_broker, cluster_settings
-from support.etcd import etcd_member
+from support.servers.cluster_processes import cluster_broker, cluster_settings
+from support.servers.etcd import etcd_member
 
 pytestmark = [
     pytest.mark.e2e,
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-DRIVER = Path(__file__).parents[1] / "support" / "spark_sink_driver.py"
+DRIVER = Path(__file__).parents[1] / "support" / "drivers" / "spark_sink_driver.py"
 SOURCE, TARGET = "/default/from", "/default/to"
 PARTITIONS = 4
 MESSAGES = 400

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pydanube import sync
-from support.processes import BrokerProcess
+from support.servers.processes import BrokerProcess
 
 pytest.importorskip("pyspark")
 
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-DRIVER = Path(__file__).parents[1] / "support" / "spark_sink_driver.py"
+DRIVER = Path(__file__).parents[1] / "support" / "drivers" / "spark_sink_driver.py"
 SOURCE, TARGET = "/default/from", "/default/to"
 MESSAGES = 400
 KEYS = 7

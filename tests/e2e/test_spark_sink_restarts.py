@@ -12,7 +12,7 @@ import pydanube.sync
 from pydanube_spark.pure.sink import BatchKey, TaskKey
 from pydanube_spark.pure.write_options import parse_write_options
 from pydanube_spark.topic_sink import TopicSink
-from support.processes import BrokerProcess
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

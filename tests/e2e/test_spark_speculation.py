@@ -12,8 +12,8 @@ pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable
 
-from support.pipelines import unique_topic
-from support.spark_processes import standalone_cluster
+from support.drivers.pipelines import unique_topic
+from support.servers.spark_processes import standalone_cluster
 
 pytestmark = [
     pytest.mark.e2e,
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-SCRIPT = Path(__file__).parents[1] / "support" / "spark_speculation.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "drivers" / "spark_speculation.py"
 MESSAGES = 4_000
 
 

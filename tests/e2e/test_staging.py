@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import pydanube
-from support.processes import BrokerProcess
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(120)]
 

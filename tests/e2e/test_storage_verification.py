@@ -6,9 +6,8 @@ import json
 import pytest
 
 import pydanube
-from support.commands import danube
-from support.processes import BrokerProcess
-from support.tiered_brokers import (
+from support.drivers.commands import danube
+from support.fakes.tiered_brokers import (
     TOPIC,
     payloads_of,
     publish,
@@ -16,6 +15,7 @@ from support.tiered_brokers import (
     stored,
     uploaded,
 )
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

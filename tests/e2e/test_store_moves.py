@@ -7,10 +7,8 @@ import pytest
 
 import pydanube
 from pydanube.objects.opening import open_objects
-from support.commands import danube
-from support.object_stores import S3Server
-from support.processes import BrokerProcess
-from support.tiered_brokers import (
+from support.drivers.commands import danube
+from support.fakes.tiered_brokers import (
     local_segments,
     payloads_of,
     publish,
@@ -19,6 +17,8 @@ from support.tiered_brokers import (
     until,
     uploaded,
 )
+from support.servers.object_stores import S3Server
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

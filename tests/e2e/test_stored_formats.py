@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import BrokerProcess
-from support.stored_data import verify, write_archive
+from support.fakes.stored_data import verify, write_archive
+from support.servers.processes import BrokerProcess
 
 pytestmark = pytest.mark.e2e
 

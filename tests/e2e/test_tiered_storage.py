@@ -10,12 +10,9 @@ import pydanube
 from pydanube.model.errors import InvalidConfig
 from pydanube.objects.opening import open_objects
 from pydanube_broker.servers.directories.identity import MARKER_NAME
-from support.commands import danube
-from support.directories import first_error, serving
-from support.object_stores import SECRETS, RedisServer, S3Server
-from support.processes import BrokerProcess
-from support.tcp_proxy import Fault, tcp_proxy
-from support.tiered_brokers import (
+from support.drivers.commands import danube
+from support.fakes.directories import first_error, serving
+from support.fakes.tiered_brokers import (
     TOPIC,
     local_segments,
     payloads_of,
@@ -25,6 +22,9 @@ from support.tiered_brokers import (
     until,
     uploaded,
 )
+from support.servers.object_stores import SECRETS, RedisServer, S3Server
+from support.servers.processes import BrokerProcess
+from support.servers.tcp_proxy import Fault, tcp_proxy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -24,8 +24,8 @@ from pydanube_broker.servers.settings.config import (
     ListenConfig,
     TlsConfig,
 )
-from support.certificates import AN_END_IN_THE_PAST, write_certificates
-from support.running import published
+from support.drivers.running import published
+from support.servers.certificates import AN_END_IN_THE_PAST, write_certificates
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -13,8 +13,8 @@ import termios
 
 import pytest
 
-from support.commands import DANUBE, danube, environment
-from support.processes import BrokerProcess
+from support.drivers.commands import DANUBE, danube, environment
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from support.commands import danube
-from support.processes import BrokerProcess
+from support.drivers.commands import danube
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 import pydanube
-from support.processes import BrokerProcess
-from support.running import received
+from support.drivers.running import received
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

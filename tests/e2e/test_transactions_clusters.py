@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 import pydanube
-from support.cluster_processes import cluster_broker, cluster_settings
-from support.etcd import etcd_member
+from support.servers.cluster_processes import cluster_broker, cluster_settings
+from support.servers.etcd import etcd_member
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 

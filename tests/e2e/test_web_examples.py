@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from pydanube import sync
-from support.ports import free_port
-from support.processes import BrokerProcess
 from support.project import ROOT
+from support.servers.ports import free_port
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -8,8 +8,8 @@ import zipfile
 
 import pytest
 
-from support.processes import BrokerProcess
 from support.project import ROOT
+from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak, pytest.mark.smoke]
 

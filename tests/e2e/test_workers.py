@@ -14,7 +14,7 @@ from support.project import ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-DRIVER = ROOT / "tests" / "support" / "worker_driver.py"
+DRIVER = ROOT / "tests" / "support" / "drivers" / "worker_driver.py"
 COUNT = 200
 SLOW = 50
 

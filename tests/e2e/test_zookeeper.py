@@ -17,15 +17,15 @@ from pydanube_broker.metadata.key import prefix_of
 from pydanube_broker.metadata.store import Put
 from pydanube_zookeeper.change_log import LOG_ENTRIES_MAX
 from pydanube_zookeeper.store import open_zookeeper
-from support.certificates import write_certificates
-from support.metadata_services import ZOOKEEPER
-from support.ports import free_port
-from support.zookeeper import config_of, zookeeper_member
+from support.servers.certificates import write_certificates
+from support.servers.metadata_services import ZOOKEEPER
+from support.servers.ports import free_port
+from support.servers.zookeeper import config_of, zookeeper_member
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from support.zookeeper import ZookeeperMember
+    from support.servers.zookeeper import ZookeeperMember
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 

@@ -27,11 +27,11 @@ from pydanube.model.policy import (
 )
 from pydanube.model.retry import RetryPolicy
 from pydanube_broker.broker.topics import dead_letters
-from support.batches import frame_of, payloads_of
-from support.broker_clusters import BrokerCluster
-from support.brokers import A_TOPIC, RELIABLE, Outcome
-from support.readers import CREDIT_BYTES, S, attach, stored
-from support.storages import read_all, seal, until
+from support.fakes.batches import frame_of, payloads_of
+from support.fakes.broker_clusters import BrokerCluster
+from support.fakes.brokers import A_TOPIC, RELIABLE, Outcome
+from support.fakes.readers import CREDIT_BYTES, S, attach, stored
+from support.fakes.storages import read_all, seal, until
 
 TOPICS = [A_TOPIC.partition(number) for number in range(3)]
 BROKERS = ("a", "b", "c")

@@ -13,7 +13,7 @@ from pydanube.aio.tasks import gather, task_scope
 from pydanube.model.errors import MetadataUnavailable, RevisionConflict
 from pydanube_zookeeper.change_log import LOGGED_BYTES_MAX, ChangeLog
 from pydanube_zookeeper.pure.nodes import Nodes, Write
-from support.memory_zookeeper import Fate, MemoryClient, MemoryZookeeper
+from support.fakes.memory_zookeeper import Fate, MemoryClient, MemoryZookeeper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,8 +22,8 @@ from pydanube_broker.metadata.cluster_records import (
     ShardState,
 )
 from simulation.loop import SimulatedLoop
-from support.clusters import LateStore, Ledger, Member
-from support.memory_store import MemoryStore
+from support.fakes.clusters import LateStore, Ledger, Member
+from support.fakes.memory_store import MemoryStore
 
 SHARDS = 24
 BROKERS = ("a", "b", "c", "d")

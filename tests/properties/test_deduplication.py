@@ -11,8 +11,8 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.brokers import A_NOW_US, A_TOPIC, BrokerWorld
-from support.identified import (
+from support.fakes.brokers import A_NOW_US, A_TOPIC, BrokerWorld
+from support.fakes.identified import (
     AGE_S,
     MESSAGES_MAX,
     offsets,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from pydanube.wire.batches import runs_of
 from pydanube_broker.storage.segments.segments import FRAME_OFFSETS_MAX
-from support.compacted import compact, offer
-from support.storages import World, open_topic, publish, seal
+from support.fakes.compacted import compact, offer
+from support.fakes.storages import World, open_topic, publish, seal
 
 batches = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 

@@ -9,8 +9,8 @@ from pydanube.model.names import TopicName
 from pydanube.model.policy import PoisonPolicy
 from pydanube.wire.native.frames import batch_bytes_max
 from pydanube_broker.servers.settings.config import ListenConfig
-from support.running import received
-from support.storages import seal
+from support.drivers.running import received
+from support.fakes.storages import seal
 from support.worlds.current import memory_broker
 
 FRAME_BYTES_MAX = 64 * 1024

@@ -18,7 +18,7 @@ from pydanube_broker.wire.grpc.http2_frames import (
     FrameType,
     Http2Error,
 )
-from support.http2_frames import (
+from support.fakes.http2_frames import (
     connected,
     data,
     frame,

@@ -27,7 +27,7 @@ from pydanube.wire.files.journal_format import (
 )
 from pydanube_broker.storage.journal.recovery import file_name, recover
 from pydanube_broker.storage.journal.state import JournalState
-from support.batches import frame_of
+from support.fakes.batches import frame_of
 
 HEADER = FileHeader(1, b"0123456789abcdef")
 topics = st.integers(1, 3)

@@ -27,7 +27,7 @@ from pydanube_broker.servers.native.connection import NativeConnection, listen
 from pydanube_broker.servers.native.consumers import ConsumerChannel
 from pydanube_broker.servers.native.producers import ProducerChannel
 from pydanube_broker.storage.segments.topic_log import TopicLog
-from support.running import TOPIC, published
+from support.drivers.running import TOPIC, published
 
 pytestmark = pytest.mark.slow
 

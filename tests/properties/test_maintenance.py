@@ -17,8 +17,8 @@ from pydanube_spark.tables.maintenance.pure.planning import (
     plan_merge,
 )
 from pydanube_spark.tables.maintenance.run import MaintenanceOptions, maintain
-from support.batches import A_TIME
-from support.segment_files import TOPIC, FileBroker, Row, read_rows, write_topic
+from support.fakes.batches import A_TIME
+from support.fakes.segment_files import TOPIC, FileBroker, Row, read_rows, write_topic
 
 HOUR_US = 3600 * 1_000_000
 NOW_US = A_TIME + 100 * HOUR_US

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from pydanube.model.batch import attributes_of
 from pydanube_broker.broker.publishing.message_batcher import SingleMessage
-from support.batches import A_TIME
-from support.brokers import A_TOPIC, RELIABLE, BrokerWorld, Outcome
-from support.storages import seal
+from support.fakes.batches import A_TIME
+from support.fakes.brokers import A_TOPIC, RELIABLE, BrokerWorld, Outcome
+from support.fakes.storages import seal
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
 TIMES = st.integers(A_TIME, A_TIME + 3)

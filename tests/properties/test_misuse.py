@@ -12,7 +12,7 @@ from pydanube.model.policy import (
     FailurePolicy,
     Retention,
 )
-from support.running import TOPIC
+from support.drivers.running import TOPIC
 
 OPERATIONS = (pydanube.Client, pydanube.Schemas, pydanube.DeadLetters, pydanube.Staging)
 FOR_OTHER_MODULES = {

@@ -13,7 +13,7 @@ from pydanube_mqtt.wire.decoding import PacketReader
 from pydanube_mqtt.wire.encoding import encode
 from pydanube_mqtt.wire.packets import V5, PacketError, Property
 from pydanube_mqtt.wire.topics import FilterTree, TopicFilter, TopicTree
-from support.mqtt_packets import VERSIONS, packets, publishes
+from support.fakes.mqtt_packets import VERSIONS, packets, publishes
 
 pytestmark = pytest.mark.slow
 

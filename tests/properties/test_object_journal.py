@@ -15,8 +15,8 @@ from pydanube.objects.memory import MemoryObjects
 from pydanube.wire.files.group_format import committed_end_of, decode_group_header
 from pydanube.wire.files.journal_format import Batch, TopicOpened
 from pydanube_broker.storage.config import JournalConfig, ObjectJournalConfig
-from support.batches import frame_of, payloads_of
-from support.object_journals import Link, MemorySessions, object_journal
+from support.fakes.batches import frame_of, payloads_of
+from support.fakes.object_journals import Link, MemorySessions, object_journal
 
 OPENED = TopicOpened(topic_id=1, name="t", epoch=1, end_offset=0, sealed_offset=0)
 LIVES = 6

@@ -24,7 +24,7 @@ from pydanube_spark.reader.pure.query_positions import (
     within_rows,
 )
 from pydanube_spark.reader.pure.scans import TopicRange, byte_count, offset_within
-from support.topic_directory import segment
+from support.fakes.topic_directory import segment
 
 names = st.sampled_from(
     ["/default/a", "/default/b-part-0", "/default/b-part-1", "/x/c"]

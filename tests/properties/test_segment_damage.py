@@ -12,7 +12,7 @@ from pydanube.model.segments import SegmentEntry
 from pydanube.wire.files.segment_checksums import part_checksums_of
 from pydanube.wire.files.segment_format import SegmentIdentity
 from pydanube_broker.storage.segments.segments import SegmentReader, encode_segment
-from support.batches import A_TIME, frame_of
+from support.fakes.batches import A_TIME, frame_of
 
 IDENTITY = SegmentIdentity(topic="/default/a", topic_id=7, epoch=3)
 

@@ -28,7 +28,7 @@ from pydanube_broker.storage.journal.shard_recovery import (
     entries_of_adoption,
 )
 from pydanube_broker.storage.journal.state import JournalState
-from support.batches import frame_of, payloads_of
+from support.fakes.batches import frame_of, payloads_of
 
 JOURNAL_ID = b"cluster id, 16 B"
 READER = b"reader of 16 B.."

@@ -20,7 +20,7 @@ from pydanube_spark.reader.pure.scans import (
     split,
     tasks_for,
 )
-from support.topic_directory import segment
+from support.fakes.topic_directory import segment
 
 
 @st.composite

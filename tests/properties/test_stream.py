@@ -11,7 +11,7 @@ from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import FrameReader, header
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
-from support.streams import batch_frame, connected, cut, feed, opened
+from support.fakes.streams import batch_frame, connected, cut, feed, opened
 
 
 def conversation() -> tuple[StreamConnection, bytes]:

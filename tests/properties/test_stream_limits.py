@@ -12,9 +12,9 @@ from pydanube_broker.servers.native import connection as native
 from pydanube_broker.servers.native.consumers import RANGES_PER_TURN
 from pydanube_broker.servers.native.server import HANDSHAKING_MAX
 from pydanube_broker.servers.settings.config import MIB, ListenConfig
-from support.running import TOPIC, published, using
-from support.stream_peer import connected
-from support.streams import batch_frame, hello
+from support.drivers.running import TOPIC, published, using
+from support.fakes.stream_peer import connected
+from support.fakes.streams import batch_frame, hello
 
 SWEEPS_MAX = 4
 TURNS = 20

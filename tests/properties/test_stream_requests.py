@@ -13,7 +13,7 @@ from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.operations.handlers import handlers
 from pydanube_broker.servers.native.connection import NativeConnection
 from pydanube_broker.servers.native.in_process import PipeEnd
-from support.streams import hello, received
+from support.fakes.streams import hello, received
 
 pytestmark = pytest.mark.slow
 

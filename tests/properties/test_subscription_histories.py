@@ -17,7 +17,7 @@ from pydanube.model.policy import (
     PoisonPolicy,
     SubscriptionType,
 )
-from support.key_shared_model import history_of
+from support.models.key_shared_model import history_of
 
 KINDS = [
     SubscriptionType.EXCLUSIVE,

@@ -22,7 +22,7 @@ from pydanube.model.policy import (
 from pydanube.model.ranges import RangeSet
 from pydanube_broker.dispatch.deferred import DeferredMessages
 from pydanube_broker.dispatch.machine import SubscriptionMachine
-from support.key_shared_model import history_of
+from support.models.key_shared_model import history_of
 
 offsets = st.integers(0, 80)
 ranges = st.tuples(offsets, st.integers(-1, 12)).map(lambda r: (r[0], r[0] + r[1]))

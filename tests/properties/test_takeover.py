@@ -1,7 +1,7 @@
 """
 The protocol of clusters keeps its promises in every interleaving.
 
-The model in support/takeover_model.py explores takeovers and moves of a shard, with the
+The model ``takeover_model`` explores takeovers and moves of a shard, with the
 real machine of a session.  Each rule of the protocol is left out once, and then the
 model must find a broken promise.
 """
@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from support.takeover_exploration import explore
-from support.takeover_rules import RULES, Bounds, Rules
+from support.models.takeover_exploration import explore
+from support.models.takeover_rules import RULES, Bounds, Rules
 
 TAKEOVERS = Bounds(messages=1, in_flight=1)
 MOVES = Bounds(sessions=2, moves=1)

@@ -17,9 +17,9 @@ from pydanube.model.names import TopicName
 from pydanube.model.policy import FailurePolicy, SubscriptionType
 from pydanube.model.ranges import RangeSet
 from pydanube.model.staging import TransactionAcks
-from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
-from support.readers import S, a_while, attach, publish, subscribe
-from support.staging import stage_part, stored
+from support.fakes.brokers import A_TOPIC, RELIABLE, BrokerWorld
+from support.fakes.readers import S, a_while, attach, publish, subscribe
+from support.fakes.staging import stage_part, stored
 
 RESULTS = "/default/results"
 COUNT = 12

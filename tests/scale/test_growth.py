@@ -30,8 +30,9 @@ from pydanube_broker.dispatch import MACHINES
 from pydanube_broker.dispatch.cursor import Cursor
 from pydanube_broker.metadata.key import prefix_of
 from pydanube_broker.servers.samples import TopicSeries, _of_topics
-from support.batches import frame_of
-from support.brokers import (
+from support.drivers.running import TOPIC
+from support.fakes.batches import frame_of
+from support.fakes.brokers import (
     A_TOPIC,
     NON_RELIABLE,
     RELIABLE,
@@ -39,11 +40,10 @@ from support.brokers import (
     Outcome,
     Port,
 )
-from support.memory_store import MemoryStore
-from support.principals import ROOT, client_of, guarded_broker
-from support.running import TOPIC
-from support.steps import assert_constant, assert_linear, counting_steps
-from support.storages import World, open_topic, publish, until
+from support.fakes.memory_store import MemoryStore
+from support.fakes.principals import ROOT, client_of, guarded_broker
+from support.fakes.steps import assert_constant, assert_linear, counting_steps
+from support.fakes.storages import World, open_topic, publish, until
 
 SMALL, LARGE = 100, 400
 PROBES = 10

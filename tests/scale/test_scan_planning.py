@@ -9,8 +9,8 @@ from pydanube_spark.reader.pure.scans import (
     plan_scans,
     tasks_for,
 )
-from support.steps import assert_linear, counting_steps
-from support.topic_directory import segment
+from support.fakes.steps import assert_linear, counting_steps
+from support.fakes.topic_directory import segment
 
 SMALL, LARGE = 500, 2000
 MIB = 1 << 20

@@ -23,7 +23,7 @@ from pydanube.wire.pb import schema_registry_pb2
 from pydanube_broker.servers.grpc.admin import admin_services
 from pydanube_broker.servers.grpc.danube_server import schema_registry
 from pydanube_broker.servers.grpc.pure.id_registry import stable_id
-from support.grpc_calls import Caller
+from support.fakes.grpc_calls import Caller
 from support.worlds.current import memory_broker
 from support.worlds.grpc_calls import brokers_of, calling
 

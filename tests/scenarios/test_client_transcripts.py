@@ -26,8 +26,8 @@ from pydanube.model.names import NamespaceName, TopicName
 from pydanube.model.policy import NamespacePolicy
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
-from support.danube_calls import open_danube_server, stream_count
-from support.grpc_calls import connected
+from support.drivers.danube_calls import open_danube_server, stream_count
+from support.fakes.grpc_calls import connected
 from support.worlds.current import memory_broker
 from support.worlds.grpc_calls import permit
 

@@ -10,7 +10,7 @@ failing, with changes of unknown outcome, and cut off in one or both directions;
 that was cut off gets all missed changes as one, as after a compaction.  The clocks of
 brokers: a session ends for its holder earlier or later than in the store.  The object
 store: slow, failing, and executing requests late.  Messages are in memory, without the
-topics and subscriptions of a broker (``support/message_clusters.py``).
+topics and subscriptions of a broker (``support/fakes/message_clusters.py``).
 
 Checks.  A ledger knows what producers sent and what they and readers were told.  It
 finds messages that are lost, duplicated, invented, out of order or at two offsets,
@@ -46,9 +46,9 @@ from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import BrokerModeRecord
 from pydanube_broker.storage.journal import object_recovery
 from simulation.loop import HOST, Host, SimulatedLoop
-from support.clusters import TTL_S
-from support.memory_store import MemoryStore
-from support.message_clusters import Ledger, MessageBroker
+from support.fakes.clusters import TTL_S
+from support.fakes.memory_store import MemoryStore
+from support.fakes.message_clusters import Ledger, MessageBroker
 
 SHARDS = 4
 TOPICS = {1: 0, 2: 1, 3: 2, 4: 3, 5: 0}

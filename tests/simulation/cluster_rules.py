@@ -18,7 +18,7 @@ from pydanube_broker.cluster.journal_host import JournalHost
 from pydanube_broker.cluster.takeover import Takeovers
 from pydanube_broker.metadata.store import HasValue
 from pydanube_broker.storage.journal.shard_recovery import SourceReading
-from support.clusters import LateStore
+from support.fakes.clusters import LateStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

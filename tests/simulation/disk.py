@@ -2,7 +2,7 @@
 A disk with a page cache, which fails, fills up, and loses power.
 
 The states that a crash may leave come from the model with which the crash tests
-enumerate all of them (``support/recording_files.py``); here one is chosen at random.
+enumerate all of them (``recording_files``); here one is chosen at random.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from support.recording_files import Disk, Operation, RecordingFiles
+from support.fakes.recording_files import Disk, Operation, RecordingFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable

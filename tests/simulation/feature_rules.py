@@ -30,7 +30,7 @@ from pydanube_broker.broker.staging.transaction_acks import TransactionAcknowled
 from pydanube_broker.dispatch.deferred import DeferredMessages
 from pydanube_broker.dispatch.machine import SubscriptionMachine
 from pydanube_broker.metadata import keys
-from support.clusters import LateStore
+from support.fakes.clusters import LateStore
 
 if TYPE_CHECKING:
     from simulation.cluster_rules import Replacements

@@ -24,7 +24,7 @@ from pydanube_broker.storage.storage_opening import open_storage
 from simulation.disk import MachineDisk, PowerCut
 from simulation.loop import HOST, Host
 from simulation.stores import ProcessMetadata, ProcessObjects, Service
-from support.memory_store import MemoryStore
+from support.fakes.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

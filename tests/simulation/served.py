@@ -53,11 +53,11 @@ from pydanube_broker.servers.native.connection import NativeConnection
 from pydanube_broker.servers.native.server import NativeServer, open_native_server
 from simulation.loop import HOST, Host, SimulatedLoop
 from simulation.network import Network, NetworkConditions
-from support.broker_clusters import SHARDS, Member, SharedObjects, open_member
-from support.clusters import TTL_S, LateStore
-from support.memory_store import MemoryStore
-from support.message_clusters import SlowLink
-from support.served_clusters import PORT
+from support.fakes.broker_clusters import SHARDS, Member, SharedObjects, open_member
+from support.fakes.clusters import TTL_S, LateStore
+from support.fakes.memory_store import MemoryStore
+from support.fakes.message_clusters import SlowLink
+from support.fakes.served_clusters import PORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import MetadataUnavailable, ObjectsUnavailable
 from pydanube.objects.memory import MemoryObjects
-from support.memory_store import MemoryStore
+from support.fakes.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -19,7 +19,7 @@ from pydanube.wire.native.frames import FrameReader
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import changes_from_wire
 from simulation.deliveries import Delivered
-from support.streams import cut
+from support.fakes.streams import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -32,7 +32,7 @@ LENIENT = """\
 
 @pytest.mark.slow
 def test_programs_of_users_pass_mypy_strict(tmp_path: Path) -> None:
-    programs = [ROOT / "tests" / "support" / "typed_program.py"]
+    programs = [ROOT / "tests" / "support" / "drivers" / "typed_program.py"]
     programs += sorted(ROOT.glob("examples/[!d]*/**/*.py"))
     programs += sorted(ROOT.glob("examples/declarative/**/*.py"))
     for name, code in examples():

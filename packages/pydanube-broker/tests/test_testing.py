@@ -11,7 +11,7 @@ from pydanube.client.connections.redirects import find_redirect
 from pydanube.client.connections.requester import Requester
 from pydanube.model.policy import FailurePolicy, PoisonPolicy
 from pydanube_broker.testing import memory_broker, sync_memory_broker
-from support.running import TOPIC, nothing_comes, published, received
+from support.drivers.running import TOPIC, nothing_comes, published, received
 
 DAY_S = 24 * 3600.0
 ORDERS = "danube://orders.example:7000"

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from pydanube.model.version import __version__
 from pydanube_cli.main import all_commands, app, load
-from support.command_lines import check_line
-from support.commands import environment
+from support.drivers.command_lines import check_line
+from support.drivers.commands import environment
 
 BATCH = """
 import sys

@@ -16,7 +16,7 @@ from pydanube.aio.tasks import task_scope
 from pydanube.otel import OpenTelemetry
 from pydanube_connect.running import ConnectorRuns
 from pydanube_connect.status import State
-from support.connectors import declared
+from support.drivers.connectors import declared
 from support.worlds.current import memory_broker
 
 FILE = """

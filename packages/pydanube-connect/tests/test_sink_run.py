@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pydanube_connect.status import State
-from support.connectors import declared, running
+from support.drivers.connectors import declared, running
 from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from pydanube.client.messages.schema import Schema
 from pydanube.model.schemas import SchemaType
 from pydanube_connect.dead_letters import ORIGINAL_BYTES, PAYLOAD_BYTES_MAX
 from pydanube_connect.status import State
-from support.connectors import declared, running
+from support.drivers.connectors import declared, running
 from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow

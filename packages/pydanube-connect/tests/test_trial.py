@@ -4,7 +4,7 @@ import pytest
 
 from pydanube.model.errors import SchemaNotFound
 from pydanube_connect.trial import try_connector
-from support.connectors import declared
+from support.drivers.connectors import declared
 
 OWN = """
 from pydanube_connect import Batch, ConnectorFailed, Record, Sink, Source

@@ -6,7 +6,7 @@ import pydanube
 from pydanube.model.errors import PermissionDenied
 from pydanube.security.permissions import Permission
 from pydanube_console.access import CACHE_S, Access
-from support.secured import bootstrap_key, secured
+from support.fakes.secured import bootstrap_key, secured
 from support.worlds.current import memory_broker
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import pydanube
 from pydanube_console.audit_log import AuditLog, is_of, outcome_badge, render_changes
-from support.secured import bootstrap_key, secured
+from support.fakes.secured import bootstrap_key, secured
 from support.worlds.current import memory_broker
 
 

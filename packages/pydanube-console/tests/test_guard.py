@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 
 from pydanube_console.guard import REQUEST_BYTES_MAX, Guard, mark_scripts
-from support.consoles import EVIL
+from support.servers.consoles import EVIL
 
 PAGE = """<html><script>a()</script><script
 type=module>b()</script>{{ data | safe }}{{ prefix }}</html>"""

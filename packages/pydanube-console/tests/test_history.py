@@ -11,7 +11,7 @@ from pydanube_console.pure.history import (
     History,
     LagPoint,
 )
-from support.descriptions import SUBSCRIPTION, TOPIC
+from support.fakes.descriptions import SUBSCRIPTION, TOPIC
 
 STORAGE = StorageDescription(remote_url="", local_bytes=0)
 

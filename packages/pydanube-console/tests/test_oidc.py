@@ -14,7 +14,7 @@ from pydanube_console.oidc import (
     OidcSettings,
     challenge_of,
 )
-from support.http_server import Answer, LocalServer
+from support.servers.http_server import Answer, LocalServer
 
 CALLBACK = "http://127.0.0.1:8090/login/callback"
 

@@ -11,7 +11,7 @@ from pydanube_console.pure.subscription_markup import (
     render_subscription,
     render_subscriptions,
 )
-from support.descriptions import SUBSCRIPTION, TOPIC
+from support.fakes.descriptions import SUBSCRIPTION, TOPIC
 
 
 def shown(subscription):

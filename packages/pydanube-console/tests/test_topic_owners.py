@@ -7,7 +7,7 @@ pytest.importorskip("nicegui")
 import pydanube
 from pydanube.model.clusters import ShardMove
 from pydanube_console.topic_owners import move_text, owners_of
-from support.served_clusters import ServedCluster
+from support.fakes.served_clusters import ServedCluster
 from support.worlds.current import memory_broker
 
 TOPIC = "/default/t"

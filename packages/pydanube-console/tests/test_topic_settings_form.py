@@ -20,7 +20,7 @@ from pydanube_console.topic_settings_form import (
     edited_document,
     render_settings_changes,
 )
-from support.descriptions import TOPIC
+from support.fakes.descriptions import TOPIC
 
 HOUR = Retention(age_s=3600.0)
 OWN = replace(TOPIC, policy=TopicPolicy(retention=HOUR), retention=HOUR)

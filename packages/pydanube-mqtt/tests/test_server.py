@@ -20,9 +20,9 @@ from pydanube_mqtt.config import MqttConfig
 from pydanube_mqtt.connection import listen_mqtt
 from pydanube_mqtt.server import open_mqtt_server
 from pydanube_mqtt.wire.packets import V5, Property, Publish, Will
-from support.brokers import BrokerWorld
-from support.mqtt_clients import Closed, mqtt_client, persistent, quiet, take
-from support.storages import seal
+from support.drivers.mqtt_clients import Closed, mqtt_client, persistent, quiet, take
+from support.fakes.brokers import BrokerWorld
+from support.fakes.storages import seal
 
 pytestmark = pytest.mark.slow
 

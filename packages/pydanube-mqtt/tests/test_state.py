@@ -9,7 +9,7 @@ import pytest
 from pydanube.model.errors import TransactionTooLarge
 from pydanube_mqtt.pure.messages import Message
 from pydanube_mqtt.state import StateWriter, load_retained
-from support.memory_store import MemoryStore
+from support.fakes.memory_store import MemoryStore
 
 
 class SmallStore(MemoryStore):

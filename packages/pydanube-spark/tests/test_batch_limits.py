@@ -7,7 +7,7 @@ from pydanube_spark.pure.batch_limits import (
 )
 from pydanube_spark.reader.pure.query_positions import Position
 from pydanube_spark.reader.pure.scans import TopicRange
-from support.topic_directory import segment
+from support.fakes.topic_directory import segment
 
 A, B = "/default/a", "/default/b"
 

@@ -15,7 +15,7 @@ from pydanube_spark.pickled_source import (
     attach_archive,
     own_temporary_directory,
 )
-from support.spark_processes import python_without_us
+from support.servers.spark_processes import python_without_us
 
 MESSAGES = StructType([StructField("payload", BinaryType())])
 

@@ -10,7 +10,7 @@ from pydanube_spark.sinks.option_tables import (
     LANCEDB_OPTIONS,
     POSTGRES_OPTIONS,
 )
-from support.option_tables import options_table
+from support.fakes.option_tables import options_table
 from support.project import ROOT
 
 

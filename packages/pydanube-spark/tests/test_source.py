@@ -24,7 +24,7 @@ from pydanube_spark.source import (
     DanubeDataSource,
     schema_of,
 )
-from support.topic_directory import FIRST_TIME_US, TopicDirectory
+from support.fakes.topic_directory import FIRST_TIME_US, TopicDirectory
 
 A, B = "/default/a", "/default/b"
 

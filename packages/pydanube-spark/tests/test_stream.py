@@ -16,7 +16,7 @@ from pydanube.model.errors import InvalidConfig, OffsetDropped, TopicNotFound
 from pydanube_spark.reader.pure.read_options import Mode, parse_read_options
 from pydanube_spark.reader.scan_reader import SCHEMA
 from pydanube_spark.stream import NAMES_AGE_MAX_S, StreamReader
-from support.topic_directory import FIRST_TIME_US, TopicDirectory
+from support.fakes.topic_directory import FIRST_TIME_US, TopicDirectory
 
 A, B = "/default/a", "/default/b"
 

@@ -15,7 +15,7 @@ from pydanube.model.errors import (
 from pydanube.model.schemas import SchemaReference, TopicSchema
 from pydanube_spark.pure.write_options import Encode, WriteOptions
 from pydanube_spark.topic_encoding import TopicEncodings, require_topic
-from support.memory_clients import memory_client
+from support.drivers.memory_clients import memory_client
 
 TOPIC = "/default/orders"
 ORDER = pa.struct([pa.field("id", pa.int64()), pa.field("name", pa.string())])

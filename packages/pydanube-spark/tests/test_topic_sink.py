@@ -20,7 +20,7 @@ from pydanube.model.schemas import SchemaPolicy, TopicSchema
 from pydanube_spark.pure.sink import BatchKey, TaskKey
 from pydanube_spark.pure.write_options import parse_write_options
 from pydanube_spark.topic_sink import SEND_BYTES, DanubeSink, TopicSink
-from support.memory_clients import memory_client
+from support.drivers.memory_clients import memory_client
 
 TOPIC = "/default/orders"
 MESSAGES = StructType([StructField("payload", BinaryType())])

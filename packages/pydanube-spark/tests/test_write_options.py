@@ -10,7 +10,7 @@ from pydanube_spark.pure.write_options import (
     WriteOptions,
     parse_write_options,
 )
-from support.option_tables import options_table
+from support.fakes.option_tables import options_table
 from support.project import ROOT
 
 

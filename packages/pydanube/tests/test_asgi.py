@@ -8,7 +8,7 @@ import pytest
 
 import pydanube
 import pydanube.asgi
-from support.running import TOPIC, published
+from support.drivers.running import TOPIC, published
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pydanube
 from pydanube import sync
 from pydanube.client.producers.producer import Producer
 from pydanube.otel import OpenTelemetry
-from support.running import TOPIC
+from support.drivers.running import TOPIC
 from support.worlds.current import sync_memory_broker
 
 

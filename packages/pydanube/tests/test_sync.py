@@ -17,7 +17,7 @@ from pydanube import sync
 from pydanube.client import sync_facades
 from pydanube.client.blocking import Facade, loop_thread
 from pydanube_broker.servers.native.connection import listen
-from support.scripted_broker import ScriptedBroker
+from support.fakes.scripted_broker import ScriptedBroker
 from support.worlds.current import memory_broker
 
 TOPIC = "/default/orders"

@@ -21,7 +21,7 @@ from pydanube_broker.servers.native.server import NativeServer, open_native_serv
 from pydanube_broker.servers.settings.config import ListenConfig
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.testing import BrokerClock
-from support.broker_clusters import SHARDS, BrokerCluster
+from support.fakes.broker_clusters import SHARDS, BrokerCluster
 from support.worlds.broker import WorldBroker
 from support.worlds.chance import Chance
 from support.worlds.steps import Step

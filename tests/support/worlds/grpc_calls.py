@@ -17,7 +17,7 @@ from pydanube_broker.servers.grpc.peer_channels import PeerFiles, open_peer_chan
 from pydanube_broker.servers.grpc.server import open_listener
 from pydanube_broker.servers.grpc.services import Service
 from pydanube_broker.testing import MemoryBroker
-from support.grpc_calls import Caller, connected
+from support.fakes.grpc_calls import Caller, connected
 from support.worlds.broker import WorldBroker
 from support.worlds.secured import RESOURCE_OF, Need, values_at
 

@@ -20,7 +20,7 @@ from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.storage.files import Files, MemoryFiles
 from pydanube_broker.storage.storage_opening import open_storage
 from pydanube_broker.testing import BrokerClock
-from support.memory_store import MemoryStore
+from support.fakes.memory_store import MemoryStore
 from support.worlds.broker import WorldBroker
 from support.worlds.chance import Chance
 from support.worlds.steps import Step

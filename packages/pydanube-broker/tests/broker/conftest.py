@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
+from support.fakes.brokers import A_TOPIC, RELIABLE, BrokerWorld
 
 
 @pytest.fixture

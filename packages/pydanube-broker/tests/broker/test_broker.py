@@ -16,11 +16,11 @@ from pydanube.model.policy import (
 )
 from pydanube_broker.broker.serving import producers
 from pydanube_broker.testing import memory_broker
-from support.batches import frame_of
-from support.brokers import A_TOPIC, RELIABLE, BrokerWorld, Outcome
-from support.readers import S, a_while, attach, publish, subscribe
-from support.running import TOPIC, published
-from support.storages import seal
+from support.drivers.running import TOPIC, published
+from support.fakes.batches import frame_of
+from support.fakes.brokers import A_TOPIC, RELIABLE, BrokerWorld, Outcome
+from support.fakes.readers import S, a_while, attach, publish, subscribe
+from support.fakes.storages import seal
 
 SHOP = NamespaceName("shop")
 PARTS = TopicName.parse("/shop/parts")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydanube.model.policy import SubscriptionType
 from pydanube_broker.broker.consumer_registry import ConsumerRegistry
 from pydanube_broker.metadata.records import ConsumerRecord
-from support.memory_store import MemoryStore
+from support.fakes.memory_store import MemoryStore
 
 
 def record(name: str) -> ConsumerRecord:

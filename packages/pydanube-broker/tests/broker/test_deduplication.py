@@ -9,9 +9,9 @@ from pydanube_broker.broker.pure.deduplication import (
     ids_of,
     select,
 )
-from support.batches import A_TIME, frame_of
-from support.brokers import A_NOW_US, A_TOPIC, BrokerWorld, Outcome
-from support.identified import (
+from support.fakes.batches import A_TIME, frame_of
+from support.fakes.brokers import A_NOW_US, A_TOPIC, BrokerWorld, Outcome
+from support.fakes.identified import (
     AGE_S,
     DEDUPLICATING,
     MESSAGES_MAX,

@@ -9,7 +9,7 @@ from pydanube.model.batch import Column, schema_of
 from pydanube.model.envelope import FIELDS
 from pydanube.wire.batches import Codec, encode_rows
 from pydanube_broker.broker.pure.dispatch_columns import delivery_windows, ordering_keys
-from support.batches import A_TIME, frame_of
+from support.fakes.batches import A_TIME, frame_of
 
 EPOCH_S = 1000.0 - A_TIME / 1e6
 """The clock shows 1000 at A_TIME."""

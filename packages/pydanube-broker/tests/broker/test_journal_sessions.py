@@ -7,8 +7,8 @@ from pydanube.objects.memory import MemoryObjects
 from pydanube.wire.files.journal_format import TopicOpened
 from pydanube_broker.broker.journal_sessions import MetadataSessions
 from pydanube_broker.storage.journal.journal_sessions import JournalSession
-from support.memory_store import MemoryStore
-from support.object_journals import object_journal
+from support.fakes.memory_store import MemoryStore
+from support.fakes.object_journals import object_journal
 
 
 def session(number, **fields):

@@ -14,15 +14,15 @@ from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import NamespacePolicy, Start, SubscriptionType
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec, encode
 from pydanube_broker.broker.pure.limits import verify
-from support.batches import empty_messages, frame_of
-from support.brokers import (
+from support.drivers.running import using
+from support.fakes.batches import empty_messages, frame_of
+from support.fakes.brokers import (
     A_TOPIC,
     NON_RELIABLE,
     RELIABLE,
     Outcome,
     Port,
 )
-from support.running import using
 
 NO_LIMITS = NamespacePolicy()
 

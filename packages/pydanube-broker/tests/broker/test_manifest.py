@@ -16,8 +16,8 @@ from pydanube_broker.broker.manifest import MetadataManifest, SharedManifest
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import DeletedTopicRecord
 from pydanube_broker.metadata.store import OPERATIONS_MAX
-from support.brokers import A_TOPIC
-from support.memory_store import MemoryStore
+from support.fakes.brokers import A_TOPIC
+from support.fakes.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

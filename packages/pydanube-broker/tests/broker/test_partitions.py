@@ -25,15 +25,15 @@ from pydanube_broker.broker.pure.partitions import (
 )
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import PartitionedTopicRecord
-from support.batches import frame_of
-from support.brokers import (
+from support.fakes.batches import frame_of
+from support.fakes.brokers import (
     A_TOPIC,
     NON_RELIABLE,
     RELIABLE,
     BrokerWorld,
     Outcome,
 )
-from support.storages import FlakyObjects, seal
+from support.fakes.storages import FlakyObjects, seal
 
 FOR_A_DAY = TopicPolicy(retention=Retention(age_s=86_400.0))
 NEW = PartitionedTopicRecord(partitions=0, policy=RELIABLE, created_at=7)

@@ -12,8 +12,8 @@ from pydanube_broker.cluster.pure.directions import Director
 from pydanube_broker.cluster.session import open_cluster_session
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import SessionRecord
-from support.memory_store import MemoryStore
-from support.storages import until
+from support.fakes.memory_store import MemoryStore
+from support.fakes.storages import until
 
 
 class ForgetfulStore(MemoryStore):

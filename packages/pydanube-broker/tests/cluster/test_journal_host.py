@@ -18,9 +18,9 @@ from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import SessionJournalRecord
 from pydanube_broker.storage.config import ObjectJournalConfig
 from pydanube_broker.storage.journal.state import SKIPPED_OFFSETS
-from support.manifests import MemoryManifest
-from support.memory_store import MemoryStore
-from support.object_journals import JOURNAL_ID, MemorySessions, object_journal
+from support.fakes.manifests import MemoryManifest
+from support.fakes.memory_store import MemoryStore
+from support.fakes.object_journals import JOURNAL_ID, MemorySessions, object_journal
 
 SHARDS = range(20)
 OWN = "0" * 32

@@ -27,9 +27,9 @@ from pydanube_broker.metadata.cluster_records import (
     ShardState,
 )
 from pydanube_broker.storage.journal.shard_recovery import SourceReading
-from support.memory_store import MemoryStore
-from support.object_journals import JOURNAL_ID, MemorySessions, object_journal
-from support.storages import until
+from support.fakes.memory_store import MemoryStore
+from support.fakes.object_journals import JOURNAL_ID, MemorySessions, object_journal
+from support.fakes.storages import until
 
 GROUPS = 20
 ENDED = SessionRecord(broker_id="b", addresses={}, started_at=0)

@@ -14,9 +14,9 @@ from pydanube_broker.metadata.cluster_records import (
     ShardRecord,
     ShardState,
 )
-from support.broker_clusters import BrokerCluster
-from support.memory_store import MemoryStore
-from support.storages import until
+from support.fakes.broker_clusters import BrokerCluster
+from support.fakes.memory_store import MemoryStore
+from support.fakes.storages import until
 
 RECORD = SessionRecord(broker_id="b", addresses={}, started_at=0)
 OTHER = SessionRecord(broker_id="other", addresses={}, started_at=0)

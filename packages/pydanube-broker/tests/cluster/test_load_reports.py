@@ -14,8 +14,8 @@ from pydanube_broker.metadata.cluster_records import (
     SessionRecord,
     ShardLoad,
 )
-from support.memory_store import MemoryStore
-from support.storages import until
+from support.fakes.memory_store import MemoryStore
+from support.fakes.storages import until
 
 RECORD = SessionRecord(broker_id="b", addresses={}, started_at=0)
 

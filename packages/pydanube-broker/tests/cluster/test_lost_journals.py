@@ -10,7 +10,7 @@ from pydanube_broker.metadata.cluster_records import (
     ShardRecord,
     ShardState,
 )
-from support.memory_store import MemoryStore
+from support.fakes.memory_store import MemoryStore
 
 
 def journal(broker_id):

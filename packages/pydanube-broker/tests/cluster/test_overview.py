@@ -18,7 +18,7 @@ from pydanube_broker.metadata.cluster_records import (
     ShardRecord,
     ShardState,
 )
-from support.memory_store import MemoryStore
+from support.fakes.memory_store import MemoryStore
 
 NOW_US = 1_700_000_000_000_000
 

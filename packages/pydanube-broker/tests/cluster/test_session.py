@@ -16,8 +16,8 @@ from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import SessionRecord
 from pydanube_broker.metadata.sessions import Session
 from pydanube_broker.metadata.sqlite import open_sqlite
-from support.memory_store import MemoryStore
-from support.storages import until
+from support.fakes.memory_store import MemoryStore
+from support.fakes.storages import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

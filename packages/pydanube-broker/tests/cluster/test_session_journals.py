@@ -13,7 +13,7 @@ from pydanube_broker.cluster.session_journals import OwnSessionJournal, journal_
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import SessionRecord
 from pydanube_broker.storage.journal.journal_sessions import JournalSession
-from support.memory_store import MemoryStore
+from support.fakes.memory_store import MemoryStore
 
 RECORD = SessionRecord(broker_id="b", addresses={}, started_at=0)
 

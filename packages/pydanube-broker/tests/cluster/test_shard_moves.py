@@ -25,8 +25,8 @@ from pydanube_broker.metadata.cluster_records import (
     ShardRecord,
     ShardState,
 )
-from support.memory_store import MemoryStore
-from support.storages import until
+from support.fakes.memory_store import MemoryStore
+from support.fakes.storages import until
 
 LIMITS = PlacementLimits()
 

@@ -34,9 +34,9 @@ from pydanube_broker.metadata.cluster_records import (
     ShardRecord,
     ShardState,
 )
-from support.clusters import Ledger, QuickHost
-from support.memory_store import MemoryStore
-from support.storages import until
+from support.fakes.clusters import Ledger, QuickHost
+from support.fakes.memory_store import MemoryStore
+from support.fakes.storages import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

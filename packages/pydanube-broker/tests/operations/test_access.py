@@ -14,8 +14,8 @@ from pydanube.wire.native.kinds import OPERATIONS, Kind, On
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.publishing.schema_registry import NewSchema
 from pydanube_broker.servers.connections.authentication import ClientIdentity
-from support.principals import ROOT, client_of, guarded_broker
-from support.stream_peer import connected
+from support.fakes.principals import ROOT, client_of, guarded_broker
+from support.fakes.stream_peer import connected
 
 ALICE = Principal("alice", "token")
 TOPIC = "/shop/orders"

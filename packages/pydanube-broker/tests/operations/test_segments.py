@@ -16,8 +16,8 @@ from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.settings.security_config import SecurityConfig
 from pydanube_broker.storage.config import RemoteConfig
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects
-from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
-from support.principals import ROOT
+from support.fakes.brokers import A_TOPIC, RELIABLE, BrokerWorld
+from support.fakes.principals import ROOT
 
 ALICE = Principal("alice", "token")
 

@@ -15,9 +15,9 @@ from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.broker_opening import LISTS_MAX
 from pydanube_broker.operations.topic_lists import CHUNK
-from support.brokers import RELIABLE
-from support.principals import ROOT, client_of, guarded_broker
-from support.stream_peer import connected
+from support.fakes.brokers import RELIABLE
+from support.fakes.principals import ROOT, client_of, guarded_broker
+from support.fakes.stream_peer import connected
 
 ALICE, BOB = Principal("alice", "token"), Principal("bob", "token")
 NAMESPACES = ("a", "a-b", "a_b", "b", "default")

@@ -15,7 +15,7 @@ from pydanube_broker.servers.settings.config import (
     config_type,
 )
 from pydanube_broker.storage.config import JournalConfig, RemoteConfig, StorageConfig
-from support.memory_store import MemoryStore
+from support.fakes.memory_store import MemoryStore
 
 METADATA = type(config_type()().metadata)
 CONFIG = BrokerConfig(

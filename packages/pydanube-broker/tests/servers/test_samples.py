@@ -14,12 +14,12 @@ from pydanube_broker.broker.publishing.message_batcher import SingleMessage
 from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.samples import TopicSeries, samples_of
 from pydanube_broker.testing import memory_broker
-from support.batches import A_TIME
-from support.broker_clusters import SHARDS
-from support.brokers import A_TOPIC, RELIABLE, Outcome
-from support.schemas import registered, strict
-from support.served_clusters import ServedCluster
-from support.storages import until
+from support.fakes.batches import A_TIME
+from support.fakes.broker_clusters import SHARDS
+from support.fakes.brokers import A_TOPIC, RELIABLE, Outcome
+from support.fakes.schemas import registered, strict
+from support.fakes.served_clusters import ServedCluster
+from support.fakes.storages import until
 
 
 async def test_schema_failures_are_counted_by_topic_and_reason():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.storages import World, open_topic
+from support.fakes.storages import World, open_topic
 
 
 @pytest.fixture

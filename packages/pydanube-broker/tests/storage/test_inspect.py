@@ -9,7 +9,7 @@ from pydanube.objects.directory import DirectoryObjects
 from pydanube.wire.files.journal_format import CursorSaved, CursorState
 from pydanube_broker.storage.files import DirectoryFiles
 from pydanube_broker.storage.inspect import describe_segment, inspect_journal
-from support.storages import World, open_topic, publish, seal
+from support.fakes.storages import World, open_topic, publish, seal
 
 
 @pytest.fixture

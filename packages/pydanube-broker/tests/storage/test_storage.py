@@ -22,9 +22,9 @@ from pydanube.wire.files.journal_format import (
 from pydanube_broker.storage.config import MIB, JournalConfig
 from pydanube_broker.storage.files import DirectoryFiles
 from pydanube_broker.storage.journal.reserve import Reserve
-from support.batches import frame_of, payloads_of
-from support.small_disk import SmallDisk
-from support.storages import World, open_topic, publish, read_all, seal, until
+from support.fakes.batches import frame_of, payloads_of
+from support.fakes.small_disk import SmallDisk
+from support.fakes.storages import World, open_topic, publish, read_all, seal, until
 
 
 def opened(name, producer_id):

@@ -6,7 +6,7 @@ import stat
 import pytest
 from cryptography import x509
 
-from support.commands import danube
+from support.drivers.commands import danube
 
 
 @pytest.fixture(scope="module")

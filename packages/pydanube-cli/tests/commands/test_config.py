@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from support.certificates import write_certificates
-from support.commands import danube
+from support.drivers.commands import danube
+from support.servers.certificates import write_certificates
 
 CONTEXT, VARIABLE, OPTION = (f"danube://127.0.0.1:{port}" for port in (1, 2, 3))
 

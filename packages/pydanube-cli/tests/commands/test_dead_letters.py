@@ -10,7 +10,7 @@ from pydanube.client.messages.messages import MessageBatch, ReceivedBatch
 from pydanube.model.ids import Epoch, Offset
 from pydanube_cli.commands import dead_letters as cli
 from pydanube_cli.presentation.output import Table, show
-from support.batches import frame_of
+from support.fakes.batches import frame_of
 
 
 def letter(offset=3, reason="cannot parse", payload=b"no number", history=()):

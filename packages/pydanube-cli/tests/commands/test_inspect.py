@@ -20,7 +20,7 @@ from pydanube.wire.files.segment_format import SegmentIdentity
 from pydanube_broker.storage.segments.segments import encode_segment
 from pydanube_cli.invocation.exit_codes import exit_code_of
 from pydanube_cli.main import app
-from support.batches import frame_of
+from support.fakes.batches import frame_of
 
 TOPIC = "/default/orders"
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pydanube_cli.main import app
-from support.directories import contents_of, publish, serving
+from support.fakes.directories import contents_of, publish, serving
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pydanube.model.json_values import to_json_value
 from pydanube_cli.commands import topics as cli
 from pydanube_cli.commands.subscriptions import COLUMNS
 from pydanube_cli.presentation.output import Table, show
-from support.descriptions import SUBSCRIPTION, TOPIC
+from support.fakes.descriptions import SUBSCRIPTION, TOPIC
 
 PARTS = [replace(TOPIC, topic=f"/default/p-part-{n}") for n in range(3)]
 

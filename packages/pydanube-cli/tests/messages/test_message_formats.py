@@ -15,7 +15,7 @@ from pydanube_cli.messages.message_formats import (
     json_line,
     value_in_json,
 )
-from support.batches import A_TIME, messages_of
+from support.fakes.batches import A_TIME, messages_of
 
 
 def message_of(payload, **options):

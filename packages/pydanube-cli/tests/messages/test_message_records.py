@@ -24,7 +24,7 @@ from pydanube_cli.messages.pure.message_records import (
     encode_records,
     values_of,
 )
-from support.batches import A_TIME, messages_of
+from support.fakes.batches import A_TIME, messages_of
 
 NO_FIELDS = FieldOptions()
 

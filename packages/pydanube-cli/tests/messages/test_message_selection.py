@@ -5,7 +5,7 @@ import pytest
 from pydanube.model.errors import InvalidPayload
 from pydanube_cli.messages.message_selection import select_messages
 from pydanube_cli.messages.pure.conditions import parse_conditions
-from support.batches import messages_of
+from support.fakes.batches import messages_of
 
 
 def selected(batch, *conditions):

@@ -1,7 +1,7 @@
 """Messages as rows: for people, and harmless for their terminals."""
 
 from pydanube_cli.messages.message_table import MessageTable
-from support.batches import messages_of
+from support.fakes.batches import messages_of
 
 
 def test_rows_are_aligned_under_their_headings():

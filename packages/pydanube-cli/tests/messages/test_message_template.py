@@ -6,7 +6,7 @@ import pytest
 
 from pydanube.model.errors import InvalidRequest
 from pydanube_cli.messages.pure.message_template import FIELDS, MessageTemplate
-from support.batches import messages_of
+from support.fakes.batches import messages_of
 
 
 def printed(template, *, is_for_terminal=False, **options):

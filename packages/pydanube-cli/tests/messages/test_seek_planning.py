@@ -6,8 +6,8 @@ import pytest
 
 from pydanube.model.errors import InvalidRequest
 from pydanube_cli.messages.seek_planning import plan_seek
-from support.brokers import NON_RELIABLE
-from support.descriptions import SUBSCRIPTION, TOPIC
+from support.fakes.brokers import NON_RELIABLE
+from support.fakes.descriptions import SUBSCRIPTION, TOPIC
 
 STORED = replace(TOPIC, base_offset=10, end_offset=100)
 READ = replace(SUBSCRIPTION, cursor=40, done=((50, 55), (90, 100)))

@@ -8,7 +8,7 @@ import pytest
 from pydanube.model.errors import InvalidRequest, TopicNotFound
 from pydanube_cli.messages import topic_ranges
 from pydanube_cli.messages.topic_ranges import find_ranges
-from support.running import TOPIC, published
+from support.drivers.running import TOPIC, published
 
 
 def bounds(ranges):

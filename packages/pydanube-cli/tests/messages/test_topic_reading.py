@@ -22,8 +22,8 @@ from pydanube_cli.messages.topic_reading import (
     print_ranges,
 )
 from pydanube_cli.presentation.standard_streams import OutputStream
-from support.batches import frame_of
-from support.running import TOPIC, published
+from support.drivers.running import TOPIC, published
+from support.fakes.batches import frame_of
 
 OTHER = "/default/refunds"
 RAW = RENDERERS[Output.TEXT, False]

@@ -11,7 +11,7 @@ from pydanube.model.json_values import to_json_value
 from pydanube.model.policy import SubscriptionType
 from pydanube.model.shown_text import printable
 from pydanube_cli.presentation.output import Fields, Table, print_json
-from support.topic_directory import segment
+from support.fakes.topic_directory import segment
 
 DESCRIPTION = SubscriptionDescription(
     subscription="billing",

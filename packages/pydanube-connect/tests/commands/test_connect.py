@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from support.commands import danube
+from support.drivers.commands import danube
 from support.worlds.current import sync_memory_broker
 
 VALID = """

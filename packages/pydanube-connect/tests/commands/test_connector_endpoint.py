@@ -13,7 +13,7 @@ from pydanube.model.errors import Conflict, InvalidConfig
 from pydanube_connect.commands.connector_endpoint import Endpoint, serving_endpoint
 from pydanube_connect.running import ConnectorRuns
 from pydanube_connect.status import State
-from support.connectors import declared
+from support.drivers.connectors import declared
 
 FILE = """
 connectors:

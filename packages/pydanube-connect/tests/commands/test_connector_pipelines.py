@@ -7,7 +7,7 @@ pytest.importorskip("pyspark")
 from pydanube.declarations.pure.problems import InvalidDeclaration
 from pydanube_connect.commands.connector_pipelines import pipeline_of, tree_of
 from pydanube_spark.pipelines.pure.spec import TriggerKind
-from support.connectors import declared
+from support.drivers.connectors import declared
 
 URL = "danube://127.0.0.1:1"
 

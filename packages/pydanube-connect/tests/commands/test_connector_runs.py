@@ -15,8 +15,8 @@ from pydanube_connect.commands.connector_runs import (
     runs_of,
 )
 from pydanube_spark.pipelines.state import process_start_time
-from support.http_server import Answer, LocalServer
-from support.ports import free_port
+from support.servers.http_server import Answer, LocalServer
+from support.servers.ports import free_port
 
 
 @pytest.fixture(autouse=True)

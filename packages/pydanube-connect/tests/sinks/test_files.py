@@ -5,7 +5,7 @@ import pytest
 
 from pydanube.declarations.pure.problems import InvalidDeclaration
 from pydanube_connect.sinks.files import FileFormat, last_offset_of, name_of
-from support.connectors import declared, running
+from support.drivers.connectors import declared, running
 from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,8 @@ import pytest
 
 from pydanube_connect.sinks.http import HttpOptions, HttpSink
 from pydanube_connect.status import State
-from support.connectors import declared, running
-from support.http_server import Answer, Broken, LocalServer
+from support.drivers.connectors import declared, running
+from support.servers.http_server import Answer, Broken, LocalServer
 from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ pytest.importorskip("confluent_kafka")
 
 from pydanube_connect.pure.failures import Rejected
 from pydanube_connect.sinks.kafka import KafkaSink, KafkaSinkOptions
-from support.kafka import consume, kafka_in_memory
+from support.servers.kafka import consume, kafka_in_memory
 from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ pytest.importorskip("aiosmtpd")
 from pydanube.declarations.pure.problems import InvalidDeclaration
 from pydanube_connect.status import State
 from pydanube_connect.trial import try_connector
-from support.connectors import declared, write_messages
-from support.mail_server import MailServer
+from support.drivers.connectors import declared, write_messages
+from support.servers.mail_server import MailServer
 from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow

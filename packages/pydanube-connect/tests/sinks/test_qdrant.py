@@ -10,7 +10,7 @@ from qdrant_client import QdrantClient
 
 from pydanube.declarations.pure.problems import InvalidDeclaration
 from pydanube_connect.sinks.qdrant import NAMESPACE
-from support.connectors import declared, running, write_messages
+from support.drivers.connectors import declared, running, write_messages
 from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ pytest.importorskip("httpx")
 
 from pydanube_connect.pure.failures import ConnectorFailed, Transient
 from pydanube_connect.sources.http import HttpSource, HttpSourceOptions
-from support.connectors import read_records
-from support.http_server import Answer, Broken, LocalServer
+from support.drivers.connectors import read_records
+from support.servers.http_server import Answer, Broken, LocalServer
 
 
 class Api:

@@ -10,8 +10,8 @@ from pydanube_connect.sources.kafka import (
     is_read,
     target_of,
 )
-from support.connectors import read_records
-from support.kafka import PARTITIONS, kafka_in_memory, produce
+from support.drivers.connectors import read_records
+from support.servers.kafka import PARTITIONS, kafka_in_memory, produce
 
 TIMEOUT_S = 60
 

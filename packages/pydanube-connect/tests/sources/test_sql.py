@@ -13,7 +13,7 @@ pytest.importorskip("sqlalchemy")
 
 from pydanube_connect.pure.failures import ConnectorFailed
 from pydanube_connect.sources.sql import SqlOptions, SqlSource, to_json
-from support.connectors import read_records
+from support.drivers.connectors import read_records
 
 TIMEOUT_S = 30
 

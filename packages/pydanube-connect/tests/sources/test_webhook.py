@@ -11,9 +11,9 @@ import pytest
 
 from pydanube_connect.sources.webhook import WebhookOptions, WebhookSource
 from pydanube_connect.status import State
-from support.certificates import write_certificates
-from support.connectors import declared, running
-from support.ports import free_port
+from support.drivers.connectors import declared, running
+from support.servers.certificates import write_certificates
+from support.servers.ports import free_port
 from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow

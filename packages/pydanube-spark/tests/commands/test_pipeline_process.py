@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from pydanube.model.errors import InvalidRequest
 from pydanube_spark.commands.pipeline_process import parse_settings
-from support.commands import environment
+from support.drivers.commands import environment
 
 FILE = """\
 name: p

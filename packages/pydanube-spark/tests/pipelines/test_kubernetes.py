@@ -11,7 +11,7 @@ from pydanube_spark.pipelines.pure.kubernetes import (
     manifests,
     resource_name,
 )
-from support.command_lines import check_line
+from support.drivers.command_lines import check_line
 
 FILE = """\
 name: My_orders

@@ -14,7 +14,7 @@ from pydanube_spark.pipelines.starting_offsets import (
 )
 from pydanube_spark.reader import catalog
 from pydanube_spark.reader.pure.bounds import EARLIEST, LATEST, Bound
-from support.memory_clients import memory_client
+from support.drivers.memory_clients import memory_client
 
 TOPIC = "/default/orders"
 TIMES = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3)]

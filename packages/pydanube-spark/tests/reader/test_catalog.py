@@ -9,7 +9,7 @@ from pydanube.model.errors import ConnectionLost, InvalidRequest, TopicNotFound
 from pydanube_spark.reader.catalog import Catalog
 from pydanube_spark.reader.pure.query_positions import Head
 from pydanube_spark.reader.pure.read_options import BROKER_RETRY_S, ReadOptions
-from support.topic_directory import messages
+from support.fakes.topic_directory import messages
 
 
 class Batch:

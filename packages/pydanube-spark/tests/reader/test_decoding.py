@@ -17,7 +17,7 @@ from pydanube_spark.reader.decoding import (
 )
 from pydanube_spark.reader.pure.query_positions import ReaderSchema
 from pydanube_spark.reader.pure.read_options import OnUndecodable
-from support.hostile_schemas import hostile_schemas
+from support.fakes.hostile_schemas import hostile_schemas
 
 TOPIC = "/default/orders"
 FIRST = {"properties": {"id": {"type": "integer"}}}

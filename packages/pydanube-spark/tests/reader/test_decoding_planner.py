@@ -15,7 +15,7 @@ from pydanube_spark.reader.decoding_planner import (
 )
 from pydanube_spark.reader.pure.query_positions import ReaderSchema
 from pydanube_spark.reader.pure.read_options import OnUndecodable, ValueOptions
-from support.topic_directory import TopicDirectory
+from support.fakes.topic_directory import TopicDirectory
 
 A, B = "/default/a", "/default/b"
 LATEST = ValueOptions()

@@ -12,7 +12,7 @@ from pydanube_spark.reader.json_decoding import AS_JSON
 from pydanube_spark.reader.json_decoding_planner import JsonDecodingPlanner, planner_for
 from pydanube_spark.reader.pure.query_positions import ReaderSchema
 from pydanube_spark.reader.pure.read_options import ValueOptions
-from support.topic_directory import TopicDirectory
+from support.fakes.topic_directory import TopicDirectory
 
 A, B, C = "/default/a", "/default/b", "/default/c"
 OPTIONS = ValueOptions(as_json=True)

@@ -10,7 +10,7 @@ from pydanube_spark.reader.pure.read_options import (
     ValueOptions,
     parse_read_options,
 )
-from support.option_tables import options_table
+from support.fakes.option_tables import options_table
 from support.project import ROOT
 
 

@@ -20,9 +20,9 @@ from pydanube_spark.reader.remote_files import (
 from pydanube_spark.reader.scan_reader import SCHEMA, read_scan
 from pydanube_spark.reader.segment_access import SegmentAccess
 from pydanube_spark.reader.segment_files import SegmentFile, read_row_groups
-from support.segment_files import TOPIC, Row, write_segment
-from support.storages import until
-from support.tiered_worlds import RemoteObjects, incompressible
+from support.fakes.segment_files import TOPIC, Row, write_segment
+from support.fakes.storages import until
+from support.fakes.tiered_worlds import RemoteObjects, incompressible
 
 COUNT = 20
 

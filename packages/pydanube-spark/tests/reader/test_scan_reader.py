@@ -15,7 +15,7 @@ from pydanube_spark.pushdown import condition_of
 from pydanube_spark.reader import scan_reader
 from pydanube_spark.reader.pure.scans import plan_scans
 from pydanube_spark.reader.scan_reader import SCHEMA, check_schema, read_scan
-from support.topic_directory import FIRST_TIME_US, TopicDirectory
+from support.fakes.topic_directory import FIRST_TIME_US, TopicDirectory
 
 TOPIC = "/default/orders"
 

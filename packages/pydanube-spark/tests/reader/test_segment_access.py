@@ -11,7 +11,7 @@ from pydanube_spark.reader.pure.scans import plan_scans
 from pydanube_spark.reader.scan_reader import SCHEMA, read_scan
 from pydanube_spark.reader.segment_access import SegmentAccess
 from pydanube_spark.reader.segment_files import NoAccess
-from support.topic_directory import TopicDirectory
+from support.fakes.topic_directory import TopicDirectory
 
 TOPIC = "/default/orders"
 

@@ -12,7 +12,7 @@ from pydanube_spark.reader.pure.scans import Scan, SegmentRange
 from pydanube_spark.reader.scan_reader import SCHEMA, read_scan
 from pydanube_spark.tables.maintenance.segment_jobs import rewrite
 from pydanube_spark.tables.maintenance.verification import VerifyJob, verify
-from support.segment_files import TOPIC, TOPIC_ID, Row, rewriting, write_topic
+from support.fakes.segment_files import TOPIC, TOPIC_ID, Row, rewriting, write_topic
 
 ROWS = [[Row(b"k%d" % (at % 3), b"%d" % at) for at in range(10)]]
 

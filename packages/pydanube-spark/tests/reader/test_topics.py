@@ -14,7 +14,7 @@ from pydanube_spark.reader.topics import (
     find_ranges,
     require_heads,
 )
-from support.topic_directory import TopicDirectory
+from support.fakes.topic_directory import TopicDirectory
 
 A = "/default/a"
 PARTS = ["/default/b-part-0", "/default/b-part-1"]

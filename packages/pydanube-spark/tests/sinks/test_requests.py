@@ -9,7 +9,7 @@ pytest.importorskip("httpx")
 from pydanube.model.errors import InvalidConfig, Unavailable
 from pydanube.model.retry import RetryPolicy
 from pydanube_spark.sinks.requests import Requests, requested_delay_s
-from support.http_server import Answer, Broken, LocalServer
+from support.servers.http_server import Answer, Broken, LocalServer
 
 DATE = "Sat, 21 Nov 2026 12:00:00 GMT"
 

@@ -7,7 +7,7 @@ from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube_spark.formats import check_sink
 from pydanube_spark.tables.delta import DeltaDataSource
-from support.lake_tables import options, table_in
+from support.drivers.lake_tables import options, table_in
 
 ROWS = StructType([StructField("n", LongType())])
 OTHERS = StructType([StructField("m", LongType())])

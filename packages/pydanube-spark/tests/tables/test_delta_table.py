@@ -9,7 +9,7 @@ from deltalake import DeltaTable, Schema
 from pydanube.model.errors import InvalidRequest
 from pydanube_spark.pure.upserts import UpsertColumns
 from pydanube_spark.tables.pure.table_options import WriteOptions
-from support.lake_tables import options, read, stage, table_in
+from support.drivers.lake_tables import options, read, stage, table_in
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from pydanube.model.errors import InvalidRequest
 from pydanube_spark.formats import check_sink
 from pydanube_spark.tables.iceberg import IcebergDataSource
-from support.lake_tables import catalog_of, options, table_in
+from support.drivers.lake_tables import catalog_of, options, table_in
 
 pytestmark = pytest.mark.slow
 

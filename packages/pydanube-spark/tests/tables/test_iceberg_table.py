@@ -9,7 +9,7 @@ from pydanube.model.errors import Conflict, InvalidConfig, InvalidRequest
 from pydanube_spark.pure.upserts import UpsertColumns
 from pydanube_spark.tables.iceberg_table import IcebergLakeTable
 from pydanube_spark.tables.table import AppTransaction
-from support.lake_tables import opened, options, read, stage, table_in
+from support.drivers.lake_tables import opened, options, read, stage, table_in
 
 pytestmark = pytest.mark.slow
 

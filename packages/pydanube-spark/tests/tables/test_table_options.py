@@ -12,7 +12,7 @@ from pydanube_spark.tables.pure.table_options import (
     parse_iceberg,
     parse_partition_by,
 )
-from support.option_tables import options_table
+from support.fakes.option_tables import options_table
 from support.project import ROOT
 
 

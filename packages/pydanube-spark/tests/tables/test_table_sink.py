@@ -7,7 +7,7 @@ import pytest
 
 from pydanube_spark.pure.sink import BatchKey, TaskKey
 from pydanube_spark.tables.table_sink import LakeSink
-from support.lake_tables import data_files, options, read, table_in
+from support.drivers.lake_tables import data_files, options, read, table_in
 
 pytestmark = pytest.mark.slow
 

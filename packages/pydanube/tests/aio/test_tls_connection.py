@@ -13,8 +13,8 @@ from pydanube.aio.tls_connection import (
     NotTlsError,
     TlsConnection,
 )
-from support.certificates import write_certificates
-from support.transports import RecordingTransport
+from support.fakes.transports import RecordingTransport
+from support.servers.certificates import write_certificates
 
 
 class Receiver(asyncio.Protocol):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.served_clusters import ServedCluster
+from support.fakes.served_clusters import ServedCluster
 
 
 @pytest.fixture

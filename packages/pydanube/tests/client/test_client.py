@@ -15,9 +15,9 @@ from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.servers.native.in_process import dial_in_process
 from pydanube_broker.testing import MemoryBroker
-from support.running import TOPIC, published
-from support.scripted_broker import ScriptedBroker
-from support.storages import until
+from support.drivers.running import TOPIC, published
+from support.fakes.scripted_broker import ScriptedBroker
+from support.fakes.storages import until
 
 
 @pytest.mark.parametrize(

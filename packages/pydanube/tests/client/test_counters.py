@@ -8,8 +8,8 @@ import pydanube
 from pydanube.client.client import Client
 from pydanube.client.connections.requester import Requester
 from pydanube_broker.servers.native.in_process import dial_in_process
-from support.running import TOPIC, published, received
-from support.scripted_broker import ScriptedBroker
+from support.drivers.running import TOPIC, published, received
+from support.fakes.scripted_broker import ScriptedBroker
 
 SECRET = "hunter2"
 

@@ -5,7 +5,7 @@ import pytest
 
 import pydanube
 from pydanube.model.deduplication import DEDUPLICATION_ID
-from support.running import TOPIC
+from support.drivers.running import TOPIC
 
 
 @dataclass

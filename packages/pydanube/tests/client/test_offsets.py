@@ -13,7 +13,7 @@ from pydanube.client.messages.messages import (
 from pydanube.client.messages.partitioned_ids import PartitionedIds, PartitionSlice
 from pydanube.client.pure.offsets import parts_of
 from pydanube.model.ids import Epoch, Offset
-from support.batches import frame_of
+from support.fakes.batches import frame_of
 
 A, B = "/default/t-part-0", "/default/t-part-1"
 

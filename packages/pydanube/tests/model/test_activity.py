@@ -6,7 +6,7 @@ import pytest
 
 from pydanube.model.activity import Sample, activities
 from pydanube.model.descriptions import StorageDescription, SubscriptionCounts
-from support.descriptions import SUBSCRIPTION, TOPIC
+from support.fakes.descriptions import SUBSCRIPTION, TOPIC
 
 STORAGE = StorageDescription(remote_url="", local_bytes=0, journal_bytes=2048)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pydanube.model.findings import FindingKind, Findings, finding_of, merged
-from support.descriptions import SUBSCRIPTION
+from support.fakes.descriptions import SUBSCRIPTION
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from pydanube.model.plugins import JOURNALS, OBJECTS, has_plugin, load_plugin
 from pydanube.objects.opening import open_objects, open_url
 from pydanube_broker.servers.run import serve
 from pydanube_broker.servers.settings.config import config_type, load_config
-from support.commands import environment
-from support.directories import first_error, publish, serving
+from support.drivers.commands import environment
+from support.fakes.directories import first_error, publish, serving
 from support.project import ROOT
 
 # The examples of the guide.
@@ -142,7 +142,7 @@ STORE_IN_MEMORY = """
 from contextlib import asynccontextmanager
 from typing import ClassVar
 from pydanube_broker.metadata.remote_config import RemoteStoreConfig
-from support.memory_store import MemoryStore
+from support.fakes.memory_store import MemoryStore
 
 class Shelf(MemoryStore):
     def guard(self, session, key, revision):

@@ -32,7 +32,7 @@ from pydanube.model.setting_documents import (
     with_namespace_document,
     with_subscription_document,
 )
-from support.descriptions import TOPIC
+from support.fakes.descriptions import TOPIC
 
 OWN = replace(
     TOPIC,

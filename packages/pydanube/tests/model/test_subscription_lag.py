@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pydanube.model.subscription_lag import lags_of
-from support.descriptions import SUBSCRIPTION, TOPIC
+from support.fakes.descriptions import SUBSCRIPTION, TOPIC
 
 NOW_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000

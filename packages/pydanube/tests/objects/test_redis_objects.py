@@ -8,8 +8,8 @@ import pytest
 from pydanube.aio.tasks import gather
 from pydanube.model.errors import InvalidConfig, ObjectsUnavailable
 from pydanube.objects.redis_objects import open_redis
-from support.object_stores import SECRETS
-from support.redis_servers import DurableRedis
+from support.servers.object_stores import SECRETS
+from support.servers.redis_servers import DurableRedis
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,8 @@ import pytest
 from pydanube.model.errors import InvalidPayload, InvalidSchema
 from pydanube.schemas.avro import AvroSchema
 from pydanube.schemas.avro.resolution import STEPS_MAX
-from support.corpora import pairs_of
-from support.hostile_schemas import record_of
+from support.fakes.corpora import pairs_of
+from support.fakes.hostile_schemas import record_of
 
 PAIRS = pairs_of("avro")
 

@@ -12,7 +12,7 @@ from pydanube.schemas.compatibility import Direction, find_violations
 from pydanube.schemas.json_schema import JsonSchema
 from pydanube.schemas.parsing import parse_schema
 from pydanube.schemas.primitives import PrimitiveSchema
-from support.corpora import pairs_of
+from support.fakes.corpora import pairs_of
 
 MODES = list(Compatibility)
 

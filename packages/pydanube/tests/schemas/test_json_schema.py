@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pydanube.model.errors import InvalidPayload, InvalidSchema
 from pydanube.schemas.json_schema import JsonSchema
-from support.corpora import pairs_of
+from support.fakes.corpora import pairs_of
 
 PAIRS = pairs_of("json_schema")
 

@@ -13,7 +13,7 @@ from pydanube.model.errors import InvalidPayload, InvalidSchema
 from pydanube.model.schemas import Compatibility
 from pydanube.schemas.compatibility import find_violations
 from pydanube.schemas.protobuf import ProtobufSchema
-from support.corpora import pairs_of
+from support.fakes.corpora import pairs_of
 
 PAIRS = pairs_of("protobuf")
 

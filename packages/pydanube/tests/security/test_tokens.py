@@ -18,7 +18,7 @@ from pydanube.security.tokens import (
     parse_keys,
     verify_token,
 )
-from support.secured import AUDIENCE, ISSUER, KEYS, claims, jwks, signed
+from support.fakes.secured import AUDIENCE, ISSUER, KEYS, claims, jwks, signed
 
 NOW = 1_700_000_000.0
 RULES = TokenRules(issuer=ISSUER, audience=AUDIENCE, leeway_s=10.0)

@@ -21,7 +21,7 @@ from pydanube.wire.batches import (
     decode,
     encode,
 )
-from support.arrow_memory import arrow_memory
+from support.fakes.arrow_memory import arrow_memory
 
 
 def header_of(**fields):

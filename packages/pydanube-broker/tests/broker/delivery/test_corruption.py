@@ -8,11 +8,15 @@ from pydanube.model.errors import CorruptSegment
 from pydanube.model.names import SubscriptionName
 from pydanube.model.policy import CorruptionPolicy, FailurePolicy, TopicPolicy
 from pydanube_broker.broker.delivery.corruption import SKIP_ATTEMPTS_MIN
-from support.brokers import A_TOPIC, BrokerWorld
-from support.corrupt_objects import CorruptibleObjects, forget_segments, retry_reads_now
-from support.readers import S, a_while, attach, publish, subscribe
-from support.running import using
-from support.storages import seal, until
+from support.drivers.running import using
+from support.fakes.brokers import A_TOPIC, BrokerWorld
+from support.fakes.corrupt_objects import (
+    CorruptibleObjects,
+    forget_segments,
+    retry_reads_now,
+)
+from support.fakes.readers import S, a_while, attach, publish, subscribe
+from support.fakes.storages import seal, until
 
 SKIPPING = TopicPolicy(on_corruption=CorruptionPolicy.SKIP)
 NO_DELAY = FailurePolicy(redelivery_delay_s=0.0)

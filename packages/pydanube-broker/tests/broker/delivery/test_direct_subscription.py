@@ -5,8 +5,8 @@ import pytest
 from pydanube.model.names import SubscriptionName
 from pydanube.model.policy import NamespacePolicy, SubscriptionType
 from pydanube.wire.batches import Codec
-from support.brokers import A_NOW_US, A_TOPIC, NON_RELIABLE
-from support.readers import attach, publish, subscribe
+from support.fakes.brokers import A_NOW_US, A_TOPIC, NON_RELIABLE
+from support.fakes.readers import attach, publish, subscribe
 
 
 @pytest.fixture

@@ -20,15 +20,23 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.wire.batches import Codec
-from support.brokers import (
+from support.drivers.running import using
+from support.fakes.brokers import (
     A_NOW_US,
     A_TOPIC,
     RELIABLE,
 )
-from support.compacted import compact
-from support.readers import S, a_while, attach, forget_frame, publish, stored, subscribe
-from support.running import using
-from support.storages import seal, until
+from support.fakes.compacted import compact
+from support.fakes.readers import (
+    S,
+    a_while,
+    attach,
+    forget_frame,
+    publish,
+    stored,
+    subscribe,
+)
+from support.fakes.storages import seal, until
 
 SKIPPING = TopicPolicy(on_corruption=CorruptionPolicy.SKIP)
 NO_DELAY = FailurePolicy(redelivery_delay_s=0.0)

@@ -6,12 +6,12 @@ from pydanube.model.errors import ObjectsUnavailable
 from pydanube.model.policy import CorruptionPolicy, TopicPolicy
 from pydanube.objects.memory import MemoryObjects
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects
-from support.brokers import BrokerWorld
-from support.corrupt_objects import retry_reads_now
-from support.readers import a_while, attach, publish, subscribe
-from support.running import using
-from support.storages import seal, until
-from support.tiered_worlds import RemoteObjects
+from support.drivers.running import using
+from support.fakes.brokers import BrokerWorld
+from support.fakes.corrupt_objects import retry_reads_now
+from support.fakes.readers import a_while, attach, publish, subscribe
+from support.fakes.storages import seal, until
+from support.fakes.tiered_worlds import RemoteObjects
 
 SKIPPING = TopicPolicy(on_corruption=CorruptionPolicy.SKIP)
 

@@ -20,13 +20,13 @@ from pydanube.model.policy import (
     SubscriptionType,
 )
 from pydanube_broker.metadata import keys
-from support.brokers import (
+from support.drivers.running import using
+from support.fakes.brokers import (
     A_TOPIC,
     NON_RELIABLE,
     RELIABLE,
 )
-from support.readers import S, a_while, attach, publish, subscribe
-from support.running import using
+from support.fakes.readers import S, a_while, attach, publish, subscribe
 
 NO_DELAY = FailurePolicy(redelivery_delay_s=0.0, redelivery_delay_s_max=0.0)
 DROPPING = replace(NO_DELAY, redeliveries_max=0, poison=PoisonPolicy.DROP)

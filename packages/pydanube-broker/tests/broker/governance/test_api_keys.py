@@ -15,8 +15,8 @@ from pydanube.security.principals import Principal
 from pydanube_broker.broker.governance.api_keys import SECRETS_MAX, open_api_keys
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import ApiKeyRecord, ApiKeySecretRecord
-from support.memory_store import MemoryStore
-from support.storages import until
+from support.fakes.memory_store import MemoryStore
+from support.fakes.storages import until
 
 SECOND = 1_000_000
 

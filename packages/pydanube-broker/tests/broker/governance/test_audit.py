@@ -29,8 +29,8 @@ from pydanube_broker.broker.governance.audit import (
 )
 from pydanube_broker.operations.authorization import DETAILS_BYTES_MAX, details_of
 from pydanube_broker.testing import memory_broker
-from support.principals import ROOT, client_of, guarded_broker
-from support.storages import until
+from support.fakes.principals import ROOT, client_of, guarded_broker
+from support.fakes.storages import until
 
 ALICE = Principal("alice", "token")
 

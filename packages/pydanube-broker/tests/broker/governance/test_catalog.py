@@ -11,8 +11,8 @@ from pydanube_broker.broker.governance.namespaces import Namespaces
 from pydanube_broker.cluster.pure.shard_topics import shard_of
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import NamespaceRecord
-from support.brokers import A_TOPIC, RELIABLE
-from support.memory_store import MemoryStore
+from support.fakes.brokers import A_TOPIC, RELIABLE
+from support.fakes.memory_store import MemoryStore
 
 PARTS = [A_TOPIC.partition(number) for number in range(3)]
 

@@ -17,7 +17,7 @@ from pydanube_broker.broker.governance.iceberg_tables import (
     STATES_MAX,
     IcebergTables,
 )
-from support.manifests import MemoryManifest
+from support.fakes.manifests import MemoryManifest
 
 TOPIC = TopicName.parse("/default/orders")
 REFRESH_S, KEEP_S = 10, 100

@@ -22,9 +22,9 @@ from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.security.quotas import Quota, QuotaTarget
 from pydanube_broker.broker.topics import dead_letters
-from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
-from support.readers import S, attach, publish, stored, subscribe
-from support.storages import until
+from support.fakes.brokers import A_TOPIC, RELIABLE, BrokerWorld
+from support.fakes.readers import S, attach, publish, stored, subscribe
+from support.fakes.storages import until
 
 ROOT = Principal("root", "certificate")
 BILLING = Principal("billing", "token", ("traders",), expires_at_s=1.0)

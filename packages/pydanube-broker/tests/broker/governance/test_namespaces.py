@@ -9,7 +9,7 @@ from pydanube.model.errors import (
 from pydanube.model.names import NamespaceName, TopicName, parse_namespace
 from pydanube.model.policy import NamespacePolicy
 from pydanube_broker.metadata import keys
-from support.brokers import (
+from support.fakes.brokers import (
     NON_RELIABLE,
     RELIABLE,
     BrokerWorld,

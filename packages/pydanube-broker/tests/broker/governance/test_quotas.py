@@ -15,9 +15,9 @@ from pydanube_broker.broker.governance import quotas as quotas_module
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import QuotaRecord
 from pydanube_broker.metadata.store import Changes
-from support.batches import frame_of
-from support.brokers import Outcome
-from support.storages import seal, until
+from support.fakes.batches import frame_of
+from support.fakes.brokers import Outcome
+from support.fakes.storages import seal, until
 
 BILLING = QuotaTarget.parse("user:billing")
 SHOP = QuotaTarget.parse("/shop")

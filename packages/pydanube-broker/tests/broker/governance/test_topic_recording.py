@@ -10,8 +10,8 @@ from pydanube_broker.broker.governance.catalog import Catalog
 from pydanube_broker.broker.governance.namespaces import Namespaces
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import NamespaceRecord
-from support.brokers import RELIABLE
-from support.memory_store import MemoryStore
+from support.fakes.brokers import RELIABLE
+from support.fakes.memory_store import MemoryStore
 
 
 class HeldStore(MemoryStore):

@@ -20,8 +20,9 @@ from pydanube.model.policy import (
     SubscriptionType,
 )
 from pydanube_broker.broker.publishing.message_batcher import SingleMessage
-from support.batches import A_TIME, frame_of, payloads_of
-from support.brokers import (
+from support.drivers.running import using
+from support.fakes.batches import A_TIME, frame_of, payloads_of
+from support.fakes.brokers import (
     A_TOPIC,
     NON_RELIABLE,
     RELIABLE,
@@ -29,8 +30,7 @@ from support.brokers import (
     Outcome,
     Port,
 )
-from support.running import using
-from support.storages import seal, until
+from support.fakes.storages import seal, until
 
 
 def message(payload=b"x", producer="p", **fields):

@@ -17,7 +17,7 @@ from pydanube.model.extras import EXTRAS, require
 from pydanube.model.schemas import Compatibility, SchemaType
 from pydanube_broker.broker.publishing.schema_registry import NewSchema, SchemaRegistry
 from pydanube_broker.metadata.sqlite import open_sqlite
-from support.memory_store import MemoryStore
+from support.fakes.memory_store import MemoryStore
 
 
 def record(*fields, doc=""):

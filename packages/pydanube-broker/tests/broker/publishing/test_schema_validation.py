@@ -28,8 +28,9 @@ from pydanube.model.schemas import (
 )
 from pydanube_broker.broker.publishing import schema_validation
 from pydanube_broker.broker.publishing.message_batcher import SingleMessage
-from support.batches import A_TIME, frame_of, payloads_of
-from support.brokers import (
+from support.drivers.running import using
+from support.fakes.batches import A_TIME, frame_of, payloads_of
+from support.fakes.brokers import (
     A_TOPIC,
     NON_RELIABLE,
     RELIABLE,
@@ -37,8 +38,7 @@ from support.brokers import (
     MeddledStore,
     Outcome,
 )
-from support.running import using
-from support.schemas import (
+from support.fakes.schemas import (
     AN_ORDER,
     NO_ORDER,
     WARN,

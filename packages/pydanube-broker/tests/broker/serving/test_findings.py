@@ -17,12 +17,12 @@ from pydanube_cli.diagnosis.findings import Verdict
 from pydanube_cli.diagnosis.findings import subscriptions as judge
 from pydanube_console.monitor import TOPICS_MAX, Monitor
 from pydanube_console.pages.overview import render
-from support.batches import A_TIME
-from support.broker_clusters import SHARDS
-from support.brokers import RELIABLE, BrokerWorld
-from support.readers import S, publish, subscribe
-from support.served_clusters import ServedCluster
-from support.storages import seal
+from support.fakes.batches import A_TIME
+from support.fakes.broker_clusters import SHARDS
+from support.fakes.brokers import RELIABLE, BrokerWorld
+from support.fakes.readers import S, publish, subscribe
+from support.fakes.served_clusters import ServedCluster
+from support.fakes.storages import seal
 
 pytestmark = pytest.mark.slow
 

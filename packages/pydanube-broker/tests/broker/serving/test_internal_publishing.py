@@ -21,11 +21,11 @@ from pydanube.security.quotas import Quota, QuotaTarget
 from pydanube_broker.broker.delivery.internal_batches import InternalBatch, Source
 from pydanube_broker.broker.governance.audit import AUDIT_TOPIC, AuditTopic
 from pydanube_broker.broker.topics import dead_letters
-from support.batches import frame_of
-from support.broker_clusters import BrokerCluster
-from support.brokers import A_NOW_US, RELIABLE
-from support.readers import Reader, S, attach, publish, stored
-from support.storages import until
+from support.fakes.batches import frame_of
+from support.fakes.broker_clusters import BrokerCluster
+from support.fakes.brokers import A_NOW_US, RELIABLE
+from support.fakes.readers import Reader, S, attach, publish, stored
+from support.fakes.storages import until
 
 SOURCES = [TopicName.parse(f"/default/orders{number}") for number in range(8)]
 DEAD = TopicName.parse("/default/dead")

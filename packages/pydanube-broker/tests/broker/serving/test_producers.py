@@ -14,15 +14,15 @@ from pydanube.model.errors import (
 )
 from pydanube.model.policy import NamespacePolicy, ProducerAccess
 from pydanube_broker.broker.serving.producers import IDLE_PRODUCERS_MAX
-from support.batches import frame_of
-from support.brokers import (
+from support.fakes.batches import frame_of
+from support.fakes.brokers import (
     A_TOPIC,
     NON_RELIABLE,
     RELIABLE,
     BrokerWorld,
     Outcome,
 )
-from support.recording_files import RecordingFiles
+from support.fakes.recording_files import RecordingFiles
 
 EXCLUSIVE = ProducerAccess.EXCLUSIVE
 WAIT = ProducerAccess.EXCLUSIVE_WAIT

@@ -14,11 +14,11 @@ from pydanube_broker.cluster.pure.shard_topics import shard_of
 from pydanube_broker.cluster.shard_moves import move_shard
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.key import Prefix, key_of
-from support.broker_clusters import SHARDS, BrokerCluster
-from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
-from support.held_store import HeldStore
-from support.readers import attach, publish, stored, subscribe
-from support.storages import until
+from support.fakes.broker_clusters import SHARDS, BrokerCluster
+from support.fakes.brokers import A_TOPIC, RELIABLE, BrokerWorld
+from support.fakes.held_store import HeldStore
+from support.fakes.readers import attach, publish, stored, subscribe
+from support.fakes.storages import until
 
 SHARD = shard_of(A_TOPIC, SHARDS)
 LIMITS = NamespacePolicy(max_publish_rate=3)

@@ -25,13 +25,13 @@ from pydanube_broker.cluster.shard_moves import move_shard
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import SessionRecord
 from pydanube_broker.storage.journal.state import SKIPPED_OFFSETS
-from support.batches import frame_of, payloads_of
-from support.broker_clusters import SHARDS, BrokerCluster
-from support.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, Outcome
-from support.readers import attach, subscribe
-from support.schemas import new_schema
-from support.shard_owners import KnownOwners
-from support.storages import read_all, seal, until
+from support.fakes.batches import frame_of, payloads_of
+from support.fakes.broker_clusters import SHARDS, BrokerCluster
+from support.fakes.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, Outcome
+from support.fakes.readers import attach, subscribe
+from support.fakes.schemas import new_schema
+from support.fakes.shard_owners import KnownOwners
+from support.fakes.storages import read_all, seal, until
 
 SHARD = shard_of(A_TOPIC, SHARDS)
 

@@ -22,16 +22,16 @@ from pydanube.model.policy import (
 )
 from pydanube.objects.directory import DirectoryObjects
 from pydanube_broker.storage.files import DirectoryFiles
-from support.brokers import (
+from support.drivers.running import using
+from support.fakes.brokers import (
     A_NOW_US,
     A_TOPIC,
     NON_RELIABLE,
     RELIABLE,
     BrokerWorld,
 )
-from support.readers import S, a_while, attach, publish, subscribe
-from support.running import using
-from support.storages import seal
+from support.fakes.readers import S, a_while, attach, publish, subscribe
+from support.fakes.storages import seal
 
 PATIENT = FailurePolicy(ack_timeout_s=None)
 

@@ -13,12 +13,12 @@ from pydanube_broker.broker.staging.shared_staging import COMPLETION_S
 from pydanube_broker.cluster.pure.shard_topics import shard_of
 from pydanube_broker.cluster.shard_moves import move_shard
 from pydanube_broker.metadata import keys
-from support.broker_clusters import SHARDS, BrokerCluster
-from support.brokers import RELIABLE
-from support.held_store import HeldStore
-from support.readers import S, a_while, attach, publish, subscribe
-from support.staging import stage_part, stored
-from support.storages import seal, until
+from support.fakes.broker_clusters import SHARDS, BrokerCluster
+from support.fakes.brokers import RELIABLE
+from support.fakes.held_store import HeldStore
+from support.fakes.readers import S, a_while, attach, publish, subscribe
+from support.fakes.staging import stage_part, stored
+from support.fakes.storages import seal, until
 
 QUERY = "transaction:copy"
 

@@ -19,11 +19,11 @@ from pydanube.model.policy import ProducerAccess, TopicPolicy
 from pydanube_broker.broker.pure.producer_registrations import ProducerRegistration
 from pydanube_broker.cluster.pure.shard_topics import shard_of
 from pydanube_broker.storage.config import StagingConfig
-from support.broker_clusters import SHARDS, BrokerCluster
-from support.brokers import A_NOW_US
-from support.readers import a_while
-from support.staging import A_QUERY, PartMaker, stored
-from support.storages import until
+from support.fakes.broker_clusters import SHARDS, BrokerCluster
+from support.fakes.brokers import A_NOW_US
+from support.fakes.readers import a_while
+from support.fakes.staging import A_QUERY, PartMaker, stored
+from support.fakes.storages import until
 
 
 def topic_in(shard, number=0):

@@ -22,11 +22,11 @@ from pydanube.model.policy import NamespacePolicy
 from pydanube.model.schemas import SchemaReference
 from pydanube_broker.broker.staging import staged_parts
 from pydanube_broker.storage.config import StagingConfig
-from support.batches import frame_of
-from support.brokers import RELIABLE
-from support.running import using
-from support.schemas import AN_ORDER, NO_ORDER, registered, strict
-from support.staging import A_QUERY, PartMaker, stage_part, stored
+from support.drivers.running import using
+from support.fakes.batches import frame_of
+from support.fakes.brokers import RELIABLE
+from support.fakes.schemas import AN_ORDER, NO_ORDER, registered, strict
+from support.fakes.staging import A_QUERY, PartMaker, stage_part, stored
 
 A = "/default/a"
 PRODUCER = staged_parts.producer_of(A_QUERY)

@@ -24,17 +24,17 @@ from pydanube.model.policy import NamespacePolicy, ProducerAccess
 from pydanube_broker.metadata import keys
 from pydanube_broker.storage.config import StagingConfig
 from pydanube_broker.storage.files import MemoryFiles
-from support.brokers import (
+from support.drivers.running import using
+from support.fakes.brokers import (
     NON_RELIABLE,
     RELIABLE,
     BrokerWorld,
 )
-from support.memory_store import MemoryStore
-from support.object_journals import object_journal_world
-from support.recording_files import RecordingFiles
-from support.running import using
-from support.staging import A_QUERY, PartMaker, stage_part, stored
-from support.storages import until
+from support.fakes.memory_store import MemoryStore
+from support.fakes.object_journals import object_journal_world
+from support.fakes.recording_files import RecordingFiles
+from support.fakes.staging import A_QUERY, PartMaker, stage_part, stored
+from support.fakes.storages import until
 
 A, B = "/default/a", "/default/b"
 

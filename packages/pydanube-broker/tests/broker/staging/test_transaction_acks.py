@@ -21,11 +21,11 @@ from pydanube_broker.broker.staging.transaction_acks import (
     check_bounds,
 )
 from pydanube_broker.storage.files import MemoryFiles
-from support.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, BrokerWorld
-from support.memory_store import MemoryStore
-from support.object_journals import object_journal_world
-from support.readers import S, attach, publish, subscribe
-from support.staging import quiet, stage_part, stored
+from support.fakes.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, BrokerWorld
+from support.fakes.memory_store import MemoryStore
+from support.fakes.object_journals import object_journal_world
+from support.fakes.readers import S, attach, publish, subscribe
+from support.fakes.staging import quiet, stage_part, stored
 
 RESULTS = "/default/results"
 QUERY = "transaction:copy"

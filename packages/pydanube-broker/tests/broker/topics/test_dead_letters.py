@@ -21,18 +21,18 @@ from pydanube.wire.native.frames import GROWTH_BYTES_MAX
 from pydanube_broker.broker.topics import dead_letters
 from pydanube_broker.broker.topics.dead_letters import HISTORY_MAX, DeadLetter
 from pydanube_broker.dispatch.effects import Park
-from support.batches import A_TIME
-from support.brokers import (
+from support.drivers.running import using
+from support.fakes.batches import A_TIME
+from support.fakes.brokers import (
     A_NOW_US,
     A_TOPIC,
     NON_RELIABLE,
     RELIABLE,
     BrokerWorld,
 )
-from support.corrupt_objects import forget_segments
-from support.readers import S, a_while, attach, publish, stored, subscribe
-from support.running import using
-from support.storages import seal, until
+from support.fakes.corrupt_objects import forget_segments
+from support.fakes.readers import S, a_while, attach, publish, stored, subscribe
+from support.fakes.storages import seal, until
 
 DEAD = TopicName.parse("/default/dead.letters")
 POLICY = FailurePolicy(

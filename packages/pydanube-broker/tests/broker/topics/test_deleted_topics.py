@@ -9,10 +9,10 @@ from pydanube.model.names import TopicName
 from pydanube.model.retry import RetryPolicy
 from pydanube_broker.broker.topics import deleted_topics
 from pydanube_broker.metadata import keys
-from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
-from support.guarded_clusters import eventually
-from support.readers import a_while, publish, stored
-from support.storages import FlakyObjects, seal
+from support.fakes.brokers import A_TOPIC, RELIABLE, BrokerWorld
+from support.fakes.guarded_clusters import eventually
+from support.fakes.readers import a_while, publish, stored
+from support.fakes.storages import FlakyObjects, seal
 
 BESIDE = TopicName.parse("/default/beside")
 

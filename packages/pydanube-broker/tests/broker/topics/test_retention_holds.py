@@ -5,14 +5,14 @@ import pytest
 from pydanube.model.errors import InvalidRequest, NotFound, TopicHeld, TopicNotFound
 from pydanube_broker.broker.topics.retention_holds import HOLDS_MAX
 from pydanube_broker.storage.segments.replacement import Replacement
-from support.brokers import (
+from support.fakes.brokers import (
     A_NOW_US,
     A_TOPIC,
     RELIABLE,
 )
-from support.compacted import offer
-from support.readers import publish
-from support.storages import seal
+from support.fakes.compacted import offer
+from support.fakes.readers import publish
+from support.fakes.storages import seal
 
 
 async def test_held_topic_is_deleted_only_with_force(broker):

@@ -7,7 +7,7 @@ import pytest
 from pydanube.aio.tasks import task_scope
 from pydanube.model.names import TopicName
 from pydanube_broker.broker.topics.shards import SETTLING_MAX, Shards
-from support.shard_owners import KnownOwners
+from support.fakes.shard_owners import KnownOwners
 
 
 @pytest.fixture

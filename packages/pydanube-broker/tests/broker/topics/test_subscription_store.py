@@ -13,10 +13,10 @@ from pydanube.model.policy import (
     Start,
     SubscriptionType,
 )
-from support.broker_clusters import BrokerCluster
-from support.brokers import A_TOPIC, RELIABLE
-from support.readers import S, a_while, attach, publish, subscribe
-from support.storages import seal, until
+from support.fakes.broker_clusters import BrokerCluster
+from support.fakes.brokers import A_TOPIC, RELIABLE
+from support.fakes.readers import S, a_while, attach, publish, subscribe
+from support.fakes.storages import seal, until
 
 DEAD = TopicName.parse("/default/dead")
 BLOCK = FailurePolicy(redeliveries_max=1, redelivery_delay_s=0.0)

@@ -13,14 +13,14 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import TopicName
 from pydanube.model.schemas import SchemaPolicy, SchemaReference, TopicSchema
-from support.batches import frame_of
-from support.brokers import (
+from support.fakes.batches import frame_of
+from support.fakes.brokers import (
     A_TOPIC,
     NON_RELIABLE,
     RELIABLE,
     Outcome,
 )
-from support.schemas import registered, strict
+from support.fakes.schemas import registered, strict
 
 BASE = TopicName.parse("/default/parts")
 LATEST = SchemaReference(subject="orders")

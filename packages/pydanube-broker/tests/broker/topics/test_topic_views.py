@@ -12,9 +12,9 @@ from pydanube.model.policy import (
     SubscriptionSettings,
     TopicPolicy,
 )
-from support.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, BrokerWorld
-from support.readers import S, publish, subscribe
-from support.storages import seal
+from support.fakes.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, BrokerWorld
+from support.fakes.readers import S, publish, subscribe
+from support.fakes.storages import seal
 
 OTHER = SubscriptionName("other")
 

@@ -27,9 +27,15 @@ from pydanube_broker.broker.publishing.schema_registry import NewSchema
 from pydanube_broker.broker.topics.topics import describe_drops
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.sqlite import open_sqlite
-from support.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, BrokerWorld, MeddledStore
-from support.readers import S, attach, publish, subscribe
-from support.storages import seal
+from support.fakes.brokers import (
+    A_TOPIC,
+    NON_RELIABLE,
+    RELIABLE,
+    BrokerWorld,
+    MeddledStore,
+)
+from support.fakes.readers import S, attach, publish, subscribe
+from support.fakes.storages import seal
 
 SMALL = Retention(bytes_max=1)
 ACKNOWLEDGED = Retention(drops_acknowledged=True)

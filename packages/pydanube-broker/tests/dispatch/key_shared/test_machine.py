@@ -1,4 +1,4 @@
-"""Key-shared subscriptions; see also the model in support/key_shared_model.py."""
+"""Key-shared subscriptions; see also the model ``key_shared_model``."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from pydanube_broker.metadata.etcd.reading import RANGES_MAX, open_reader
 from pydanube_broker.metadata.etcd.store import EtcdStore
 from pydanube_broker.metadata.key import prefix_of
 from pydanube_broker.metadata.store import Put
-from support.etcd import EtcdMember, config_of
+from support.servers.etcd import EtcdMember, config_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

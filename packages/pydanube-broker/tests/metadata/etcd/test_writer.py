@@ -16,7 +16,7 @@ from pydanube_broker.metadata.etcd.store import EtcdStore
 from pydanube_broker.metadata.key import prefix_of
 from pydanube_broker.metadata.sessions import Session
 from pydanube_broker.metadata.store import ABSENT, Delete, HasValue, Put
-from support.etcd import EtcdMember, config_of, encoded
+from support.servers.etcd import EtcdMember, config_of, encoded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -16,8 +16,8 @@ from pydanube_broker.servers.connections.authentication import (
 )
 from pydanube_broker.servers.connections.bootstrap_key import BootstrapKey
 from pydanube_broker.servers.settings.security_config import JwtConfig, SecurityConfig
-from support.memory_store import MemoryStore
-from support.secured import AUDIENCE, ISSUER, claims, jwks, signed
+from support.fakes.memory_store import MemoryStore
+from support.fakes.secured import AUDIENCE, ISSUER, claims, jwks, signed
 
 NOW = 1_700_000_000
 ADDRESS = "192.0.2.1"

@@ -11,8 +11,8 @@ from pydanube.security.tokens import KEYS_BYTES_MAX
 from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.connections.issuer_keys import open_issuer_keys
 from pydanube_broker.servers.settings.security_config import JwtConfig, SecurityConfig
-from support.http_server import Answer, LocalServer
-from support.secured import AUDIENCE, ISSUER, KEYS, claims, jwks, signed
+from support.fakes.secured import AUDIENCE, ISSUER, KEYS, claims, jwks, signed
+from support.servers.http_server import Answer, LocalServer
 
 
 class Issuer:

@@ -9,8 +9,8 @@ import pytest
 from pydanube.security.quotas import Quota, QuotaTarget
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube_broker.operations import quota_holds
-from support.danube_calls import danube_world
-from support.storages import until
+from support.drivers.danube_calls import danube_world
+from support.fakes.storages import until
 
 ANONYMOUS = QuotaTarget.parse("anonymous")
 NAMESPACE = QuotaTarget.parse("/default")

@@ -10,7 +10,7 @@ from pydanube.model.errors import (
 )
 from pydanube.objects.memory import MemoryObjects
 from pydanube_broker.servers.directories.identity import MARKER_NAME, ClusterIdentity
-from support.directories import (
+from support.fakes.directories import (
     change_metadata,
     contents_of,
     copied,

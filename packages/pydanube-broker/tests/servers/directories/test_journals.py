@@ -20,7 +20,7 @@ from pydanube_broker.servers.directories.journals import open_journal_objects
 from pydanube_broker.servers.settings.config import load_config
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_cli.main import app
-from support.directories import copied, first_error, publish, serving
+from support.fakes.directories import copied, first_error, publish, serving
 
 pytestmark = pytest.mark.slow
 

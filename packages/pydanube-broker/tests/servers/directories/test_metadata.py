@@ -16,7 +16,7 @@ from pydanube_broker.servers.directories.metadata import (
     watching_session,
 )
 from pydanube_zookeeper.config import ZookeeperConfig
-from support.memory_store import MemoryStore
+from support.fakes.memory_store import MemoryStore
 
 REMOTE = ZookeeperConfig(cluster_name="blue")
 

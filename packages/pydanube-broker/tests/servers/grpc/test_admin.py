@@ -34,8 +34,8 @@ from pydanube_broker.servers.grpc.admin import (
 )
 from pydanube_broker.servers.grpc.services import StatusError
 from pydanube_broker.wire.grpc.status import StatusCode
-from support.broker_clusters import SHARDS, BrokerCluster
-from support.storages import until
+from support.fakes.broker_clusters import SHARDS, BrokerCluster
+from support.fakes.storages import until
 
 
 class Refusing:

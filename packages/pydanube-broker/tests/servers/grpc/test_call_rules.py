@@ -26,9 +26,9 @@ from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.grpc.admin import admin_services
 from pydanube_broker.servers.grpc.call_rules import CALL_RULES
 from pydanube_broker.servers.grpc.server import open_listener
-from support.danube_calls import open_danube_server
-from support.grpc_calls import connected
-from support.principals import ROOT, ChosenIdentity, client_of, guarded_broker
+from support.drivers.danube_calls import open_danube_server
+from support.fakes.grpc_calls import connected
+from support.fakes.principals import ROOT, ChosenIdentity, client_of, guarded_broker
 
 ALICE = Principal("alice", "token")
 TOPIC = "/shop/orders"

@@ -24,8 +24,9 @@ from pydanube_broker.servers.grpc.connection import (
 from pydanube_broker.servers.grpc.grpc_server import GrpcServer
 from pydanube_broker.servers.grpc.services import Service
 from pydanube_broker.wire.grpc.http2_frames import FrameType
-from support.grpc_calls import Caller
-from support.http2_frames import (
+from support.drivers.running import using
+from support.fakes.grpc_calls import Caller
+from support.fakes.http2_frames import (
     data,
     frame,
     handshake,
@@ -34,8 +35,7 @@ from support.http2_frames import (
     reset,
     seen,
 )
-from support.running import using
-from support.transports import RecordingTransport
+from support.fakes.transports import RecordingTransport
 
 CONSUMER = pb.DESCRIPTOR.services_by_name["ConsumerService"]
 RECEIVE = "danube.ConsumerService/ReceiveMessages"

@@ -19,10 +19,10 @@ from pydanube_broker.servers.grpc.consumers import (
     Consumers,
 )
 from pydanube_broker.servers.grpc.pure.window import WINDOW_FIRST
-from support.batches import empty_messages, frame_of
-from support.corrupt_objects import seal_and_damage
-from support.grpc_contexts import CallContext, Clock
-from support.running import published, using
+from support.drivers.running import published, using
+from support.fakes.batches import empty_messages, frame_of
+from support.fakes.corrupt_objects import seal_and_damage
+from support.fakes.grpc_contexts import CallContext, Clock
 
 TOPIC = "/default/orders"
 NAME = TopicName.parse(TOPIC)

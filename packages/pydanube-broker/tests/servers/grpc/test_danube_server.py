@@ -19,7 +19,7 @@ from pydanube.model.policy import (
     PoisonPolicy,
 )
 from pydanube.wire.pb import danube_api_pb2 as pb
-from support.danube_calls import TOPIC, Type, danube_world
+from support.drivers.danube_calls import TOPIC, Type, danube_world
 
 NAME = TopicName.parse(TOPIC)
 SUBSCRIPTION = SubscriptionName("s")

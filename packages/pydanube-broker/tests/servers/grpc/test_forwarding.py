@@ -29,10 +29,10 @@ from pydanube_broker.servers.grpc.peer_channels import (
 from pydanube_broker.servers.grpc.server import open_listener
 from pydanube_broker.servers.grpc.services import Service
 from pydanube_broker.wire.grpc.connection import CallStarted
-from support.broker_clusters import BrokerCluster, Member
-from support.certificates import write_certificates
-from support.danube_calls import open_danube_server
-from support.grpc_calls import Caller, connected
+from support.drivers.danube_calls import open_danube_server
+from support.fakes.broker_clusters import BrokerCluster, Member
+from support.fakes.grpc_calls import Caller, connected
+from support.servers.certificates import write_certificates
 
 pytestmark = pytest.mark.slow
 

@@ -26,10 +26,10 @@ from pydanube_broker.servers.grpc.peer_channels import open_peer_channels
 from pydanube_broker.servers.grpc.peers import PeerCalls, peer_service
 from pydanube_broker.servers.grpc.server import open_listener
 from pydanube_broker.servers.settings.security_config import SecurityConfig
-from support.batches import frame_of
-from support.brokers import A_TOPIC, RELIABLE, BrokerWorld
-from support.grpc_calls import connected
-from support.readers import stored
+from support.fakes.batches import frame_of
+from support.fakes.brokers import A_TOPIC, RELIABLE, BrokerWorld
+from support.fakes.grpc_calls import connected
+from support.fakes.readers import stored
 
 KEY = "00ff" * 16
 SOURCE = Source(producer="broker/test", generation=1, epoch=1)

@@ -16,7 +16,7 @@ from pydanube_broker.servers.grpc.producers import (
     Producers,
 )
 from pydanube_broker.servers.grpc.services import StatusError
-from support.grpc_contexts import Clock
+from support.fakes.grpc_contexts import Clock
 
 TOPIC = "/default/orders"
 NAME = TopicName.parse(TOPIC)

@@ -12,7 +12,7 @@ from pydanube.model.errors import InvalidConfig
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube_broker.servers.grpc.grpc_server import MESSAGE_BYTES_MAX
 from pydanube_broker.servers.grpc.services import Service
-from support.grpc_calls import connected, open_grpc_server
+from support.fakes.grpc_calls import connected, open_grpc_server
 
 DISCOVERY = pb.DESCRIPTOR.services_by_name["Discovery"]
 

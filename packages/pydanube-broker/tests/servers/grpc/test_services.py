@@ -12,7 +12,7 @@ from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
 from pydanube_broker.servers.grpc.services import Service, StatusError
 from pydanube_broker.wire.grpc.status import StatusCode
-from support.grpc_calls import connected, open_grpc_server
+from support.fakes.grpc_calls import connected, open_grpc_server
 
 DISCOVERY = pb.DESCRIPTOR.services_by_name["Discovery"]
 REGISTRY = schema_registry_pb2.DESCRIPTOR.services_by_name["SchemaRegistry"]

@@ -9,8 +9,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from pydanube.wire.pb import danube_api_pb2, health_pb2, reflection_v1_pb2
 from pydanube_broker.servers.grpc.services import Service
 from pydanube_broker.servers.grpc.standard import Health, Reflection
-from support.grpc_calls import connected, open_grpc_server
-from support.grpc_contexts import CallContext
+from support.fakes.grpc_calls import connected, open_grpc_server
+from support.fakes.grpc_contexts import CallContext
 
 DISCOVERY = danube_api_pb2.DESCRIPTOR.services_by_name["Discovery"]
 SERVING = health_pb2.HealthCheckResponse.SERVING

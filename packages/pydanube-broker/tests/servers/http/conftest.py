@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.http_api import Api, State, http_of
+from support.fakes.http_api import Api, State, http_of
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pydanube.model.errors import Draining, SessionLost
 from pydanube_broker.broker.topics.shards import Shards
 from pydanube_broker.servers.http.app import BrokerState
-from support.http_api import http_of
-from support.shard_owners import KnownOwners
+from support.fakes.http_api import http_of
+from support.fakes.shard_owners import KnownOwners
 
 
 async def test_unknown_paths_and_methods_are_answered_with_json(api):

@@ -18,9 +18,9 @@ from pydanube_broker.servers.http.connection import (
     HttpConnection,
 )
 from pydanube_broker.servers.http.disconnects import DisconnectMiddleware
-from support.http_api import State
-from support.running import using
-from support.transports import RecordingTransport
+from support.drivers.running import using
+from support.fakes.http_api import State
+from support.fakes.transports import RecordingTransport
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 

@@ -21,8 +21,8 @@ from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube_broker.servers.http.app import make_app
 from pydanube_broker.servers.http.iceberg import file_io_defaults, iceberg_error
-from support.http_api import State
-from support.principals import ROOT, ChosenIdentity, client_of, guarded_broker
+from support.fakes.http_api import State
+from support.fakes.principals import ROOT, ChosenIdentity, client_of, guarded_broker
 
 ALICE = Principal("alice", "token")
 TABLE = "/namespaces/shop/tables/orders"

@@ -16,8 +16,8 @@ from pydanube_broker.broker.governance.api_keys import open_api_keys
 from pydanube_broker.metadata.sqlite import open_sqlite
 from pydanube_broker.operations.handlers import handlers
 from pydanube_broker.servers.http.operations import BODY_BYTES_MAX, is_readable, path_of
-from support.http_api import Api, State, http_of
-from support.principals import ROOT, ChosenIdentity, client_of, guarded_broker
+from support.fakes.http_api import Api, State, http_of
+from support.fakes.principals import ROOT, ChosenIdentity, client_of, guarded_broker
 
 ALICE = Principal("alice", "token")
 TOPIC = "/shop/orders"

@@ -11,8 +11,8 @@ from pydanube_broker.operations import quota_holds
 from pydanube_broker.servers.http import quotas as http_quotas
 from pydanube_broker.servers.http.app import BrokerState
 from pydanube_broker.servers.http.server import open_http
-from support.http_api import State, http_of
-from support.storages import until
+from support.fakes.http_api import State, http_of
+from support.fakes.storages import until
 
 ANONYMOUS = QuotaTarget.parse("anonymous")
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from pydanube_broker.servers.http.app import make_app
-from support.http_api import State
+from support.fakes.http_api import State
 
 
 def ask(method: str = "GET", path: str = "/healthz", **headers: str) -> httpx.Response:

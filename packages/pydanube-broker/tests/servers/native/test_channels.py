@@ -5,9 +5,9 @@ import pytest
 from pydanube.model.names import TopicName
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
-from support.running import TOPIC
-from support.storages import seal
-from support.stream_peer import connected
+from support.drivers.running import TOPIC
+from support.fakes.storages import seal
+from support.fakes.stream_peer import connected
 
 BATCHES = 7
 MIB = 1024 * 1024

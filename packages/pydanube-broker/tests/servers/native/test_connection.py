@@ -17,11 +17,11 @@ from pydanube.wire.native.messages import RANGES_MAX
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.servers.native import consumers, producers
 from pydanube_broker.servers.native.producers import INLINE_CHECK_BYTES_MAX
-from support.batches import empty_messages, frame_of
-from support.brokers import Outcome
-from support.running import TOPIC, published
-from support.stream_peer import connected
-from support.streams import batch_frame
+from support.drivers.running import TOPIC, published
+from support.fakes.batches import empty_messages, frame_of
+from support.fakes.brokers import Outcome
+from support.fakes.stream_peer import connected
+from support.fakes.streams import batch_frame
 
 
 async def test_client_of_newer_revisions_is_refused(broker):

@@ -13,9 +13,9 @@ from pydanube.security.quotas import Quota, QuotaTarget
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.operations import quota_holds
-from support.running import TOPIC
-from support.storages import until
-from support.stream_peer import connected
+from support.drivers.running import TOPIC
+from support.fakes.storages import until
+from support.fakes.stream_peer import connected
 
 ANONYMOUS = QuotaTarget.parse("anonymous")
 NAMESPACE = QuotaTarget.parse("/default")

@@ -9,8 +9,8 @@ from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.servers.native.connection import NativeConnection
 from pydanube_broker.servers.native.in_process import PipeEnd
-from support.running import TOPIC, published
-from support.streams import batch_frame, hello, received
+from support.drivers.running import TOPIC, published
+from support.fakes.streams import batch_frame, hello, received
 
 PART = {"query": "q", "version": 0, "part": "0", "part_id": "id"}
 

@@ -9,7 +9,7 @@ from pydanube_broker.servers.directories.directory import hold_directory
 from pydanube_broker.servers.recovery.contents import SKIPPED_OFFSETS
 from pydanube_broker.servers.recovery.recover import recover_directory
 from pydanube_broker.storage.config import RemoteConfig, StorageConfig
-from support.directories import contents_of, copied, first_error, publish, serving
+from support.fakes.directories import contents_of, copied, first_error, publish, serving
 
 pytestmark = pytest.mark.slow
 

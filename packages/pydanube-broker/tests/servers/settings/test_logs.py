@@ -11,7 +11,7 @@ import pytest
 
 from pydanube_broker.servers.settings.config import LogConfig
 from pydanube_broker.servers.settings.logs import configure_logging
-from support.commands import logging_restored
+from support.drivers.commands import logging_restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,8 @@ from pydanube_broker.servers.settings.tls import (
     open_tls,
     over_tls,
 )
-from support.certificates import write_certificates
-from support.transports import RecordingTransport
+from support.fakes.transports import RecordingTransport
+from support.servers.certificates import write_certificates
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pydanube.model.histograms import bucket_of
 from pydanube.model.names import TopicName
 from pydanube_broker.servers.settings import tracing
 from pydanube_broker.servers.settings.tracing import BrokerTraces
-from support.batches import frame_of
+from support.fakes.batches import frame_of
 
 TOPIC = TopicName.parse("/default/orders")
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

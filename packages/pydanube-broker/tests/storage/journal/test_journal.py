@@ -20,10 +20,10 @@ from pydanube_broker.storage.files import DirectoryFiles, MemoryFiles
 from pydanube_broker.storage.journal.journal import open_journal
 from pydanube_broker.storage.journal.recovery import file_name
 from pydanube_broker.storage.journal.reserve import Reserve
-from support.batches import frame_of
-from support.recording_files import RecordingFiles
-from support.small_disk import SmallDisk
-from support.storages import until
+from support.fakes.batches import frame_of
+from support.fakes.recording_files import RecordingFiles
+from support.fakes.small_disk import SmallDisk
+from support.fakes.storages import until
 
 CONFIG = JournalConfig(file_bytes_max=1024)
 OPENED = TopicOpened(topic_id=1, name="t", epoch=1, end_offset=0, sealed_offset=0)

@@ -15,7 +15,7 @@ from pydanube.wire.files.journal_format import (
 from pydanube_broker.storage.journal.journal_copying import JournalCopy, encode_files
 from pydanube_broker.storage.journal.recovery import recover
 from pydanube_broker.storage.journal.state import JournalState
-from support.batches import frame_of
+from support.fakes.batches import frame_of
 
 JOURNAL_ID = bytes(range(16))
 

@@ -25,7 +25,7 @@ from pydanube.wire.files.journal_format import (
 from pydanube.wire.files.journal_format import TopicOpened as Opened
 from pydanube_broker.storage.config import JournalConfig, ObjectJournalConfig
 from pydanube_broker.storage.journal.object_journal import SECTION_ENTRIES
-from support.object_journals import (
+from support.fakes.object_journals import (
     Batches,
     GatedObjects,
     Link,
@@ -35,7 +35,7 @@ from support.object_journals import (
     put_each,
     turns,
 )
-from support.storages import until
+from support.fakes.storages import until
 
 OPENED = Opened(topic_id=1, name="t", epoch=1, end_offset=0, sealed_offset=0)
 ROOMY = JournalConfig()

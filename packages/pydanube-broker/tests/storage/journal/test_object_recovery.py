@@ -7,7 +7,7 @@ import pytest
 from pydanube.model.errors import CorruptJournal
 from pydanube.wire.files.journal_format import TopicOpened
 from pydanube_broker.storage.config import JournalConfig, ObjectJournalConfig
-from support.object_journals import (
+from support.fakes.object_journals import (
     Batches,
     GatedObjects,
     MemorySessions,

@@ -11,7 +11,7 @@ from pydanube.wire.files.journal_format import (
 )
 from pydanube_broker.storage.journal.recovery import file_name, recover
 from pydanube_broker.storage.journal.state import JournalState
-from support.batches import frame_of
+from support.fakes.batches import frame_of
 
 OURS = b"0123456789abcdef"
 

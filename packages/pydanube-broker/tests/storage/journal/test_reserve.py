@@ -4,7 +4,7 @@ import pytest
 
 from pydanube_broker.storage.journal import reserve as module
 from pydanube_broker.storage.journal.reserve import Reserve, ReserveFile
-from support.small_disk import SmallDisk
+from support.fakes.small_disk import SmallDisk
 
 MIB = 1024 * 1024
 

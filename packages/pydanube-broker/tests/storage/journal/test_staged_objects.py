@@ -21,7 +21,7 @@ from pydanube_broker.storage.journal.staged_objects import (
     version_of,
     version_prefix,
 )
-from support.batches import frame_of, payloads_of
+from support.fakes.batches import frame_of, payloads_of
 
 KEY = PartKey(query="q", version=7, name="p", part_id="id")
 

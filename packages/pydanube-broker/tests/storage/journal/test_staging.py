@@ -15,9 +15,9 @@ from pydanube_broker.storage.journal.staging import (
     number_of,
     open_staged_files,
 )
-from support.batches import frame_of, payloads_of
-from support.recording_files import RecordingFiles
-from support.storages import until
+from support.fakes.batches import frame_of, payloads_of
+from support.fakes.recording_files import RecordingFiles
+from support.fakes.storages import until
 
 KEY = PartKey(query="q", version=0, name="p", part_id="id")
 

@@ -17,7 +17,7 @@ from pydanube.wire.files.journal_format import (
     TopicSealed,
 )
 from pydanube_broker.storage.journal.state import JournalState
-from support.batches import frame_of
+from support.fakes.batches import frame_of
 
 
 def opened(end=0):

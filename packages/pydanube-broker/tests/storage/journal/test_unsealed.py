@@ -4,7 +4,7 @@ from pydanube.model.errors import CorruptJournal
 from pydanube.model.segments import SegmentEntry
 from pydanube_broker.storage.journal.state import TopicState
 from pydanube_broker.storage.journal.unsealed import find_unsealed
-from support.batches import frame_of
+from support.fakes.batches import frame_of
 
 
 def frame(base, end):

@@ -8,9 +8,9 @@ import pytest
 
 from pydanube.model.errors import MetadataUnavailable
 from pydanube_broker.storage.config import RemoteConfig
-from support.batches import payloads_of
-from support.compacted import offer
-from support.storages import (
+from support.fakes.batches import payloads_of
+from support.fakes.compacted import offer
+from support.fakes.storages import (
     FlakyObjects,
     open_topic,
     publish,
@@ -19,7 +19,7 @@ from support.storages import (
     until,
     wake,
 )
-from support.upload_worlds import UploadWorld
+from support.fakes.upload_worlds import UploadWorld
 
 URL = "s3://bucket"
 PAYLOAD_BYTES = 10_000

@@ -21,7 +21,7 @@ from pydanube.wire.files.segment_format import SegmentIdentity
 from pydanube_broker.storage.remote import segment_copies
 from pydanube_broker.storage.remote.segment_copies import find_damage
 from pydanube_broker.storage.segments.segments import encode_segment
-from support.batches import A_TIME, frame_of
+from support.fakes.batches import A_TIME, frame_of
 
 NAME = "default/a/one.parquet"
 

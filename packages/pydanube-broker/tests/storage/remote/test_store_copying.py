@@ -9,8 +9,8 @@ import pytest
 from pydanube.model.errors import InvalidRequest, ObjectsUnavailable
 from pydanube_broker.storage.config import RemoteConfig
 from pydanube_broker.storage.remote.tiered_objects import MARKER_NAME
-from support.storages import FlakyObjects, open_topic, publish, seal, until
-from support.upload_worlds import RemoteObjects, UploadWorld
+from support.fakes.storages import FlakyObjects, open_topic, publish, seal, until
+from support.fakes.upload_worlds import RemoteObjects, UploadWorld
 
 REMOTE = RemoteConfig(url="s3://bucket")
 MARKER = b'{"cluster_id":"c"}'

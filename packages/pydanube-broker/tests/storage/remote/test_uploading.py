@@ -15,9 +15,9 @@ from pydanube.model.policy import Retention, TopicPolicy
 from pydanube.wire.files.segment_format import object_name
 from pydanube_broker.storage.config import RemoteConfig
 from pydanube_broker.storage.pure.upload_planning import TrackedSegment
-from support.batches import payloads_of
-from support.storages import World, open_topic, publish, read_all, seal, until
-from support.upload_worlds import UploadWorld
+from support.fakes.batches import payloads_of
+from support.fakes.storages import World, open_topic, publish, read_all, seal, until
+from support.fakes.upload_worlds import UploadWorld
 
 URL = "s3://bucket"
 REMOTE = RemoteConfig(url=URL)

@@ -15,8 +15,8 @@ from pydanube.model.errors import (
 from pydanube_broker.storage.config import RemoteConfig
 from pydanube_broker.storage.segments import segment_pages
 from pydanube_broker.storage.segments.segment_pages import page_bytes
-from support.storages import FlakyObjects, World, open_topic, publish, seal, until
-from support.upload_worlds import UploadWorld
+from support.fakes.storages import FlakyObjects, World, open_topic, publish, seal, until
+from support.fakes.upload_worlds import UploadWorld
 
 REMOTE = RemoteConfig(url="s3://bucket")
 

@@ -9,7 +9,7 @@ from pydanube_broker.storage.segments.range_cache import (
     RangeCache,
     range_name,
 )
-from support.storages import until
+from support.fakes.storages import until
 
 ENTRY = SegmentEntry(
     base=0,

@@ -13,10 +13,10 @@ from pydanube.wire.files.segment_ranges import WHOLE_BYTES_MAX
 from pydanube_broker.storage.segments.range_cache import RangeCache
 from pydanube_broker.storage.segments.segment_cache import AHEAD_KEEP_S, AHEAD_SHARE
 from pydanube_broker.storage.storage_opening import REMOTE_READS_MAX
-from support.batches import A_TIME, offsets_of, payloads_of
-from support.corrupt_objects import forget_segments, retry_reads_now
-from support.storages import open_topic, publish, read_all, seal, until
-from support.tiered_worlds import (
+from support.fakes.batches import A_TIME, offsets_of, payloads_of
+from support.fakes.corrupt_objects import forget_segments, retry_reads_now
+from support.fakes.storages import open_topic, publish, read_all, seal, until
+from support.fakes.tiered_worlds import (
     COUNT,
     LARGE,
     TieredWorld,

@@ -17,10 +17,10 @@ from pydanube.model.policy import Retention, TopicPolicy
 from pydanube.model.ranges import RangeSet
 from pydanube.wire.files.segment_checksums import file_checksum
 from pydanube_broker.storage.segments.replacement import REPLACED_MAX
-from support.batches import payloads_of
-from support.compacted import compact, offer
-from support.running import using
-from support.storages import (
+from support.drivers.running import using
+from support.fakes.batches import payloads_of
+from support.fakes.compacted import compact, offer
+from support.fakes.storages import (
     A_NOW_US,
     open_topic,
     publish,

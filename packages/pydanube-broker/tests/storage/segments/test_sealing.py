@@ -11,10 +11,10 @@ from pydanube.model.errors import (
 from pydanube.model.policy import Retention, TopicPolicy
 from pydanube_broker.storage.config import MIB, JournalConfig
 from pydanube_broker.storage.journal.reserve import Reserve
-from support.batches import frame_of, payloads_of
-from support.running import using
-from support.small_disk import SmallDisk
-from support.storages import (
+from support.drivers.running import using
+from support.fakes.batches import frame_of, payloads_of
+from support.fakes.small_disk import SmallDisk
+from support.fakes.storages import (
     A_NOW_US,
     World,
     open_topic,

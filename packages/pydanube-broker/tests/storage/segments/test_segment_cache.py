@@ -1,7 +1,7 @@
 import asyncio
 
-from support.batches import offsets_of
-from support.storages import World, open_topic, publish, read_all, seal
+from support.fakes.batches import offsets_of
+from support.fakes.storages import World, open_topic, publish, read_all, seal
 
 
 async def test_several_readers_of_one_row_group_decode_it_once():

@@ -16,8 +16,14 @@ from pydanube_broker.storage.segments.segments import (
     tables_of,
     topic_id_of,
 )
-from support.arrow_memory import arrow_memory
-from support.batches import A_TIME, empty_messages, frame_of, offsets_of, payloads_of
+from support.fakes.arrow_memory import arrow_memory
+from support.fakes.batches import (
+    A_TIME,
+    empty_messages,
+    frame_of,
+    offsets_of,
+    payloads_of,
+)
 
 IDENTITY = SegmentIdentity(topic="/default/a", topic_id=7, epoch=3)
 

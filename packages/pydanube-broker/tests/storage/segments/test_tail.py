@@ -1,6 +1,6 @@
 from pydanube.wire.batches import Codec
 from pydanube_broker.storage.segments.tail import Tail
-from support.batches import empty_messages, frame_of, offsets_of
+from support.fakes.batches import empty_messages, frame_of, offsets_of
 
 
 def tail_of(*counts, base=0):

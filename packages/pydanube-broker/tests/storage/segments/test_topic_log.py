@@ -11,10 +11,10 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.policy import Durability, TopicPolicy
-from support.batches import frame_of, offsets_of, payloads_of
-from support.corrupt_objects import retry_reads_now
-from support.recording_files import RecordingFiles
-from support.storages import World, open_topic, publish, read_all, seal
+from support.fakes.batches import frame_of, offsets_of, payloads_of
+from support.fakes.corrupt_objects import retry_reads_now
+from support.fakes.recording_files import RecordingFiles
+from support.fakes.storages import World, open_topic, publish, read_all, seal
 
 
 async def test_a_batch_gets_its_offset_at_once_and_is_seen_when_committed(storage, log):

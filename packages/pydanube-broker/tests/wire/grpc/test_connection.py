@@ -21,7 +21,7 @@ from pydanube_broker.wire.grpc.connection import (
 from pydanube_broker.wire.grpc.http2_frames import FrameType, Http2Error
 from pydanube_broker.wire.grpc.http2_stream import STREAM_WINDOW
 from pydanube_broker.wire.grpc.status import StatusCode
-from support.http2_frames import (
+from support.fakes.http2_frames import (
     REQUEST,
     data,
     frame,

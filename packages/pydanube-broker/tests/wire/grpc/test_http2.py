@@ -29,7 +29,7 @@ from pydanube_broker.wire.grpc.http2_frames import (
     Http2Error,
 )
 from pydanube_broker.wire.grpc.http2_stream import STREAM_WINDOW
-from support.http2_frames import (
+from support.fakes.http2_frames import (
     ACK,
     END_HEADERS,
     END_STREAM,

@@ -18,8 +18,8 @@ from pydanube.model.errors import (
 from pydanube_spark.jobs import ThreadRunner
 from pydanube_spark.tables.export.exporter import Exporter, ExportOptions
 from pydanube_spark.tables.pure.table_options import UndecodablePolicy
-from support.lake_tables import KINDS, data_files, read, table_in
-from support.topic_directory import TopicDirectory
+from support.drivers.lake_tables import KINDS, data_files, read, table_in
+from support.fakes.topic_directory import TopicDirectory
 
 pytestmark = pytest.mark.slow
 

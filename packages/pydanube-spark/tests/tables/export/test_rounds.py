@@ -13,7 +13,7 @@ from pydanube_spark.tables.export.pure.rounds import (
     scans,
 )
 from pydanube_spark.tables.table import AppTransaction
-from support.topic_directory import segment
+from support.fakes.topic_directory import segment
 
 
 @st.composite

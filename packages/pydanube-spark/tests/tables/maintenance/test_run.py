@@ -8,7 +8,7 @@ import pytest
 from pydanube.model.errors import ConnectionLost, InvalidRequest, TopicHeld
 from pydanube_spark.jobs import ThreadRunner
 from pydanube_spark.tables.maintenance.run import MaintenanceOptions, maintain
-from support.segment_files import TOPIC, FileBroker, Row, read_rows, write_topic
+from support.fakes.segment_files import TOPIC, FileBroker, Row, read_rows, write_topic
 
 ROWS = [[Row(b"k%d" % (at % 3), b"%d" % at) for at in range(10)] for _ in range(4)]
 MERGE = MaintenanceOptions(is_merging=True, target_bytes=12_000)

@@ -13,8 +13,8 @@ from pydanube_spark.tables.maintenance.segment_jobs import (
     key_bytes_of,
     rewrite,
 )
-from support.batches import A_TIME
-from support.segment_files import (
+from support.fakes.batches import A_TIME
+from support.fakes.segment_files import (
     TOPIC,
     Row,
     rewriting,

@@ -12,7 +12,7 @@ from pydanube_spark.tables.maintenance.segment_jobs import (
     rewrite,
 )
 from pydanube_spark.tables.maintenance.verification import VerifyJob, verify
-from support.segment_files import (
+from support.fakes.segment_files import (
     TOPIC,
     TOPIC_ID,
     Row,

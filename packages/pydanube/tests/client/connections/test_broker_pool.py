@@ -10,7 +10,7 @@ from pydanube.client.connections.broker_pool import BrokerPool
 from pydanube.client.connections.credentials import NO_CREDENTIALS
 from pydanube.client.connections.redirects import Redirect, redirecting
 from pydanube.model.errors import ConnectionLost
-from support.scripted_broker import ScriptedBroker
+from support.fakes.scripted_broker import ScriptedBroker
 
 A, B, C = "danube://a", "danube://b", "danube://c"
 

@@ -18,9 +18,9 @@ from pydanube.model.errors import (
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import error_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
-from support.readers import a_while
-from support.running import TOPIC
-from support.scripted_broker import ScriptedBroker
+from support.drivers.running import TOPIC
+from support.fakes.readers import a_while
+from support.fakes.scripted_broker import ScriptedBroker
 
 
 class Connection:

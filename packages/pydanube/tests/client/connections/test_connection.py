@@ -14,9 +14,9 @@ from pydanube.model.errors import ConnectionLost
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.servers.settings.config import ListenConfig
-from support.running import using
-from support.scripted_broker import ScriptedBroker
-from support.storages import until
+from support.drivers.running import using
+from support.fakes.scripted_broker import ScriptedBroker
+from support.fakes.storages import until
 
 TURNS = 20
 

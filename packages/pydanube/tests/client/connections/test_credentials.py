@@ -14,7 +14,7 @@ from pydanube.security.api_keys import make_key
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import error_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
-from support.scripted_broker import ScriptedBroker
+from support.fakes.scripted_broker import ScriptedBroker
 
 KEY = make_key(b"x" * 40).text
 

@@ -16,11 +16,11 @@ from pydanube.model.names import TopicName
 from pydanube.wire.native.kinds import KIND_OF, Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.cluster.pure.shard_topics import shard_of
-from support.broker_clusters import SHARDS
-from support.running import TOPIC, received
-from support.scripted_broker import ScriptedBroker
-from support.served_clusters import ServedCluster
-from support.storages import until
+from support.drivers.running import TOPIC, received
+from support.fakes.broker_clusters import SHARDS
+from support.fakes.scripted_broker import ScriptedBroker
+from support.fakes.served_clusters import ServedCluster
+from support.fakes.storages import until
 
 SHARD = shard_of(TopicName.parse(TOPIC), SHARDS)
 PARTITIONS = 6

@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from pydanube import connect, sync
-from support.running import TOPIC
+from support.drivers.running import TOPIC
 
 HOW = r"write `async with client\.producer\('/default/orders'\) as producer:`"
 SYNC_HOW = r"write `with pydanube\.sync\.connect\(\) as client:`"

@@ -10,7 +10,7 @@ from pydanube.client.connections.tls import ClientTls, explain
 from pydanube.client.connections.urls import split_url, tls_of
 from pydanube.model.errors import ConnectionLost, InvalidRequest, Unauthenticated
 from pydanube.model.url_options import UrlOptions
-from support.certificates import write_certificates
+from support.servers.certificates import write_certificates
 
 
 def test_several_brokers_share_the_query():

@@ -9,8 +9,8 @@ from pydanube.client.connections.unread_deliveries import (
     UnreadDeliveries,
 )
 from pydanube.model.policy import FailurePolicy, SubscriptionType
-from support.guarded_clusters import eventually
-from support.running import TOPIC, nothing_comes, published, received
+from support.drivers.running import TOPIC, nothing_comes, published, received
+from support.fakes.guarded_clusters import eventually
 
 AT_ONCE = FailurePolicy(redelivery_delay_s=0.0)
 """A failure policy without delays."""

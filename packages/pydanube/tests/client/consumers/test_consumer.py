@@ -5,14 +5,14 @@ import pytest
 
 import pydanube
 from pydanube.model.policy import FailurePolicy
-from support.corrupt_objects import seal_and_damage
-from support.readers import a_while
-from support.running import (
+from support.drivers.running import (
     TOPIC,
     nothing_comes,
     published,
     received,
 )
+from support.fakes.corrupt_objects import seal_and_damage
+from support.fakes.readers import a_while
 
 AT_ONCE = FailurePolicy(redelivery_delay_s=0.0)
 """A failure policy without delays."""

@@ -11,7 +11,7 @@ from pydanube.model.dead_letters import (
     ORIGINAL_TOPIC,
 )
 from pydanube.model.policy import Backoff, FailurePolicy, PoisonPolicy
-from support.running import TOPIC, published, received
+from support.drivers.running import TOPIC, published, received
 
 DEAD = "/default/dead"
 POLICY = FailurePolicy(

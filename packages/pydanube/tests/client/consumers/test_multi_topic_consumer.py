@@ -4,7 +4,7 @@ import pytest
 
 import pydanube
 from pydanube.client.connections import channel
-from support.running import nothing_comes, published, received
+from support.drivers.running import nothing_comes, published, received
 
 A, B, C = "/default/eu-a", "/default/eu-b", "/default/us-c"
 EARLIEST = {"subscription": "s", "start": "earliest"}

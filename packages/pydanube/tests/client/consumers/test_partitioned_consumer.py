@@ -11,8 +11,8 @@ from pydanube.client.consumers.partitioned_consumer import (
     ROUND_ROBIN_MESSAGES,
     PartitionedConsumer,
 )
-from support.corrupt_objects import seal_and_damage
-from support.running import TOPIC, nothing_comes, published
+from support.drivers.running import TOPIC, nothing_comes, published
+from support.fakes.corrupt_objects import seal_and_damage
 
 PARTS = [f"{TOPIC}-part-{n}" for n in range(4)]
 EARLIEST = {"subscription": "s", "start": "earliest"}

@@ -13,9 +13,9 @@ from pydanube.client.consumers import reader
 from pydanube.client.messages.messages import arrow_schema
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.servers.native.in_process import dial_in_process
-from support.corrupt_objects import seal_and_damage
-from support.running import TOPIC, published
-from support.storages import until
+from support.drivers.running import TOPIC, published
+from support.fakes.corrupt_objects import seal_and_damage
+from support.fakes.storages import until
 
 
 async def test_range_is_read_exactly(client):

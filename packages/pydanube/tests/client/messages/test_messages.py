@@ -2,7 +2,7 @@ import pytest
 
 import pydanube
 from pydanube.model.names import TopicName
-from support.running import (
+from support.drivers.running import (
     TOPIC,
     nothing_comes,
     published,

@@ -10,7 +10,7 @@ from pydanube.client.messages.writer_schemas import WriterSchemas
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.operations.handlers import handlers
-from support.running import TOPIC, published, received
+from support.drivers.running import TOPIC, published, received
 
 
 @dataclass

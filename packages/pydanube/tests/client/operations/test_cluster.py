@@ -9,9 +9,9 @@ from pydanube.model.findings import FindingKind
 from pydanube.model.names import TopicName
 from pydanube.model.policy import FailurePolicy, PoisonPolicy
 from pydanube_broker.cluster.pure.shard_topics import shard_of
-from support.broker_clusters import SHARDS
-from support.guarded_clusters import eventually
-from support.served_clusters import ServedCluster
+from support.fakes.broker_clusters import SHARDS
+from support.fakes.guarded_clusters import eventually
+from support.fakes.served_clusters import ServedCluster
 
 BLOCKING = FailurePolicy(
     redeliveries_max=0, redelivery_delay_s=0.0, poison=PoisonPolicy.BLOCK

@@ -4,7 +4,7 @@ import pytest
 
 import pydanube
 from pydanube.model.policy import NamespacePolicy
-from support.running import published
+from support.drivers.running import published
 
 STRICT = NamespacePolicy(max_producers_per_topic=1, max_message_size=10)
 

@@ -8,7 +8,7 @@ import pytest
 import pydanube
 from pydanube import Compatibility, Schema, SchemaPolicy, SchemaType, TopicSchema
 from pydanube_broker.operations import schemas as schema_operations
-from support.running import TOPIC, published
+from support.drivers.running import TOPIC, published
 
 
 @dataclass

@@ -16,7 +16,7 @@ from pydanube.model.errors import (
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import BUILT_IN_ROLES, Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
-from support.principals import ROOT, client_of, guarded_broker
+from support.fakes.principals import ROOT, client_of, guarded_broker
 
 ALICE = Principal("alice", "token", ("ops", "dev"))
 

@@ -6,8 +6,8 @@ import pydanube
 from pydanube.model.descriptions import SegmentsVerified
 from pydanube.model.names import TopicName
 from pydanube_broker.cluster.pure.shard_topics import shard_of
-from support.broker_clusters import SHARDS
-from support.running import TOPIC
+from support.drivers.running import TOPIC
+from support.fakes.broker_clusters import SHARDS
 from support.worlds.current import memory_broker
 
 PARTITIONS = 6

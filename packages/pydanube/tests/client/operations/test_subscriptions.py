@@ -13,8 +13,8 @@ from pydanube.model.policy import (
     PoisonPolicy,
     SubscriptionSettings,
 )
-from support.readers import a_while
-from support.running import TOPIC, nothing_comes, published, received
+from support.drivers.running import TOPIC, nothing_comes, published, received
+from support.fakes.readers import a_while
 
 PARTS = [f"{TOPIC}-part-{n}" for n in range(2)]
 IMPATIENT = FailurePolicy(

@@ -14,9 +14,9 @@ from pydanube.model.policy import KEEP_ALL, CorruptionPolicy, NamespacePolicy, R
 from pydanube.model.schemas import TopicSchema
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
-from support.running import TOPIC, published
-from support.scripted_broker import ScriptedBroker
-from support.storages import seal
+from support.drivers.running import TOPIC, published
+from support.fakes.scripted_broker import ScriptedBroker
+from support.fakes.storages import seal
 
 PARTS = [f"{TOPIC}-part-{n}" for n in range(3)]
 

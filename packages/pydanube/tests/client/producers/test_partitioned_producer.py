@@ -11,8 +11,8 @@ from pydanube.client.connections import channel
 from pydanube.client.producers.partitioned_producer import PartitionedProducer
 from pydanube.client.producers.producer import Producer
 from pydanube.client.pure.routing import fnv1a_64
-from support.readers import a_while
-from support.running import TOPIC
+from support.drivers.running import TOPIC
+from support.fakes.readers import a_while
 
 PARTS = [f"{TOPIC}-part-{n}" for n in range(4)]
 

@@ -10,9 +10,9 @@ from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.servers.native import producers
 from pydanube_broker.servers.settings.config import ListenConfig
-from support.running import TOPIC, using
-from support.scripted_broker import ScriptedBroker
-from support.storages import until
+from support.drivers.running import TOPIC, using
+from support.fakes.scripted_broker import ScriptedBroker
+from support.fakes.storages import until
 
 
 async def payloads_of(client, topic=TOPIC):

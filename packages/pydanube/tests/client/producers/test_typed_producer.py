@@ -7,7 +7,7 @@ import pytest
 
 import pydanube
 from pydanube import Schema
-from support.running import TOPIC, published
+from support.drivers.running import TOPIC, published
 
 
 @dataclass

@@ -12,7 +12,7 @@ from pydanube.model.request_reply import (
     REPLY_TO,
     REPLY_TOPIC_PREFIX,
 )
-from support.running import TOPIC, published
+from support.drivers.running import TOPIC, published
 
 SHARED = {"subscription": "r", "type": "shared"}
 

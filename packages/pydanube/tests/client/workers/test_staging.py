@@ -9,10 +9,10 @@ import pytest
 import pydanube
 from pydanube.client.workers.staging import INFLIGHT_BYTES_MAX, PIECES_BYTES_MAX
 from pydanube.model.schemas import SchemaReference
-from support.running import TOPIC
-from support.schemas import AN_ORDER, new_schema
-from support.served_clusters import ServedCluster
-from support.storages import until
+from support.drivers.running import TOPIC
+from support.fakes.schemas import AN_ORDER, new_schema
+from support.fakes.served_clusters import ServedCluster
+from support.fakes.storages import until
 
 OTHER = "/default/others"
 

@@ -11,9 +11,9 @@ from pydanube.aio.tasks import task_scope
 from pydanube.client.workers.transactions import ACK_RANGES_MAX, GATHERED_BYTES_MAX
 from pydanube.model.names import TopicName
 from pydanube_broker.cluster.pure.shard_topics import shard_of
-from support.broker_clusters import SHARDS
-from support.running import TOPIC, nothing_comes, published, received
-from support.served_clusters import ServedCluster
+from support.drivers.running import TOPIC, nothing_comes, published, received
+from support.fakes.broker_clusters import SHARDS
+from support.fakes.served_clusters import ServedCluster
 
 RESULTS = "/default/results"
 SUBSCRIPTION = {"subscription": "s", "start": "earliest"}

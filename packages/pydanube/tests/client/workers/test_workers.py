@@ -12,7 +12,7 @@ import pytest
 
 import pydanube
 from pydanube.client.consumers.consumer import TopicConsumer
-from support.running import TOPIC, published
+from support.drivers.running import TOPIC, published
 
 
 @dataclass

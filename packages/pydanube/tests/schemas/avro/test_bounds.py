@@ -16,7 +16,7 @@ from pydanube.schemas.avro.bounds import (
     VALUES_MAX,
     check_datum,
 )
-from support.limited import run_limited
+from support.drivers.limited import run_limited
 
 
 def schema_of(declared):

@@ -10,7 +10,7 @@ import pytest
 
 from pydanube.schemas.avro import AvroSchema
 from pydanube.schemas.avro.container import DATUM_BYTES_MAX
-from support.limited import run_limited
+from support.drivers.limited import run_limited
 
 TEXT = AvroSchema('"string"')
 CODECS = ("null", "deflate", "bzip2", "xz")

@@ -15,7 +15,7 @@ from pydanube.schemas.json_schema.validation_cost import (
     ValidationCost,
 )
 from pydanube.schemas.parsed_schema import STEPS_IN_PROCESS_MAX
-from support.limited import run_limited
+from support.drivers.limited import run_limited
 
 PLAIN = {
     "type": "object",

@@ -15,7 +15,7 @@ from pydanube.wire.files.journal_format import (
     SubscriptionDeleted,
     TopicDeleted,
 )
-from support.batches import frame_of
+from support.fakes.batches import frame_of
 
 JOURNAL, WRITER = b"journal id 16 by", b"session id 16 by"
 ENTRIES = [

@@ -31,7 +31,7 @@ from pydanube.wire.files.journal_format import (
     encode_entry,
     find_entries,
 )
-from support.batches import frame_of, payloads_of
+from support.fakes.batches import frame_of, payloads_of
 from support.project import ROOT
 
 SEED = 4711

@@ -14,7 +14,7 @@ from pydanube.wire.files.staging_format import (
     encode_topic,
     read_part,
 )
-from support.batches import frame_of, payloads_of
+from support.fakes.batches import frame_of, payloads_of
 
 KEY = PartKey(query="q ü", version=7, name="3-17", part_id="0123")
 HEADER = FileHeader(5, KEY, 1_700_000_000_000_000)

@@ -7,7 +7,7 @@ from pydanube.wire.native.connection import ConnectionState, StreamConnection
 from pydanube.wire.native.frames import FRAME_BYTES_MAX, HANDSHAKE_BYTES_MAX, header
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
-from support.streams import batch_frame, connected, feed, hello, opened
+from support.fakes.streams import batch_frame, connected, feed, hello, opened
 
 
 def publish(client: StreamConnection, channel: int = 1) -> bytes:

@@ -8,7 +8,7 @@ from pydanube.wire.native.frames import (
     header,
 )
 from pydanube.wire.native.kinds import Kind
-from support.streams import cut
+from support.fakes.streams import cut
 
 
 def frame(body: bytes, kind: Kind = Kind.PUBLISH, channel: int = 3) -> bytes:

@@ -1,0 +1,137 @@
+"""Spark's own servers, started from the package that pip installs."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+from pydanube_spark.java import find_java
+from support.project import SOURCES
+from support.servers.ports import free_port
+
+HOME = Path(pyspark.__file__).parent
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 30.0
+
+
+@contextmanager
+def standalone_cluster(directory, *, workers=2, hosts=("127.0.0.1",)):
+    """The URL of a master with *workers* of one core each, on *hosts* in turns."""
+    with spark_process(
+        directory / "master.log",
+        *("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"),
+        *("--port", "0", "--webui-port", "0"),
+    ) as master:
+        log = directory / "master.log"
+        [url] = logged(master, log, r"Starting Spark master at (spark://\S+)")
+        with several(
+            spark_process(
+                directory / f"worker-{number}.log",
+                "org.apache.spark.deploy.worker.Worker",
+                *("--host", hosts[number % len(hosts)]),
+                *("--cores", "1", "--memory", "600m", "--webui-port", "0"),
+                *("--work-dir", str(directory / f"worker-{number}"), url),
+            )
+            for number in range(workers)
+        ):
+            logged(master, log, r"(Registering worker)", times=workers)
+            yield url
+
+
+@contextmanager
+def connect_server(directory, *, python=sys.executable):
+    """The URL of a Spark Connect server whose tasks run in this machine's *python*."""
+    port = free_port()
+    with spark_process(
+        directory / "connect.log",
+        *("org.apache.spark.deploy.SparkSubmit", "--master", "local[2]"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *("--conf", f"spark.connect.grpc.binding.port={port}"),
+        *("--conf", "spark.connect.grpc.binding.address=127.0.0.1"),
+        *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"),
+        *("--conf", f"spark.sql.warehouse.dir={directory / 'warehouse'}"),
+        *("--conf", "spark.python.unix.domain.socket.enabled=true"),
+        "spark-internal",
+        python=python,
+        memory="1g",
+    ) as process:
+        logged(process, directory / "connect.log", r"(Spark Connect server started)")
+        yield f"sc://127.0.0.1:{port}"
+
+
+def python_without_us(directory):
+    """A Python like this one that does not have this package."""
+    directory.mkdir()
+    ours = list(map(str, SOURCES))
+    assert ours[0] in sys.path, "the package is installed for good"
+    (directory / "sitecustomize.py").write_text(
+        f"import sys\nsys.path[:] = [p for p in sys.path if p not in {ours!r}]\n"
+    )
+    program = directory / "python"
+    program.write_text(
+        "#!/bin/sh\n"
+        f'PYTHONPATH="{directory}:$PYTHONPATH" exec "{sys.executable}" "$@"\n'
+    )
+    program.chmod(0o700)
+    return program
+
+
+@contextmanager
+def spark_process(log, *words, python=sys.executable, memory="256m"):
+    """``spark-class`` with *words*, in a process group of its own."""
+    environment = os.environ | {
+        "JAVA_HOME": str(find_java()),
+        "SPARK_HOME": str(HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": memory,
+        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+        "PYSPARK_PYTHON": str(python),
+    }
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [HOME / "bin" / "spark-class", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=log.parent,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@contextmanager
+def several(scopes):
+    """Enter all of *scopes* at the same time."""
+    first = next(scopes, None)
+    if first is None:
+        yield
+        return
+    with first, several(scopes):
+        yield
+
+
+def logged(process, log, pattern, times=1):
+    """Wait until *pattern* matches *log* often enough, and return the matches."""
+    give_up_at = time.monotonic() + START_TIMEOUT_S
+    while True:
+        found = re.findall(pattern, log.read_text(errors="replace"))
+        if len(found) >= times:
+            return found
+        is_late = time.monotonic() > give_up_at or process.poll() is not None
+        assert not is_late, log.read_text(errors="replace")[-3000:]
+        time.sleep(0.05)
