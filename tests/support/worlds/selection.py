@@ -137,7 +137,7 @@ def in_world(request: pytest.FixtureRequest) -> Iterator[str]:
     """Enter the world that is the parameter of a test, if it has one."""
     name, node = getattr(request, "param", MEMORY), request.node
     nodeid = node.nodeid.replace(f"[{name}]", "").replace(f"[{name}-", "[")
-    seed = f"{node.config.option.world_seed} {name} {nodeid}"
+    seed = f"{node.config.option.world_seed} {name} {_without_folder(nodeid)}"
     with entered(name, seed) as world:
         node.stash[_NODE] = world
         yield name
@@ -175,8 +175,15 @@ def _worlds_of(config: pytest.Config, nodeid: str) -> list[str]:
     return [
         each
         for each in chosen
-        if each not in OTHER_WORLDS or _has_turn(config, f"{each} {nodeid}")
+        if each not in OTHER_WORLDS
+        or _has_turn(config, f"{each} {_without_folder(nodeid)}")
     ]
+
+
+def _without_folder(nodeid: str) -> str:
+    """Return *nodeid* without its folder: a file that moves changes no chances."""
+    path, separator, test = nodeid.partition("::")
+    return path.rpartition("/")[2] + separator + test
 
 
 def _has_turn(config: pytest.Config, name: str) -> bool:
