@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydanube.client.connections.unread_deliveries import UnreadDeliveries
 from pydanube.client.consumers.consumer import TopicConsumer
 from pydanube.client.consumers.partitioned_consumer import PartitionedConsumer
 from pydanube.client.messages.messages import Source
@@ -114,10 +113,6 @@ def _stay(consumer: Any, _: Any) -> None:
     consumer._source = Source(consumer.topic, consumer.subscription, consumer)
 
 
-def _drop_nothing(_: Any, now: float) -> None:
-    """Hand out what is late."""
-
-
 async def _discover_nothing(_: Any) -> None:
     pass
 
@@ -134,7 +129,6 @@ BROKEN_RULES: dict[str, Replacements] = {
     "exclusive_access": {(ProducerRegistrations, "register"): _register_shared},
     "failed_messages_are_kept": {(DeferredMessages, "_give_up"): _drop},
     "ids_are_stored_once": {(DeduplicationWindow, "place"): _place_all},
-    "late_messages_are_dropped": {(UnreadDeliveries, "drop_late"): _drop_nothing},
     "new_partitions_are_found": {
         (PartitionedConsumer, "_discover_partitions"): _discover_nothing
     },

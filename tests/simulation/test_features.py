@@ -45,7 +45,6 @@ def test_feature_keeps_its_promises_through_faults(kind: type[Feature]) -> None:
         ("copies_before_done", "DeadLetters", 7, "are not done"),
         ("acks_are_dropped_with_the_topic_only", "Transactions", 0, "2 results"),
         ("acks_are_held", "HurriedTransactions", 16, "2 results"),
-        ("late_messages_are_dropped", "HurriedTransactions", 4, "were refused"),
     ],
 )
 def test_rule_that_is_left_out_is_found(
