@@ -188,6 +188,23 @@ def test_changes_change_topics_and_subscriptions():
     asyncio.run(run())
 
 
+def test_tools_that_can_lose_messages_are_destructive():
+    async def run():
+        async with assistant(allow_changes=True) as (_, client, _):
+            return {
+                each.name
+                for each in (await client.list_tools()).tools
+                if each.annotations.destructive_hint
+            }
+
+    assert asyncio.run(run()) == {
+        "configure_topic",
+        "configure_subscription",
+        "seek_subscription",
+        "skip_messages",
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
     [

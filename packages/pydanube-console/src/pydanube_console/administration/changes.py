@@ -102,7 +102,8 @@ class Changes:
 
         They are paused, limits (unacked, unacked_per_consumer) and failure_policy
         (redeliveries, ack_timeout, delay, delay_max, backoff, poison,
-        dead_letter_topic, dead_letter_expired).
+        dead_letter_topic, dead_letter_expired). The poison policy "drop" loses messages
+        that fail too often. Ask the user before you set it.
         """
         client = await self._client(context)
         old = await client.subscriptions.settings(topic, subscription)
