@@ -95,6 +95,15 @@ asyncio.run(main())
 """
 
 
+REFUSED = """
+async def main():
+    with contextlib.suppress(pydanube.ConnectionLost):
+        async with pydanube.connect("danube://127.0.0.1:1"):
+            pass
+asyncio.run(main())
+"""
+
+
 def run(url, topic, program):
     """Run *program*; one that does not end fails the test."""
     return subprocess.run(
@@ -219,4 +228,9 @@ def test_an_unfinished_generator_closes_its_client_when_its_loop_ends(
     broker_url, topic
 ):
     ended = run(broker_url, topic, UNFINISHED)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "end\n", "")
+
+
+def test_a_client_that_found_no_broker_says_nothing_at_the_end(broker_url, topic):
+    ended = run(broker_url, topic, REFUSED)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "end\n", "")

@@ -60,8 +60,8 @@ def wheels(tmp_path_factory):
     """Build all wheels; return their directory."""
     directory = tmp_path_factory.mktemp("wheels")
     packages = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
-    build = ["wheel", "--quiet", "--no-deps", "-w", directory, *packages]
-    built = run(*PIP, *build, directory=directory)
+    build = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", directory]
+    built = run(*PIP, *build, *packages, directory=directory)
     assert built.returncode == 0, built.stderr
     assert len(list(directory.glob("*.whl"))) == len(packages)
     return directory
@@ -112,6 +112,9 @@ def test_the_broker_and_its_command_line_work_from_their_wheels(wheels, tmp_path
     listed = run(python.with_name("danube"), "--help", directory=tmp_path)
     assert "topics" in listed.stdout
     assert "pipeline" not in listed.stdout.split()
+    missing = run(python.with_name("danube"), "pipeline", "list", directory=tmp_path)
+    assert missing.returncode == 2
+    assert missing.stderr.endswith("pip install 'pydanube[pipelines]'\n")
 
 
 @pytest.mark.parametrize(

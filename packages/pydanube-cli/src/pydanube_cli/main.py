@@ -24,6 +24,7 @@ import typer
 from typer.main import get_command_name
 
 from pydanube.declarations.commands import CommandSet
+from pydanube.model.extras import MissingExtra
 from pydanube.model.plugins import COMMANDS, load_plugin, plugin_names
 from pydanube.model.version import __version__
 from pydanube_cli.invocation.completion import complete_contexts
@@ -76,6 +77,14 @@ PANELS = {
     },
 }
 """The first sentence of each command's own help, by the part of the list."""
+
+ELSEWHERE = {
+    **dict.fromkeys(("pipeline", "lakehouse", "maintenance"), "pipelines"),
+    **dict.fromkeys(("connect", "replicate"), "connect"),
+    "console": "console",
+    "mcp": "mcp",
+}
+"""The extras of the commands of other packages, for those who lack them."""
 
 BUILT_IN = CommandSet(package="pydanube_cli.commands", panels=PANELS)
 """The commands of this package; other packages add theirs as plug-ins."""
@@ -146,7 +155,18 @@ class Commands(HelpfulGroup):
                 self.add_command(each.entry())
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that *args* begin with, imported."""
+        """
+        Return the command that *args* begin with, imported.
+
+        Raises:
+            MissingExtra: It is one of a package that is not installed.
+        """
+        extra = ELSEWHERE.get(args[0]) if args else None
+        if extra is not None and self.get_command(ctx, args[0]) is None:
+            raise MissingExtra(
+                f"danube {args[0]} is in a package that is not installed: "
+                f"pip install 'pydanube[{extra}]'"
+            )
         name, entry, rest = super().resolve_command(ctx, args)
         return name, entry and load(name or "", *rest[:1]), rest
 

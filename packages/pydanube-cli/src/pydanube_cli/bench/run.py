@@ -7,11 +7,11 @@ import uuid
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pydanube.sync
 from pydanube_cli.bench.figures import FIGURES, Durability, rate_figures
-from pydanube_cli.bench.grpc_workloads import publish_calls, receive_calls
 from pydanube_cli.bench.native_workloads import (
     SUBSCRIPTION,
     consume,
@@ -59,7 +59,7 @@ def run_bench(
     """
     Measure the broker at *url* and yield the results one by one.
 
-    With *grpc_url*, also measure its gRPC listener.
+    With *grpc_url*, also measure its gRPC listener if ``grpc`` is installed.
 
     Producer and consumer have their own processes.  The benchmark creates topics
     ``/default/bench-…`` and deletes them.
@@ -68,7 +68,7 @@ def run_bench(
         LostMessages: A consumer did not receive every message once and in order.
     """
     workloads = dict(WORKLOADS)
-    if grpc_url is not None:
+    if grpc_url is not None and (only == GRPC or find_spec("grpc") is not None):
         workloads[GRPC] = partial(_grpc, grpc_url=grpc_url)
     if only is not None:
         workloads = {only: (workloads | ON_REQUEST)[only]}
@@ -153,6 +153,12 @@ def _latency(url: str, scale: Scale) -> Iterator[Row]:
 
 
 def _grpc(url: str, scale: Scale, *, grpc_url: str) -> Iterator[Row]:
+    # It may not be installed.
+    from pydanube_cli.bench.grpc_workloads import (  # noqa: PLC0415
+        publish_calls,
+        receive_calls,
+    )
+
     messages = max(scale.latencies, min(CALLS_MAX, scale.messages // 100))
     for in_flight, count in ((1, scale.latencies), (64, messages)):
         with _Bench(url, scale, batch=ONE_MESSAGE) as bench:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.extras import require
 from pydanube_cli.bench.broker_process import running_broker
 from pydanube_cli.bench.figures import FIGURES, headline
 from pydanube_cli.bench.machine import measure_machine
@@ -127,6 +128,7 @@ def _broker(
         if url is not None:
             yield url, grpc_url, directory
             return
+        require("broker", "a broker to measure")
         with running_broker(directory / "data", directory / "log", {}) as broker:
             yield broker.url(), broker.url("grpc"), directory
 

@@ -152,16 +152,18 @@ class Requester:
         While no broker answers, the client tries again, for *wait_s*.
         """
         self._loop = asyncio.get_running_loop()
-        self._end_of_loop = _call_at_end_of_loop(self._on_end_of_loop)
+        self._end_of_loop = _call_at_end_of_loop(
+            self._on_end_of_loop, lambda: self._pool.is_closed
+        )
         await anext(self._end_of_loop)
         async with task_scope() as self.tasks, AsyncExitStack() as stack:
             if self.telemetry is not None:
                 stack.enter_context(self.telemetry.watching(self))
-            if wait_s:
-                await retry(self.connection, wait_s)
-            else:
-                await self.connection()
             try:
+                if wait_s:
+                    await retry(self.connection, wait_s)
+                else:
+                    await self.connection()
                 yield self
             finally:
                 await self.aclose()
@@ -433,14 +435,17 @@ class Requester:
                 log.exception("a callback of the client has failed")
 
 
-async def _call_at_end_of_loop(callback: Callable[[], None]) -> AsyncGenerator[None]:
+async def _call_at_end_of_loop(
+    callback: Callable[[], None], is_over: Callable[[], bool]
+) -> AsyncGenerator[None]:
     """Call *callback* when this is closed, which the loop does after its tasks."""
     try:
         yield
     finally:
-        # The loop closes its generators together, in any order: one of the program that
-        # has the client open closes it now.
-        await asyncio.sleep(0)
+        if not is_over():
+            # The loop closes its generators together, in any order: one of the program
+            # that has the client open closes it now.
+            await asyncio.sleep(0)
         callback()
 
 
