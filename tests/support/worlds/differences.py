@@ -151,7 +151,6 @@ _FAILURES: dict[str, tuple[str, ...]] = {
         f"{_BELOW}multi_topic_consumer.py::test_pattern_selects_topics_and_*",
         f"{_BELOW}partitioned_consumer.py::test_failed_partition_fails_the_consumer_*",
         f"{_BELOW}producer.py::test_cancelled_exclusive_wait_leaves_no_*",
-        f"{_BELOW}producer.py::test_producer_of_a_deleted_topic_fails",
         f"{_BELOW}workers.py::test_workers_fail_with_their_consumer",
         f"{_ADMIN}{EXAMPLE}schemas",
         f"{_ADMIN}{EXAMPLE}subscriptions",

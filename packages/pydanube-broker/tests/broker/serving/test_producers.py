@@ -68,6 +68,18 @@ async def test_late_close_does_not_close_the_reopened_producer(broker):
         publish(topic, lost)
 
 
+@pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
+async def test_returning_producer_does_not_create_its_deleted_topic_again(
+    broker, policy
+):
+    _, lost = await opened(broker, policy=policy)
+    await broker.topics.delete(A_TOPIC, force=True)
+    with pytest.raises(TopicNotFound):
+        await opened(broker, policy=policy, resume=(lost.producer_id, lost.epoch))
+    _, new = await opened(broker, policy=policy)
+    assert new.next_sequence == 0
+
+
 async def test_replaced_producer_is_notified(broker):
     told = []
     topic, before = await opened(broker, on_fenced=told.append)

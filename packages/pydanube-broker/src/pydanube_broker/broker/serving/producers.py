@@ -77,7 +77,8 @@ class Producers:
         An existing topic must have the same dispatch, unless *takes_any_kind*.
 
         *resume* is the id and epoch of the session that the client had before its
-        connection broke.  Any other session of this name is fenced.
+        connection broke.  Any other session of this name is fenced, and a topic that
+        was deleted meanwhile is not created again.
 
         With ``EXCLUSIVE_WAIT`` the call waits until there is no other producer, and
         none may return; see ``RETURN_S``.
@@ -175,7 +176,12 @@ class Producers:
         self._topics.check_not_draining()
         if schema is not None:
             request.schema = await self._schemas.resolve(name, schema)
-        topic = await self._find_topic(name, policy, takes_any_kind=takes_any_kind)
+        topic = await self._find_topic(
+            name,
+            policy,
+            takes_any_kind=takes_any_kind,
+            may_create=self._auto_create_topics and not request.is_returning,
+        )
         if schema is not None:
             await self._schemas.bind_first(topic, schema)
         if isinstance(topic, ReliableTopic):
@@ -186,12 +192,17 @@ class Producers:
         return topic, await self._register(topic, request)
 
     async def _find_topic(
-        self, name: TopicName, policy: TopicPolicy | None, *, takes_any_kind: bool
+        self,
+        name: TopicName,
+        policy: TopicPolicy | None,
+        *,
+        takes_any_kind: bool,
+        may_create: bool,
     ) -> Topic:
         try:
             topic = await self._topics.get(name)
         except TopicNotFound:
-            if policy is None or not self._auto_create_topics:
+            if policy is None or not may_create:
                 raise
             policy = await self._policy_of_siblings(name, policy)
             return await self._topics.create(name, policy, exist_ok=True)
