@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-TOOLS = ("build>=1.2", "cyclonedx-bom>=7.1")
+TOOLS = ("build>=1.2", "cyclonedx-bom>=7.1", "hatchling>=1.24")
 
 
 def main() -> None:
@@ -42,7 +43,11 @@ def main() -> None:
         # Modes of files that no umask changes.
         os.umask(0o022)
         for package in sorted(ROOT.glob("packages/*/pyproject.toml")):
-            build = ("-m", "build", "--outdir", target, package.parent)
+            # A source distribution must not have links to files of the checkout.
+            source = Path(directory) / "sources" / package.parent.name
+            compiled = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(package.parent, source, ignore=compiled)
+            build = ("-m", "build", "--no-isolation", "--outdir", target, source)
             _run(tools, *build, environ=environ)
         if not given.no_sbom:
             _write_sbom(Path(directory), tools, target, environ)

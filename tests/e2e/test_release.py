@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from hashlib import sha256
 from importlib.metadata import requires, version
 from typing import TYPE_CHECKING
@@ -61,6 +62,24 @@ def release(source: Path, target: Path, *options: str) -> dict[str, str]:
     for name, checksum in sums.items():
         assert sha256((target / name).read_bytes()).hexdigest() == checksum
     return sums
+
+
+@pytest.mark.soak
+@pytest.mark.smoke
+@pytest.mark.timeout(300)
+def test_a_release_has_a_wheel_and_the_source_of_each_package(tmp_path: Path) -> None:
+    files = release(ROOT, tmp_path / "dist", "--no-sbom")
+    names = [path.parent.name for path in ROOT.glob("packages/*/pyproject.toml")]
+    expected = {
+        f"{name.replace('-', '_')}-{__version__}{end}"
+        for name in names
+        for end in (".tar.gz", "-py3-none-any.whl")
+    }
+    assert files.keys() == expected
+    for name in files:
+        if name.endswith(".tar.gz"):
+            with tarfile.open(tmp_path / "dist" / name) as source:
+                assert all(each.isfile() for each in source.getmembers())
 
 
 @pytest.mark.soak
