@@ -27,7 +27,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 
 {{/* The settings of all brokers, with what follows from other values. */}}
-{{- define "pydanube_broker.settings" -}}
+{{- define "pydanube.settings" -}}
 {{- $etcd := required "settings.metadata.etcd.endpoints is required" .Values.settings.metadata.etcd.endpoints -}}
 {{- $store := required "settings.storage.remote.url is required" .Values.settings.storage.remote.url -}}
 {{- if not (or .Values.bootstrapKey.secret .Values.insecure) -}}

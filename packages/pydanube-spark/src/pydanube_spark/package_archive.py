@@ -40,7 +40,7 @@ def ship_by_value(spark: SparkSession) -> None:
     """
     Register the formats of this package in *spark*, which does not have the package.
 
-    Spark sends the source of the client and of the formats, about 400 KiB, with every
+    Spark sends the source of the client and of the formats, about 700 KiB, with every
     query of the session to its planning processes and its tasks.  Both sides need the
     same minor version of Python.  A process that has the package installed uses the
     installed one.

@@ -29,7 +29,7 @@ from pydanube_connect.status import ConnectorStatus
 from pydanube_spark.pipelines.run_directory import user_state
 from pydanube_spark.pipelines.state import process_start_time, replace_file
 
-log = logging.getLogger("pydanube_cli")
+log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 16 * 1024 * 1024

@@ -1,1 +1,1 @@
-"""The sinks."""
+"""The sinks: a module for each system that messages are written to."""

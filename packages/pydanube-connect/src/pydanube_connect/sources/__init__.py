@@ -1,1 +1,1 @@
-"""The sources."""
+"""The sources: modules for the systems whose data is published."""
