@@ -161,7 +161,8 @@ class Commands(HelpfulGroup):
         Raises:
             MissingExtra: It is one of a package that is not installed.
         """
-        extra = ELSEWHERE.get(args[0]) if args else None
+        # A shell that completes a line gets no error.
+        extra = None if ctx.resilient_parsing or not args else ELSEWHERE.get(args[0])
         if extra is not None and self.get_command(ctx, args[0]) is None:
             raise MissingExtra(
                 f"danube {args[0]} is in a package that is not installed: "
