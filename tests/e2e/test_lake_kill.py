@@ -64,7 +64,7 @@ def offsets(table):
     return sorted(read(table).column("offset").to_pylist())
 
 
-@pytest.mark.parametrize("keys", [pytest.param(0, marks=pytest.mark.smoke), 700])
+@pytest.mark.parametrize("keys", [0, 700])
 @pytest.mark.timeout(1200)
 def test_stream_resumes_after_every_kill(broker, published, keys, tmp_path):
     points = ["before the write", "after the write", "after the commit"]
