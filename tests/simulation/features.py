@@ -220,7 +220,7 @@ class HurriedTransactions(Transactions):
 
     ACK_TIMEOUT_S = 1.0
     REFUSALS_MIN = 50
-    """So many may be refused because of faults."""
+    """The number of commits that faults alone may cause to be refused."""
 
     async def check(self, admin: Any) -> None:
         await super().check(admin)

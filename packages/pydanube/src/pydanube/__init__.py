@@ -111,7 +111,7 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-__all__ = [  # noqa: PLE0604  # Of classes, all that is public is in this module.
+__all__ = [  # noqa: PLE0604  # The imports above add the public classes.
     *_HOMES,
     *(
         name

@@ -43,7 +43,7 @@ class Manifest(Protocol):
         """
         Yield the segments that this broker may upload or evict, sorted likewise.
 
-        That includes topics that are not open.
+        Segments of topics that are not open are included.
         """
         ...
 

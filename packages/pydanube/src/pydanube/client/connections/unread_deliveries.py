@@ -2,13 +2,13 @@
 The deliveries that a consumer has not handed out, and their deadlines.  Pure.
 
 After the ack timeout the broker delivers a message again, of a shared or key-shared
-subscription perhaps to another consumer.  Then it is in vain to hand the first delivery
-out: two consumers would process the message, and only one of two transactions commits.
-So a consumer drops it.  If one consumer gets all messages, nobody else has them, and it
-hands them out in their order.
+subscription perhaps to another consumer.  If the first delivery were handed out then,
+two consumers would process the message, and only one of two transactions would commit.
+Therefore consumers of these subscriptions drop late deliveries.  The only consumer of
+an exclusive or failover subscription hands them out, in their order.
 
-Deadlines are of the consumer's own clock, and begin when a delivery arrives.  So they
-are later than the broker's: what is dropped here is late there, and comes again.
+Deadlines are times of the consumer's own clock, which begin when a delivery arrives.
+They are later than the broker's: the broker delivers again whatever is dropped here.
 Messages that were handed out stay with the program, which may acknowledge them late.
 """
 

@@ -5,7 +5,7 @@ The broker sends as much as the consumer's credit allows; the consumer returns c
 as it hands out messages.  Acknowledgements gather for a few milliseconds and are sent
 as ranges.  When the connection breaks, the consumer opens again under its name, and
 drops the messages that it has not handed out, because the broker delivers them again.
-So it does with messages whose ack timeout has passed (``unread_deliveries.py``).
+It also drops messages whose ack timeout has passed (``unread_deliveries.py``).
 """
 
 from __future__ import annotations

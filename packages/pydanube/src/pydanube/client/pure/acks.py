@@ -38,7 +38,7 @@ class Acks:
         self.end = 0
         self._ranges: list[Range] = []
         self._unconfirmed: list[pb.OffsetRanges] = []
-        # That of the subscription; 0: it is not known.
+        # The generation of the subscription; 0: it is not known.
         self._generation = 0
 
     def of(self, generation: int) -> Acks:
