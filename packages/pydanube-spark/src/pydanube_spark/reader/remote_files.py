@@ -98,7 +98,9 @@ class RemoteFile:
 
     def expect(self, spans: Sequence[Span]) -> None:
         """Request *spans* ahead, which will be read in this order."""
-        self._planned = deque(join_spans(spans))
+        # Those in the end of the file are there already.
+        joined = join_spans(spans)
+        self._planned = deque(each for each in joined if not self._end.has(*each))
         self._drop_requests()
         self._request()
 
