@@ -245,11 +245,12 @@ async def test_late_messages_of_a_key_come_again_in_their_order(client):
         # It arrives behind the first delivery, which is late, and before the second.
         await producer.send(b"1", key="k")
         found = []
-        while len(found) < 2:
+        while b"1" not in found:
             message = await slow.receive(timeout_s=60)
             found.append(message.payload)
             await slow.ack(message)
-        assert found == [b"0", b"1"]
+        # An ack that takes longer than the timeout lets the first message come again.
+        assert set(found[:-1]) == {b"0"}
 
 
 async def test_exclusive_consumer_gets_late_messages_in_their_order(client):

@@ -201,13 +201,15 @@ class Requester:
             raise InvalidRequest(_OTHER_LOOP)
         topic = owned_topic_of(message)
 
-        async def attempt() -> Any:
-            connection = await self.connection(topic)
+        async def ask(connection: BrokerConnection) -> Any:
             try:
                 return await self.request_at(connection, message, on_batch=on_batch)
             except BrokerError as error:
                 self.on_error(topic, connection.url, error)
                 raise
+
+        async def attempt() -> Any:
+            return await ask(await self.connection(topic))
 
         if is_repeatable(message):
             return await retry(attempt, self.retry_s)
@@ -215,8 +217,7 @@ class Requester:
             return await retry(attempt, self.retry_s, Remedy.LOOK_UP_AGAIN)
         # A topic that moves during the request leaves the outcome unknown.
         self.owners.forget(topic)
-        await retry(partial(self.connection, topic), self.retry_s)
-        return await attempt()
+        return await ask(await retry(partial(self.connection, topic), self.retry_s))
 
     def on_error(self, topic: str, url: str, error: BrokerError) -> None:
         """
