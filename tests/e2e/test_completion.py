@@ -56,3 +56,37 @@ def test_names_are_completed(url, line, words):
 
 def test_nothing_is_completed_without_a_broker():
     assert completed("danube topics describe /sh", "danube://127.0.0.1:1") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_script_completes_commands_in_its_shell(shell):
+    done = danube("completion", shell)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"complete_{shell}" in done.stdout
+
+
+def test_script_for_an_unknown_shell_is_refused():
+    done = danube("completion", "csh")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "fish" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topics", "describe", "/shop/ordrs"),
+        ("consume", "/shop/ordrs", "-s", "s"),
+        ("read", "/shop/ordrs"),
+        ("lag", "/shop/ordrs"),
+    ],
+)
+def test_missing_topic_suggests_one_that_exists(url, command):
+    done = danube(*command, url=url)
+    assert done.returncode == 3
+    assert "did you mean '/shop/orders'?" in done.stderr
+
+
+def test_missing_topic_suggests_nothing_where_nothing_resembles_it(url):
+    done = danube("topics", "describe", "/elsewhere/x", url=url)
+    assert done.returncode == 3
+    assert "did you mean" not in done.stderr

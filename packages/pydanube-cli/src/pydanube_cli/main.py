@@ -27,8 +27,8 @@ from pydanube.declarations.commands import CommandSet
 from pydanube.model.extras import MissingExtra
 from pydanube.model.plugins import COMMANDS, load_plugin, plugin_names
 from pydanube.model.version import __version__
-from pydanube_cli.invocation.completion import complete_contexts
-from pydanube_cli.invocation.context_options import address_context
+from pydanube_cli.invocation.completion import complete_contexts, suggest_topic
+from pydanube_cli.invocation.context_options import address, address_context
 from pydanube_cli.invocation.contexts import CONTEXT_VARIABLE
 from pydanube_cli.invocation.error_report import exit_on_error
 from pydanube_cli.invocation.parameters import examples
@@ -74,6 +74,8 @@ PANELS = {
     },
     "Settings": {
         "config": "Manage contexts, the named addresses of brokers.",
+        "completion": "Print the script that lets a shell complete commands, options "
+        "and names.",
     },
 }
 """The first sentence of each command's own help, by the part of the list."""
@@ -174,7 +176,9 @@ class Commands(HelpfulGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; if it fails, exit with a code."""
         with exit_on_error(
-            is_debugging=ctx.params["debug"], find_context=lambda: address_context(ctx)
+            is_debugging=ctx.params["debug"],
+            find_context=lambda: address_context(ctx),
+            suggest_topic=lambda error: suggest_topic(error, address(ctx) or ""),
         ):
             return super().invoke(ctx)
 

@@ -15,6 +15,7 @@ from pydanube_cli.invocation.interruption import Interruption, run
 from pydanube_cli.messages.reading_options import (
     CLOSE_TIMEOUT_S,
     STANDARD_OUTPUT,
+    Columns,
     Decode,
     From,
     Limit,
@@ -45,6 +46,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     "danube read /default/orders --from 2025-03-01T09:30 --to 2025-03-01T10:00",
     "danube read /default/orders --from 100 --to 200 -o json | jq .payload",
     "danube read /default/orders -w 'value.amount > 100' -w \"key ~ 'eu-*'\"",
+    "danube read /default/orders --columns user.name,amount",
     "danube read /default/orders -f '%o %k %v\\n'",
     "danube read '/default/orders-*' /default/refunds -n 20",
     "danube read /default/orders --follow",
@@ -60,6 +62,7 @@ def read(
     limit: Limit = None,
     output: OutputOption = Output.TABLE,
     template: Template = None,
+    columns: Columns = None,
     decode: Decode = False,
     url: parameters.Url = DEFAULT_URL,
 ) -> None:
@@ -90,6 +93,7 @@ def read(
         limit=limit,
         output=output,
         template=template,
+        columns=columns,
         decode=decode,
     )
 

@@ -1,30 +1,36 @@
-"""Names that the shell completes: topics, subscriptions, namespaces and contexts."""
+"""Names that the shell completes, and those that a mistyped topic resembles."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pydanube.model.errors import BrokerError
+from pydanube.model.errors import BrokerError, TopicNotFound
+from pydanube.model.suggestions import did_you_mean
 from pydanube_cli.invocation.contexts import contexts_path, load_contexts
 
 TIMEOUT_S = 2.0
-"""The shell waits for the completion, so a broker that is slow completes nothing."""
+"""A shell or a user waits for the names, so a broker that is slow gives none."""
+
+SUGGESTIONS_FROM_MAX = 5000
+"""A mistyped name is compared with at most so many names."""
+
+_TOPIC = re.compile(r"/[^\s/]+/[^\s/:,]+")
 
 
 def complete_topics(ctx: Any, incomplete: str) -> list[str]:
     """Return the topics whose names begin with *incomplete*."""
 
     async def find(client: Any) -> list[str]:
-        from pydanube.model.subscription_lag import base_of  # noqa: PLC0415
-
-        found: set[str] = set()
-        for namespace in await client.namespaces.list():
-            if f"/{namespace}/".startswith(incomplete[: len(namespace) + 2]):
-                found.update(map(base_of, await client.topics.list(namespace)))
-        return sorted(found)
+        namespaces = [
+            each
+            for each in await client.namespaces.list()
+            if f"/{each}/".startswith(incomplete[: len(each) + 2])
+        ]
+        return await _topics_of(client, namespaces)
 
     return _complete(ctx, incomplete, find)
 
@@ -67,21 +73,49 @@ def complete_contexts(ctx: Any, incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+def suggest_topic(error: TopicNotFound, url: str) -> str:
+    """
+    Return ``; did you mean '/default/orders'?`` if a topic resembles the missing one.
+
+    Returns an empty string otherwise, also if the broker does not answer.
+    """
+    found = _TOPIC.search(str(error))
+    if found is None:
+        return ""
+    namespace = found[0].split("/")[1]
+    known = _ask(url, lambda client: _topics_of(client, [namespace]))
+    return did_you_mean(found[0], known[:SUGGESTIONS_FROM_MAX])
+
+
+async def _topics_of(client: Any, namespaces: list[str]) -> list[str]:
+    """Return the topics of *namespaces*; partitions are one."""
+    from pydanube.model.subscription_lag import base_of  # noqa: PLC0415
+
+    found: set[str] = set()
+    for namespace in namespaces:
+        found.update(map(base_of, await client.topics.list(namespace)))
+    return sorted(found)
+
+
 def _complete(
     ctx: Any, incomplete: str, find: Callable[[Any], Awaitable[list[str]]]
 ) -> list[str]:
     """Return the names that *find* finds; none if the broker does not answer."""
-    # Most commands complete nothing.
-    from pydanube.client.client import DEFAULT_URL, URL_VARIABLE, connect  # noqa: PLC0415
+    from pydanube.client.client import DEFAULT_URL, URL_VARIABLE  # noqa: PLC0415
 
     url = ctx.params.get("url") or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    return [name for name in _ask(url, find) if name.startswith(incomplete)]
+
+
+def _ask(url: str, find: Callable[[Any], Awaitable[list[str]]]) -> list[str]:
+    # Most commands need no names.
+    from pydanube.client.client import connect  # noqa: PLC0415
 
     async def work() -> list[str]:
         async with asyncio.timeout(TIMEOUT_S), connect(url) as client:
             return await find(client)
 
     try:
-        names = asyncio.run(work())
+        return asyncio.run(work())
     except (BrokerError, OSError):
         return []
-    return [name for name in names if name.startswith(incomplete)]

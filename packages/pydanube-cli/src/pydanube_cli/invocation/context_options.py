@@ -14,6 +14,7 @@ from pydanube_cli.invocation.contexts import Context, contexts_path, load_contex
 
 _CONTEXT = "pydanube.context"
 _ADDRESS_FROM = "pydanube.address_from"
+_ADDRESS = "pydanube.address"
 
 
 def value_from_context(ctx: Any, param: Any, value: Any) -> Any:
@@ -25,6 +26,13 @@ def value_from_context(ctx: Any, param: Any, value: Any) -> Any:
         InvalidRequest: ``--context`` and a variable contradict each other.
         NotFound: The context that applies does not exist.
     """
+    found = _value_for(ctx, param, value)
+    if param.name == "url":
+        ctx.meta[_ADDRESS] = found
+    return found
+
+
+def _value_for(ctx: Any, param: Any, value: Any) -> Any:
     source = ctx.get_parameter_source(param.name).name
     if source == "ENVIRONMENT" and is_context_named(ctx):
         raise InvalidRequest(
@@ -68,3 +76,9 @@ def address_context(ctx: Any) -> str | None:
     """Return the context that the address of the broker comes from, if it does."""
     name: str | None = ctx.meta.get(_ADDRESS_FROM)
     return name
+
+
+def address(ctx: Any) -> str | None:
+    """Return the address of the broker, if the command has one."""
+    found: str | None = ctx.meta.get(_ADDRESS)
+    return found

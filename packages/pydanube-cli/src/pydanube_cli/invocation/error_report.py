@@ -79,6 +79,7 @@ def exit_on_error(
     *,
     is_debugging: bool = False,
     find_context: Callable[[], str | None] = lambda: None,
+    suggest_topic: Callable[[TopicNotFound], str] = lambda _: "",
 ) -> Iterator[None]:
     """
     Run a command; turn the errors that it raises into a message and an exit code.
@@ -89,6 +90,7 @@ def exit_on_error(
         is_debugging: Print a traceback for every error.
         find_context: Returns the context that the broker's address comes from, if it
             does.
+        suggest_topic: Returns what is said about topics that resemble a missing one.
 
     Raises:
         typer.Exit: The command failed, and the error has been printed.
@@ -120,17 +122,19 @@ def exit_on_error(
         if is_debugging:
             traceback.print_exc()
         failure = _as_broker_error(error)
-        sys.stderr.write(format_error(failure, find_context()))
+        more = suggest_topic(failure) if isinstance(failure, TopicNotFound) else ""
+        sys.stderr.write(format_error(failure, find_context(), more))
         raise typer.Exit(exit_code_of(failure)) from None
 
 
-def format_error(error: BrokerError, context: str | None = None) -> str:
+def format_error(error: BrokerError, context: str | None = None, more: str = "") -> str:
     """
     Return the line that describes *error*, and a line with a hint if there is one.
 
     *context* is the context that the address of the broker comes from, if it does.
+    *more* is added to the first line.
     """
-    message = " ".join(str(error).split()) or type(error).__name__
+    message = (" ".join(str(error).split()) or type(error).__name__) + more
     hint = next((HINTS[kind] for kind in type(error).__mro__ if kind in HINTS), None)
     if isinstance(error, ConnectionLost) and context is not None:
         hint = (

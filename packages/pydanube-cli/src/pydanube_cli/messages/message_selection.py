@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from pydanube.client.messages.messages import Message, MessageBatch
-from pydanube.model.errors import InvalidPayload, SchemaNotFound
+from pydanube.model.errors import InvalidPayload
+from pydanube_cli.messages.message_fields import part_of
 from pydanube_cli.messages.pure.conditions import Condition
 
 
@@ -31,37 +30,9 @@ def _is_selected(message: Message, conditions: Sequence[Condition]) -> bool:
     for each in conditions:
         if each.root not in parts:
             try:
-                parts[each.root] = _part_of(message, each.root)
+                parts[each.root] = part_of(message, each.root)
             except InvalidPayload:
                 return False
         if not each.accepts(parts[each.root]):
             return False
     return True
-
-
-def _part_of(message: Message, root: str) -> Any:
-    match root:
-        case "key":
-            return message.key
-        case "attributes":
-            return message.attributes
-        case _:
-            return _value_of(message)
-
-
-def _value_of(message: Message) -> Any:
-    """
-    Return the value by the message's schema; without a schema, the payload is JSON.
-
-    Raises:
-        InvalidPayload: The payload cannot be decoded.
-    """
-    try:
-        return message.value
-    except SchemaNotFound as error:
-        if message.schema_id:
-            raise InvalidPayload(str(error)) from error
-    try:
-        return msgspec.json.decode(message.payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidPayload(f"not JSON: {error}") from error

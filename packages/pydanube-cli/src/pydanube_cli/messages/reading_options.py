@@ -10,8 +10,10 @@ from typing import Annotated
 
 import typer
 
+from pydanube.model.errors import InvalidRequest
 from pydanube.model.positions import POSITION_HELP
 from pydanube_cli.messages import message_formats
+from pydanube_cli.messages.message_fields import parse_fields
 from pydanube_cli.messages.message_formats import RENDERERS, Renderer
 from pydanube_cli.messages.message_table import MessageTable
 from pydanube_cli.messages.pure.conditions import parse_conditions
@@ -31,6 +33,7 @@ class Output(Enum):
 
     TABLE = "table"
     JSON = "json"
+    JSONL = "jsonl"
     RAW = "raw"
 
 
@@ -77,7 +80,7 @@ OutputOption = Annotated[
         help="table prints a row per message, with its value if it has a schema; "
         "json prints one JSON object per line, with topic, offset, publish_time, key, "
         "attributes, producer and payload, or key_base64 and payload_base64 for bytes "
-        "that are not UTF-8; raw prints each payload and a newline.",
+        "that are not UTF-8; jsonl is json; raw prints each payload and a newline.",
     ),
 ]
 
@@ -119,6 +122,19 @@ Where = Annotated[
 ]
 
 
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="PATH,PATH…",
+        help="In the table, show these fields instead of attributes and payload, for "
+        "example user.name,amount: paths in the value, which is the payload as JSON if "
+        "it has no schema; key, attributes.NAME and value.FIELD are paths, too.",
+        show_default=False,
+    ),
+]
+
+
 class PrintOptions:
     """Which messages of *topics* are printed, and in which form."""
 
@@ -130,14 +146,21 @@ class PrintOptions:
         limit: int | None,
         output: Output,
         template: str | None,
+        columns: str | None,
         decode: bool,
     ) -> None:
         """
         Check the options.
 
         Raises:
-            InvalidRequest: The template or a condition is malformed.
+            InvalidRequest: The template, a column or a condition is malformed, or there
+                are columns without a table.
         """
+        if columns is not None and (output is not Output.TABLE or template is not None):
+            raise InvalidRequest(
+                "--columns are those of the table; leave out --output and --template"
+            )
+        self._fields = () if columns is None else parse_fields(columns)
         self._conditions = parse_conditions(where or ())
         self._topics = topics
         self._limit = limit
@@ -165,11 +188,13 @@ class PrintOptions:
             return MessageTable(
                 has_topics=has_topics,
                 terminal_width=width if self._is_for_terminal else None,
+                fields=self._fields,
             )
         return RENDERERS[_FORMATS[self._output], self._decode]
 
 
 _FORMATS = {
     Output.JSON: message_formats.Output.JSON,
+    Output.JSONL: message_formats.Output.JSON,
     Output.RAW: message_formats.Output.TEXT,
 }

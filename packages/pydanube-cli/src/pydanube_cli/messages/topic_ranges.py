@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,11 +10,9 @@ from pydanube.aio.tasks import gather
 from pydanube.client.client import Client
 from pydanube.client.described_topics import find_matching
 from pydanube.model.descriptions import TopicDescription
-from pydanube.model.errors import InvalidRequest, NamespaceNotFound, TopicNotFound
-from pydanube.model.names import TopicName
+from pydanube.model.errors import InvalidRequest, TopicNotFound
 from pydanube.model.policy import DispatchMode
 from pydanube.model.positions import PositionLike
-from pydanube.model.suggestions import did_you_mean
 from pydanube.model.wildcards import has_wildcards
 
 TOPICS_MAX = 250
@@ -25,8 +22,6 @@ The most topics and partitions of one command.
 A broker handles 256 requests of a connection at a time, and the command waits for new
 messages of each topic with a request.
 """
-SUGGESTIONS_FROM_MAX = 5000
-"""The most names that are compared with a name that does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,20 +82,9 @@ async def _describe(client: Client, names: Sequence[str]) -> list[TopicDescripti
 
 async def _partitions(client: Client, name: str) -> list[str]:
     topics = await client.topics.partitions(name)
-    if topics:
-        return topics
-    known: list[str] = []
-    with suppress(NamespaceNotFound):
-        known = await client.topics.list(TopicName.parse(name).namespace)
-    known = known[:SUGGESTIONS_FROM_MAX]
-    raise TopicNotFound(
-        f"Unable to find the topic: {name}{did_you_mean(name, map(_base_name, known))}"
-    )
-
-
-def _base_name(topic: str) -> str:
-    partition = TopicName.parse(topic).split_partition()
-    return topic if partition is None else str(partition[0])
+    if not topics:
+        raise TopicNotFound(f"Unable to find the topic: {name}")
+    return topics
 
 
 async def _find_range(

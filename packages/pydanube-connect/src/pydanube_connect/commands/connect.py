@@ -298,7 +298,7 @@ def logs(
     does not print.
 
     Args:
-        lines (COUNT): How many lines are shown.
+        lines (-n COUNT): How many lines are shown.
         follow: Continue with new lines, until Ctrl-C or the end of the process.
     """
     [run] = find_runs([name]).values()
