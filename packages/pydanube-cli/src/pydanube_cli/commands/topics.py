@@ -108,7 +108,7 @@ def create(
             published this long ago or later, such as 10m; by default messages have no
             ids.
         partitions (COUNT): Create a partitioned topic with this number of partitions.
-        if_not_exists: Succeed if the topic exists with the same permanent settings.
+        if_not_exists: Succeed if the topic exists with the settings that are given.
     """
     retention = Retention(
         age_s=optional(parse_duration, retention_age),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -93,12 +94,39 @@ async def test_on_corruption_is_set_at_creation_and_later(client):
     for name in PARTS:
         policy = (await client.topics.describe(name)).policy
         assert policy.on_corruption is CorruptionPolicy.SKIP
-    # on_corruption may change, so exist_ok does not compare it.
     await client.topics.create(TOPIC, partitions=3, exist_ok=True)
     with pytest.raises(InvalidRequest, match="on_corruption"):
         await client.topics.configure(TOPIC, on_corruption="ignore")
     with pytest.raises(TopicNotFound):
         await client.topics.configure("/default/none", on_corruption="skip")
+
+
+@pytest.mark.parametrize("partitions", [None, 2])
+async def test_topic_that_exists_with_other_settings_is_refused_or_configured(
+    client, partitions
+):
+    create = partial(client.topics.create, TOPIC, partitions=partitions)
+    [first, *_] = PARTS if partitions else [TOPIC]
+    day, hour = Retention(age_s=86_400.0), Retention(age_s=3600.0)
+    await create(retention=day, seal_age_s=60.0)
+    # What is given is as it was; what is left out is not compared.
+    for same in ({"retention": day}, {"seal_age_s": 60.0}, {}):
+        await create(**same, exist_ok=True)
+    with pytest.raises(pydanube.AlreadyExists, match="retention, on_corruption; exist"):
+        await create(
+            retention=hour, on_corruption="skip", seal_age_s=60.0, exist_ok=True
+        )
+    assert (await client.topics.describe(first)).policy.retention == day
+    await create(retention=hour, on_corruption="skip", exist_ok="configure")
+    found = (await client.topics.describe(first)).settings
+    assert (found.retention, found.seal_age_s) == (hour, 60.0)
+    assert found.on_corruption is CorruptionPolicy.SKIP
+
+
+async def test_topic_that_is_new_is_created_with_the_settings_to_configure(client):
+    retention = Retention(age_s=60.0)
+    await client.topics.create(TOPIC, retention=retention, exist_ok="configure")
+    assert (await client.topics.describe(TOPIC)).policy.retention == retention
 
 
 async def test_settings_of_all_partitions_change_with_one_call(client):

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import TypeAlias, Unpack
+from typing import Literal, TypeAlias, Unpack
 
 from pydanube.client.connections.owner_requests import PAGE, ask_owners
 from pydanube.client.connections.partitions import (
@@ -17,7 +17,11 @@ from pydanube.client.connections.partitions import (
     find_partitions,
 )
 from pydanube.client.connections.requester import Requester, retry
-from pydanube.client.operations.changes import TopicChanges, settings_of
+from pydanube.client.operations.changes import (
+    TopicChanges,
+    changes_of,
+    settings_of,
+)
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.choices import CorruptionPolicyName, DurabilityName
 from pydanube.model.descriptions import (
@@ -28,6 +32,7 @@ from pydanube.model.descriptions import (
     TopicSettings,
 )
 from pydanube.model.errors import (
+    AlreadyExists,
     InvalidRequest,
     NotFound,
     ProtocolViolation,
@@ -52,6 +57,7 @@ Names: TypeAlias = list[str]
 Pages: TypeAlias = list[pb.Topics]
 Drops: TypeAlias = list[RetentionDrops]
 Offsets: TypeAlias = list[int | None]
+ExistOk: TypeAlias = bool | Literal["configure"]
 
 
 @checks_arguments
@@ -135,7 +141,7 @@ class Topics:
         seal_bytes: int | None = None,
         seal_age_s: float | None = None,
         deduplication: Deduplication | None = None,
-        exist_ok: bool = False,
+        exist_ok: ExistOk = False,
     ) -> None:
         """
         Create *topic*.
@@ -159,11 +165,12 @@ class Topics:
                 small; None: the broker's setting ``storage.seal_age_s``.
             deduplication: Do not store a message whose id is that of a message in
                 this window; None: refuse messages with ids.
-            exist_ok: Accept a topic that exists with the same settings; those that
-                can be changed later are not compared, and do not change.
+            exist_ok: Accept a topic that exists with the settings that are given;
+                those that can change later and are left out may differ.
+                ``"configure"`` changes them to those that are given.
 
         Raises:
-            AlreadyExists: The topic exists.
+            AlreadyExists: The topic exists, or it has other settings.
             NamespaceNotFound: The namespace of the topic does not exist.
         """
         if ttl_s is not None and ttl_s <= 0:
@@ -182,8 +189,24 @@ class Topics:
         )
         policy.check()
         await create_topic(
-            self._requester, topic, policy, partitions, exist_ok=exist_ok
+            self._requester, topic, policy, partitions, exist_ok=bool(exist_ok)
         )
+        given = changes_of(TopicSettings(), TopicSettings.of(policy))
+        # A topic that exists may differ in the settings that can change.
+        if not exist_ok or not given:
+            return
+        first, *_ = await existing_partitions(self._requester, topic)
+        found = (await self.describe(first)).settings
+        wanted = {name: getattr(policy, name) for name in given}
+        missing = changes_of(found, replace(found, **wanted))
+        if not missing:
+            return
+        if exist_ok != "configure":
+            raise AlreadyExists(
+                f"the topic {topic} exists with other settings: {', '.join(missing)}; "
+                "exist_ok='configure' or topics.configure changes them"
+            )
+        await self.configure(topic, **missing)
 
     async def delete(self, topic: str, *, force: bool = False) -> None:
         """
