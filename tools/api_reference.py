@@ -7,12 +7,15 @@ Generate docs/reference/api.md from the public names of pydanube, or check it.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
+import textwrap
 from dataclasses import is_dataclass
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, is_typeddict
 
 import pydanube
 from pydanube.model import errors
@@ -35,17 +38,79 @@ without `await`. The errors are on [a page of their own](errors.md).
 """
 
 SECTIONS = {
-    "Programs": ["connect", "run", "Client", "ClientCounters", "Workers"],
+    "Programs": [
+        "connect",
+        "run",
+        "Client",
+        "ClientCounters",
+        "Workers",
+        "WorkerKeywords",
+        "RunningWorkers",
+    ],
     "Administration": [
         *("Topics", "Subscriptions", "Namespaces"),
         *("Storage", "Security", "Cluster"),
     ],
-    "Producers": ["Producer", "TypedProducer", "PartitionedProducer", "Pending"],
+    "Descriptions of topics and subscriptions": [
+        "TopicDescription",
+        "TopicPolicy",
+        "TopicSettings",
+        "TopicChanges",
+        "TopicOffsets",
+        "TopicPlace",
+        "DispatchMode",
+        "Durability",
+        "CorruptionPolicy",
+        "Hold",
+        "RetentionDrops",
+        "DroppedSegment",
+        "SubscriptionDescription",
+        "SubscriptionCounts",
+        "SubscriptionType",
+        "SubscriptionChanges",
+        "NamespaceDescription",
+        "NamespaceChanges",
+    ],
+    "Descriptions of brokers and storage": [
+        "BrokerDescription",
+        "ClusterDescription",
+        "ClusterBroker",
+        "BrokerMode",
+        "ShardMove",
+        "Findings",
+        "SubscriptionFinding",
+        "FindingKind",
+        "StorageDescription",
+        "Segments",
+        "Segment",
+        "SegmentsVerified",
+        "DamagedSegment",
+        "CopyState",
+        "BackupProgress",
+    ],
+    "Descriptions of security": [
+        "ClientIdentity",
+        "Role",
+        "Permission",
+        "Binding",
+        "Decision",
+        "NewApiKey",
+        "ApiKeyDescription",
+    ],
+    "Producers": [
+        "Producer",
+        "TypedProducer",
+        "PartitionedProducer",
+        "Pending",
+        "SendOptions",
+        "DeliveryOptions",
+    ],
     "Consumers": ["Consumer", "PartitionedConsumer", "MultiTopicConsumer"],
     "Messages": ["Message", "MessageBatch", "MessageId", "MessageIds"],
     "Schemas": [
         *("Schema", "Schemas", "SchemaType", "SchemaVersion", "SubjectDescription"),
-        *("Compatibility", "Violation", "SchemaPolicy", "TopicSchema"),
+        *("Compatibility", "Violation", "Direction", "Incompatibility"),
+        *("SchemaPolicy", "TopicSchema", "SchemaReference"),
     ],
     "Failures": [
         *("FailurePolicy", "PoisonPolicy", "Backoff", "DeadLetters", "DeadLetter"),
@@ -57,7 +122,7 @@ SECTIONS = {
     ],
     "Staging": [
         *("Transaction", "Staging", "PartWriter", "StagedPart", "StagedCommit"),
-        "StagingDescription",
+        *("StagingDescription", "TransactionAcks"),
     ],
 }
 
@@ -107,10 +172,35 @@ def _entry(name: str, value: Any) -> str:
         lines.append(", ".join(f"`{each.name}`" for each in value) + "\n")
     elif is_dataclass(value):
         lines.append(f"`{name}{_signature(value)}`\n")
-    rows = [f"| `{head}` | {text} |" for head, text in _members(name, value)]
+    members = [*_fields(value), *_members(name, value)]
+    rows = [f"| `{head}` | {text} |" for head, text in members]
     if rows:
         lines += ["| | |", "| --- | --- |", *rows, ""]
     return "\n".join(lines)
+
+
+def _fields(cls: type) -> Iterator[tuple[str, str]]:
+    """Yield each public field of a dataclass or a typed dict, and its meaning."""
+    if not (is_dataclass(cls) or is_typeddict(cls)):
+        return
+    source = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    [declared] = source.body
+    assert isinstance(declared, ast.ClassDef)
+    for each, after in pairwise([*declared.body, ast.Pass()]):
+        if not isinstance(each, ast.AnnAssign):
+            continue
+        name = ast.unparse(each.target)
+        if not name.startswith("_"):
+            kind = ast.unparse(each.annotation).replace("|", "\\|")
+            yield f"{name}: {kind}", _paragraph_of(_literal_of(after))
+
+
+def _literal_of(statement: ast.stmt) -> str:
+    """Return the text that stands below a field, or nothing."""
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return inspect.cleandoc(text)
+    return ""
 
 
 def _members(name: str, cls: type) -> Iterator[tuple[str, str]]:
@@ -164,7 +254,11 @@ def _default(value: Any) -> Any:
 
 def _paragraph(value: Any) -> str:
     """Return the first paragraph of a docstring in one line, as Markdown."""
-    first = (inspect.getdoc(value) or "").partition("\n\n")[0]
+    return _paragraph_of(inspect.getdoc(value) or "")
+
+
+def _paragraph_of(text: str) -> str:
+    first = text.partition("\n\n")[0]
     return " ".join(first.split()).replace("``", "`").replace("|", "\\|")
 
 

@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING, Any
 # Every error is public.
 from pydanube.model.errors import *  # noqa: F403
 from pydanube.model.policy import Backoff as Backoff
+from pydanube.model.policy import CorruptionPolicy as CorruptionPolicy
 from pydanube.model.policy import Deduplication as Deduplication
 from pydanube.model.policy import DispatchLimits as DispatchLimits
+from pydanube.model.policy import DispatchMode as DispatchMode
+from pydanube.model.policy import Durability as Durability
 from pydanube.model.policy import FailurePolicy as FailurePolicy
 from pydanube.model.policy import NamespacePolicy as NamespacePolicy
 from pydanube.model.policy import PoisonPolicy as PoisonPolicy
 from pydanube.model.policy import Retention as Retention
 from pydanube.model.policy import SubscriptionSettings as SubscriptionSettings
+from pydanube.model.policy import SubscriptionType as SubscriptionType
+from pydanube.model.policy import TopicPolicy as TopicPolicy
 from pydanube.model.schemas import Compatibility as Compatibility
 from pydanube.model.schemas import SchemaPolicy as SchemaPolicy
+from pydanube.model.schemas import SchemaReference as SchemaReference
 from pydanube.model.schemas import SchemaType as SchemaType
 from pydanube.model.schemas import SchemaVersion as SchemaVersion
 from pydanube.model.schemas import SubjectDescription as SubjectDescription
@@ -24,6 +30,7 @@ from pydanube.model.schemas import TopicSchema as TopicSchema
 from pydanube.model.staging import StagedCommit as StagedCommit
 from pydanube.model.staging import StagedPart as StagedPart
 from pydanube.model.staging import StagingDescription as StagingDescription
+from pydanube.model.staging import TransactionAcks as TransactionAcks
 from pydanube.model.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -44,9 +51,15 @@ if TYPE_CHECKING:
     from pydanube.client.messages.messages import MessageId as MessageId
     from pydanube.client.messages.messages import MessageIds as MessageIds
     from pydanube.client.messages.schema import Schema as Schema
+    from pydanube.client.operations.changes import NamespaceChanges as NamespaceChanges
+    from pydanube.client.operations.changes import (
+        SubscriptionChanges as SubscriptionChanges,
+    )
+    from pydanube.client.operations.changes import TopicChanges as TopicChanges
     from pydanube.client.operations.cluster import Cluster as Cluster
     from pydanube.client.operations.namespaces import Namespaces as Namespaces
     from pydanube.client.operations.schemas import Schemas as Schemas
+    from pydanube.client.operations.security import ClientIdentity as ClientIdentity
     from pydanube.client.operations.security import Security as Security
     from pydanube.client.operations.storage import Storage as Storage
     from pydanube.client.operations.subscriptions import Subscriptions as Subscriptions
@@ -57,46 +70,126 @@ if TYPE_CHECKING:
     from pydanube.client.producers.producer import Pending as Pending
     from pydanube.client.producers.producer import Producer as Producer
     from pydanube.client.producers.typed_producer import TypedProducer as TypedProducer
+    from pydanube.client.pure.batching import DeliveryOptions as DeliveryOptions
+    from pydanube.client.pure.batching import SendOptions as SendOptions
     from pydanube.client.workers.running import run as run
     from pydanube.client.workers.staging import PartWriter as PartWriter
     from pydanube.client.workers.staging import Staging as Staging
     from pydanube.client.workers.transactions import Transaction as Transaction
+    from pydanube.client.workers.workers import RunningWorkers as RunningWorkers
+    from pydanube.client.workers.workers import WorkerKeywords as WorkerKeywords
     from pydanube.client.workers.workers import Workers as Workers
+    from pydanube.model.api_keys import ApiKeyDescription as ApiKeyDescription
+    from pydanube.model.api_keys import NewApiKey as NewApiKey
+    from pydanube.model.clusters import BrokerMode as BrokerMode
+    from pydanube.model.clusters import ClusterBroker as ClusterBroker
+    from pydanube.model.clusters import ClusterDescription as ClusterDescription
+    from pydanube.model.clusters import ShardMove as ShardMove
+    from pydanube.model.descriptions import BackupProgress as BackupProgress
+    from pydanube.model.descriptions import BrokerDescription as BrokerDescription
+    from pydanube.model.descriptions import CopyState as CopyState
+    from pydanube.model.descriptions import DamagedSegment as DamagedSegment
+    from pydanube.model.descriptions import DroppedSegment as DroppedSegment
+    from pydanube.model.descriptions import Hold as Hold
+    from pydanube.model.descriptions import NamespaceDescription as NamespaceDescription
+    from pydanube.model.descriptions import RetentionDrops as RetentionDrops
+    from pydanube.model.descriptions import Segment as Segment
+    from pydanube.model.descriptions import Segments as Segments
+    from pydanube.model.descriptions import SegmentsVerified as SegmentsVerified
+    from pydanube.model.descriptions import StorageDescription as StorageDescription
+    from pydanube.model.descriptions import SubscriptionCounts as SubscriptionCounts
+    from pydanube.model.descriptions import (
+        SubscriptionDescription as SubscriptionDescription,
+    )
+    from pydanube.model.descriptions import TopicDescription as TopicDescription
+    from pydanube.model.descriptions import TopicOffsets as TopicOffsets
+    from pydanube.model.descriptions import TopicPlace as TopicPlace
+    from pydanube.model.descriptions import TopicSettings as TopicSettings
+    from pydanube.model.findings import FindingKind as FindingKind
+    from pydanube.model.findings import Findings as Findings
+    from pydanube.model.findings import SubscriptionFinding as SubscriptionFinding
+    from pydanube.schemas.compatibility import Direction as Direction
     from pydanube.schemas.compatibility import Violation as Violation
+    from pydanube.schemas.language import Incompatibility as Incompatibility
+    from pydanube.security.permissions import Permission as Permission
+    from pydanube.security.policy import Binding as Binding
+    from pydanube.security.policy import Decision as Decision
+    from pydanube.security.policy import Role as Role
     from pydanube.security.quotas import Quota as Quota
     from pydanube.security.quotas import QuotaDescription as QuotaDescription
 
 # Importing Arrow takes a fifth of a second, which a command's --help can save.
 _HOMES = {
+    "ApiKeyDescription": "model.api_keys",
+    "BackupProgress": "model.descriptions",
+    "Binding": "security.policy",
+    "BrokerDescription": "model.descriptions",
+    "BrokerMode": "model.clusters",
     "Client": "client.client",
     "ClientCounters": "client.counters",
+    "ClientIdentity": "client.operations.security",
     "Cluster": "client.operations.cluster",
+    "ClusterBroker": "model.clusters",
+    "ClusterDescription": "model.clusters",
     "Consumer": "client.consumers.consumer",
+    "CopyState": "model.descriptions",
+    "DamagedSegment": "model.descriptions",
     "DeadLetter": "client.consumers.dead_letters",
     "DeadLetters": "client.consumers.dead_letters",
+    "Decision": "security.policy",
+    "DeliveryOptions": "client.pure.batching",
+    "Direction": "schemas.compatibility",
+    "DroppedSegment": "model.descriptions",
+    "FindingKind": "model.findings",
+    "Findings": "model.findings",
+    "Hold": "model.descriptions",
+    "Incompatibility": "schemas.language",
     "Message": "client.messages.messages",
     "MessageBatch": "client.messages.messages",
     "MessageId": "client.messages.messages",
     "MessageIds": "client.messages.messages",
     "MultiTopicConsumer": "client.consumers.multi_topic_consumer",
+    "NamespaceChanges": "client.operations.changes",
+    "NamespaceDescription": "model.descriptions",
     "Namespaces": "client.operations.namespaces",
+    "NewApiKey": "model.api_keys",
     "PartWriter": "client.workers.staging",
     "PartitionedConsumer": "client.consumers.partitioned_consumer",
     "PartitionedProducer": "client.producers.partitioned_producer",
     "Pending": "client.producers.producer",
+    "Permission": "security.permissions",
     "Producer": "client.producers.producer",
     "Quota": "security.quotas",
     "QuotaDescription": "security.quotas",
+    "RetentionDrops": "model.descriptions",
+    "Role": "security.policy",
+    "RunningWorkers": "client.workers.workers",
     "Schema": "client.messages.schema",
     "Schemas": "client.operations.schemas",
     "Security": "client.operations.security",
+    "Segment": "model.descriptions",
+    "Segments": "model.descriptions",
+    "SegmentsVerified": "model.descriptions",
+    "SendOptions": "client.pure.batching",
+    "ShardMove": "model.clusters",
     "Staging": "client.workers.staging",
     "Storage": "client.operations.storage",
+    "StorageDescription": "model.descriptions",
+    "SubscriptionChanges": "client.operations.changes",
+    "SubscriptionCounts": "model.descriptions",
+    "SubscriptionDescription": "model.descriptions",
+    "SubscriptionFinding": "model.findings",
     "Subscriptions": "client.operations.subscriptions",
+    "TopicChanges": "client.operations.changes",
+    "TopicDescription": "model.descriptions",
+    "TopicOffsets": "model.descriptions",
+    "TopicPlace": "model.descriptions",
+    "TopicSettings": "model.descriptions",
     "Topics": "client.operations.topics",
     "Transaction": "client.workers.transactions",
     "TypedProducer": "client.producers.typed_producer",
     "Violation": "schemas.compatibility",
+    "WorkerKeywords": "client.workers.workers",
     "Workers": "client.workers.workers",
     "connect": "client.client",
     "run": "client.workers.running",
