@@ -36,8 +36,11 @@ class Workload:
     messages_max: int | None = None
     burst: int | None = None
     """The messages published to one topic before the next; None: any number."""
-    waits_for_each: bool = False
-    """Whether every message is acknowledged before the next one is sent."""
+    senders: int = 0
+    """
+    The number of tasks of a producer that send one message after the other, each when
+    the last one is acknowledged; 0: the producer does not wait.
+    """
 
     @property
     def streams(self) -> int:
@@ -47,7 +50,7 @@ class Workload:
     @property
     def shows_latency(self) -> bool:
         """Return whether it measures latency instead of throughput."""
-        return self.waits_for_each or self.rate is not None
+        return self.senders == 1 or self.rate is not None
 
 
 WORKLOADS = {
@@ -66,7 +69,14 @@ WORKLOADS = {
             title="One message at a time: publish to acknowledgement",
             sizes=(100,),
             messages_max=20_000,
-            waits_for_each=True,
+            senders=1,
+        ),
+        Workload(
+            name="tasks",
+            title="100 tasks, each publishes a message when the last is acknowledged",
+            sizes=(100,),
+            bytes_max=KIB,
+            senders=100,
         ),
         Workload(
             name="steady-1k",

@@ -159,6 +159,7 @@ class Bench:
             "ring": ring if workload.rate is None else per_stream,
             "rate": workload.rate,
             "burst": workload.burst,
+            "senders": workload.senders,
         }
         self._workers.run_job("producer", job | {"do": "create"})
         outcome = self._work(job)
@@ -168,7 +169,7 @@ class Bench:
     def _work(self, job: dict[str, Any]) -> Outcome:
         workload = self._workload
         publish = "publish"
-        if workload.waits_for_each:
+        if workload.senders:
             publish = "publish_each"
         elif workload.rate is not None:
             publish = "publish_paced"
@@ -177,7 +178,7 @@ class Bench:
             self._timed(producer=produce)
             self._workers.run_job("producer", job | {"do": "settle"})
             return self._outcome(job, *self._timed(consumer=consume))
-        if workload.name == "publish" or workload.waits_for_each:
+        if workload.name == "publish" or workload.senders:
             results, meter = self._timed(producer=produce)
             # The messages are checked after the measurement.
             checked, _ = self._timed(consumer=consume | {"rate": None})

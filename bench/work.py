@@ -107,14 +107,18 @@ async def publish(driver: Driver, job: Job, parent: Parent) -> Figures:
 
 
 async def publish_each(driver: Driver, job: Job, parent: Parent) -> Figures:
-    """Publish one message at a time and measure the time to its acknowledgement."""
+    """
+    Publish one message at a time, in each of some tasks.
+
+    This measures the time from each message to its acknowledgement.
+    """
     [topic] = job["topics"]
     ring = RINGS.ring(job["ring"], job["message_bytes"])
     async with driver.publisher([topic]) as publisher:
         payloads = islice(cycle(ring), job["messages"])
         clock = await _begin(await parent.start())
         times = await workloads.publish_each(
-            partial(publisher.send_one, topic), payloads
+            partial(publisher.send_one, topic), payloads, in_flight=job["senders"]
         )
         figures = clock.end()
     return figures | {"messages": len(times), "latency_us": _latencies(times)}

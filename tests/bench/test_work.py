@@ -173,9 +173,35 @@ def test_repeated_messages_are_detected():
 
 
 def test_publishing_one_at_a_time_measures_each_latency():
-    published, consumed = run(job(), publish=work.publish_each)
+    published, consumed = run(job(senders=1), publish=work.publish_each)
 
     assert set(published["latency_us"]) == {*PERCENTS, "max_us"}
+    assert consumed["problems"] == []
+
+
+def test_each_task_waits_for_the_acknowledgement_of_its_message():
+    unacknowledged = []
+
+    class SlowPublisher(MemoryPublisher):
+        waiting = 0
+
+        async def send_one(self, topic, payload):
+            await super().send_one(topic, payload)
+            self.waiting += 1
+            unacknowledged.append(self.waiting)
+            await asyncio.sleep(0)
+            self.waiting -= 1
+
+    class SlowDriver(MemoryDriver):
+        @asynccontextmanager
+        async def publisher(self, topics):
+            yield SlowPublisher(self)
+
+    published, consumed = run(
+        job(60, senders=4), publish=work.publish_each, driver=SlowDriver()
+    )
+
+    assert (published["messages"], max(unacknowledged)) == (60, 4)
     assert consumed["problems"] == []
 
 

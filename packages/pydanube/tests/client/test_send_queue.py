@@ -99,6 +99,18 @@ def test_open_batch_is_sent_when_nothing_is_in_flight(broker):
     assert broker.sequences == [0, 1]
 
 
+def test_open_batch_waits_for_senders_that_were_just_acknowledged(broker):
+    broker.queue.senders = 3
+    broker.send(b"0", b"1")
+    broker.gather(b"2")
+    broker.queue.acknowledge(0, 0)
+    broker.queue.send_waiting()
+    assert broker.sequences == [0]
+    broker.queue.senders = 1
+    broker.queue.send_waiting()
+    assert broker.sequences == [0, 2]
+
+
 def test_open_batch_gathers_while_there_is_no_channel():
     broker = Broker()
     broker.gather(b"0")

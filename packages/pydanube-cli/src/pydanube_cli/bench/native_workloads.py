@@ -18,7 +18,7 @@ from pydanube.aio.loops import new_loop
 from pydanube.model import arrow
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import BrokerError
-from pydanube_cli.bench.figures import latency_figures
+from pydanube_cli.bench.figures import PERCENTS, latency_figures
 from pydanube_cli.bench.workloads import (
     CHUNK_MESSAGES,
     RECEIVED_MAX,
@@ -174,13 +174,31 @@ def publish_latency(
     url: str, topic: str, *, messages: int, message_bytes: int
 ) -> Figures:
     """Publish one message at a time and measure the time to its acknowledgement."""
+    figures = publish_in_tasks(
+        url, topic, messages=messages, message_bytes=message_bytes, tasks=1
+    )
+    return {name: figures[name] for name in (*PERCENTS, "max_us")}
+
+
+def publish_in_tasks(
+    url: str, topic: str, *, messages: int, message_bytes: int, tasks: int
+) -> Figures:
+    """
+    Publish in *tasks*, each of which waits for the acknowledgement of its message.
+
+    This measures the rate, and the time from each message to its acknowledgement.
+    """
 
     async def work(client: Client) -> Figures:
         [payload] = random_payloads(1, message_bytes)
         async with client.producer(topic) as producer:
             await publish_each(producer.send, repeat(payload, WARM_UP_MESSAGES))
-            times = await publish_each(producer.send, repeat(payload, messages))
-        return latency_figures(sorted(times))
+            clock = Clock()
+            times = await publish_each(
+                producer.send, repeat(payload, messages), in_flight=tasks
+            )
+            figures = clock.end()
+        return figures | latency_figures(sorted(times))
 
     return run(lambda: pydanube.connect(url), work)
 

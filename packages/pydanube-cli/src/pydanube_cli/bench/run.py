@@ -17,6 +17,7 @@ from pydanube_cli.bench.native_workloads import (
     consume,
     consume_one_by_one,
     delivery_latency,
+    publish_in_tasks,
     publish_latency,
     publish_messages,
 )
@@ -84,6 +85,8 @@ SHARING = (
 )
 """The numbers of consumers and subscription types that are compared."""
 KEYS = 1000
+SENDING_TASKS = 100
+"""The number of tasks that publish single messages at the same time."""
 CALLS_MAX = 20_000
 """The maximum number of messages in workloads with one call per message."""
 TIME_BYTES = 19
@@ -126,6 +129,15 @@ def _backlog(url: str, scale: Scale) -> Iterator[Row]:
 
 def _one_by_one(url: str, scale: Scale) -> Iterator[Row]:
     messages = max(1, scale.messages // 5)
+    for durability in (Durability.SYNCED, Durability.PAGE_CACHE):
+        with _Bench(url, scale, durability, batch="by the client") as bench:
+            yield bench.measure(
+                f"send awaited in {SENDING_TASKS} tasks",
+                publish_in_tasks,
+                messages=max(1, messages // 3),
+                message_bytes=scale.message_bytes,
+                tasks=SENDING_TASKS,
+            )
     with _Bench(url, scale, batch="by the client") as bench:
         yield bench.measure(
             "send_nowait one by one",

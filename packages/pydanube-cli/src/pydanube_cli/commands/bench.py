@@ -65,7 +65,8 @@ def bench(
 
     The workloads: publish publishes in batches; end-to-end publishes and consumes at
     the same time; sharing does the same with subscriptions of each type; backlog
-    consumes stored messages; one-by-one sends single messages instead of batches;
+    consumes stored messages; one-by-one sends single messages instead of batches,
+    also in 100 tasks that wait for each acknowledgement;
     latency sends one message at a time; grpc uses the protocol of the original Danube;
     the others use Spark.
 

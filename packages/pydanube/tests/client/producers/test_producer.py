@@ -546,3 +546,48 @@ async def test_receipt_with_unequal_lists_breaks_the_connection():
         broker.connections[0].send(Kind.RECEIPT, receipt, 1)
         with pytest.raises(pydanube.ProtocolViolation, match="2 sequences and 1"):
             await pending
+
+
+async def test_senders_that_were_acknowledged_together_send_one_batch():
+    broker = ScriptedBroker()
+    broker.answers[Kind.CLOSE_PRODUCER] = lambda _: (Kind.OK, pb.Ok())
+    # It acknowledges all that is in flight.
+    receipt = pb.Receipt(base_sequence=[100], base_offset=[100])
+
+    async def send_twice(producer):
+        return [(await producer.send(b"m")).offset for _ in range(2)]
+
+    async with (
+        broker.connect() as client,
+        client.producer(TOPIC) as producer,
+        asyncio.TaskGroup() as tasks,
+    ):
+        sent = [tasks.create_task(send_twice(producer)) for _ in range(10)]
+        received, publishes = broker.connections[0].received, 0
+        while not all(each.done() for each in sent):
+            if received.count(Kind.PUBLISH) > publishes:
+                publishes = received.count(Kind.PUBLISH)
+                broker.connections[0].send(Kind.RECEIPT, receipt, 1)
+            await asyncio.sleep(0)
+    # One message alone, the other first messages with the next one, and the rest.
+    assert publishes == 3
+    assert sorted(n for each in sent for n in each.result()) == list(range(20))
+
+
+async def test_sender_that_stops_waiting_does_not_delay_the_others():
+    broker = ScriptedBroker()
+    broker.answers[Kind.CLOSE_PRODUCER] = lambda _: (Kind.OK, pb.Ok())
+    receipt = pb.Receipt(base_sequence=[100], base_offset=[100])
+    async with broker.connect() as client, client.producer(TOPIC) as producer:
+        async with asyncio.TaskGroup() as tasks:
+            first, second, third = (
+                tasks.create_task(producer.send(b"%d" % number)) for number in range(3)
+            )
+            received = broker.connections[0].received
+            await until(lambda: received.count(Kind.PUBLISH) == 1)
+            second.cancel()
+            broker.connections[0].send(Kind.RECEIPT, receipt, 1)
+            await until(lambda: received.count(Kind.PUBLISH) == 2)
+            broker.connections[0].send(Kind.RECEIPT, receipt, 1)
+        assert (first.result().offset, third.result().offset) == (0, 2)
+        assert second.cancelled()

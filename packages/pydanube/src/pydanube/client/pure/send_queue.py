@@ -152,6 +152,8 @@ class SendQueue(Generic[C]):
         self.open: OpenBatch[C] | None = None
         self.waiting: deque[OpenBatch[C]] = deque()
         self.inflight: deque[InflightBatch[C]] = deque()
+        self.senders = 0
+        """The number of callers that send a message each, and wait for its receipt."""
         self.pending_bytes = 0
         """The bytes that are waiting or in flight."""
         self.publish: Callable[[BatchFrame], None] | None = None
@@ -179,6 +181,11 @@ class SendQueue(Generic[C]):
         return not self.inflight and not self.waiting and self.open is None
 
     @property
+    def is_alone(self) -> bool:
+        """True if the next sender is the only one, and may send its message alone."""
+        return self.is_idle and not self.senders
+
+    @property
     def has_capacity(self) -> bool:
         """True if an open batch may be started."""
         return self.pending_bytes < PENDING_BYTES_MAX
@@ -194,6 +201,16 @@ class SendQueue(Generic[C]):
             len(self.inflight) < INFLIGHT_BATCHES_MAX
             and self._inflight_bytes < INFLIGHT_BYTES_MAX
         )
+
+    @property
+    def is_due(self) -> bool:
+        """
+        True if the open batch need not wait for the end of the loop's turn.
+
+        A single sender does not wait for others.  Several senders, whose messages were
+        acknowledged together, send the next ones in the same turn: in one batch.
+        """
+        return self.senders <= 1 and not self.inflight and not self.waiting
 
     @property
     def message_count(self) -> int:
@@ -227,12 +244,14 @@ class SendQueue(Generic[C]):
             batch = self.waiting.popleft()
             self.pending_bytes -= batch.byte_count
             self._send_gathered(batch)
-        # With nothing in flight, gathering longer only delays the open batch.
+        # With nothing in flight, gathering longer only delays the open batch; unless
+        # senders, whose messages were just acknowledged, are about to send others.
         if (
             self.open is not None
             and not self.waiting
             and not self.inflight
             and self.publish is not None
+            and self.senders <= len(self.open.payloads)
         ):
             self.close_open()
 
