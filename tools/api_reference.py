@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import textwrap
 from dataclasses import is_dataclass
@@ -98,6 +99,8 @@ SECTIONS = {
         "ApiKeyDescription",
     ],
     "Producers": [
+        "ProducerKeywords",
+        "TypedProducerKeywords",
         "Producer",
         "TypedProducer",
         "PartitionedProducer",
@@ -105,7 +108,13 @@ SECTIONS = {
         "SendOptions",
         "DeliveryOptions",
     ],
-    "Consumers": ["Consumer", "PartitionedConsumer", "MultiTopicConsumer"],
+    "Consumers": [
+        "ConsumerKeywords",
+        "Consumer",
+        "PartitionedConsumer",
+        "MultiTopicConsumer",
+        "ReadKeywords",
+    ],
     "Messages": ["Message", "MessageBatch", "MessageId", "MessageIds"],
     "Schemas": [
         *("Schema", "Schemas", "SchemaType", "SchemaVersion", "SubjectDescription"),
@@ -126,6 +135,8 @@ SECTIONS = {
     ],
 }
 
+OPTION = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
+"""An option of a typed dict, in the docstring of its class."""
 DEFAULT_CHARACTERS_MAX = 40
 """Longer default values are elided."""
 
@@ -183,6 +194,7 @@ def _fields(cls: type) -> Iterator[tuple[str, str]]:
     """Yield each public field of a dataclass or a typed dict, and its meaning."""
     if not (is_dataclass(cls) or is_typeddict(cls)):
         return
+    options = dict(OPTION.findall(inspect.getdoc(cls) or ""))
     source = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     [declared] = source.body
     assert isinstance(declared, ast.ClassDef)
@@ -192,7 +204,8 @@ def _fields(cls: type) -> Iterator[tuple[str, str]]:
         name = ast.unparse(each.target)
         if not name.startswith("_"):
             kind = ast.unparse(each.annotation).replace("|", "\\|")
-            yield f"{name}: {kind}", _paragraph_of(_literal_of(after))
+            meaning = _literal_of(after) or options.get(name, "")
+            yield f"{name}: {kind}", _paragraph_of(meaning)
 
 
 def _literal_of(statement: ast.stmt) -> str:

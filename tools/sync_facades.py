@@ -6,13 +6,16 @@ Generate sync_facades.py of the client from the asynchronous classes, or check i
 
 Each public coroutine method of a class below gets a version that waits for its result,
 with the same parameters, so that type checkers and editors see them in both clients.
+The overloads of ``Client`` are copied, with the types of the synchronous objects.
 """
 
 from __future__ import annotations
 
 import inspect
+import subprocess
 import sys
 from pathlib import Path
+from typing import get_overloads
 
 from pydanube import client
 from pydanube.client.client import Client
@@ -27,8 +30,22 @@ from pydanube.client.operations.topics import Topics
 MODULE = Path(client.__file__).with_name("sync_facades.py")
 
 CLASSES = [Topics, Subscriptions, Namespaces, Schemas, Storage, Security, Cluster]
+OPENED = {"producer": "self._producer", "consumer": "Consumer"}
+"""The overloaded methods that return scopes, and what makes the objects of these."""
+ITERATED = ["read"]
+"""The overloaded methods that return iterators."""
+WRAPPED = {"dead_letters": "DeadLetters", "staging": "Staging"}
+"""The methods that return an object, and its class."""
+SCOPES = {"transaction": "Transaction"}
+"""The methods that return the scope of an object, and its class."""
 ASYNC_ONLY = {"aclose", "run_workers"}
 """The coroutine methods of ``Client`` that programs without an event loop lack."""
+TYPES = {
+    "AbstractAsyncContextManager[": "AbstractContextManager[",
+    "AsyncIterator[": "Iterator[",
+    "Producer | PartitionedProducer": "Producer",
+}
+"""What the result of an asynchronous method is in a thread."""
 
 
 def main(arguments: list[str]) -> int:
@@ -50,12 +67,37 @@ def generate() -> str:
         "",
         "from __future__ import annotations",
         "",
+        "from functools import wraps",
+        "from typing import TYPE_CHECKING, Any, TypeVar, overload",
+        "",
         "from pydanube.client import client as aio",
-        "from pydanube.client.blocking import Facade, LoopThread, blocking",
+        "from pydanube.client.blocking import (",
+        "    Facade, LoopThread, blocking, iterated, wrapping,",
+        ")",
+        "from pydanube.client.facades import (",
+        "    Consumer, DeadLetters, OpeningFacade, Producer, Staging, Transaction,",
+        "    TypedProducer, opening,",
+        ")",
     ]
     lines += [
         f"from {cls.__module__} import {cls.__name__} as Async{cls.__name__}"
         for cls in sorted(CLASSES, key=lambda cls: cls.__module__)
+    ]
+    lines += [
+        "",
+        "if TYPE_CHECKING:",
+        "    from collections.abc import Iterable, Iterator",
+        "    from contextlib import AbstractContextManager",
+        "    from typing import Unpack",
+        "",
+        "    from pydanube.client.messages.messages import MessageBatch",
+        "    from pydanube.client.messages.options import (",
+        "        ConsumerKeywords, ProducerKeywords, ReadKeywords,",
+        "        TypedProducerKeywords,",
+        "    )",
+        "    from pydanube.client.messages.schema import Schema",
+        "",
+        'T = TypeVar("T")',
     ]
     for cls in CLASSES:
         name = cls.__name__
@@ -65,8 +107,8 @@ def generate() -> str:
             f"    {method} = blocking(Async{name}.{method})"
             for method in _coroutine_methods(cls)
         ]
-    lines += ["", "", "class ClientFacade(Facade):"]
-    lines += ['    """The operations of ``pydanube.sync.Client``."""']
+    lines += ["", "", "class Client(OpeningFacade):"]
+    lines += ['    """A client of a broker or a cluster; see ``pydanube.Client``."""']
     lines += [
         "",
         "    def __init__(self, loop: LoopThread, client: aio.Client) -> None:",
@@ -77,13 +119,50 @@ def generate() -> str:
         lines.append(
             f"        self.{attribute} = {cls.__name__}(loop, client.{attribute})"
         )
-    lines.append("")
+    lines += [""]
+    for method, facade in OPENED.items():
+        opened = f"self._wrapped.{method}(*args, **options)"
+        lines += _overloaded(method, f"self._open({opened}, {facade})")
+    for method in ITERATED:
+        found = f"self._wrapped.{method}(*args, **options)"
+        lines += _overloaded(method, f"iterated(self._loop, {found})")
+    lines += [
+        f"    {method} = wrapping(aio.Client.{method}, {facade})"
+        for method, facade in WRAPPED.items()
+    ]
+    lines += [
+        f"    {method} = opening(aio.Client.{method}, {facade})"
+        for method, facade in SCOPES.items()
+    ]
     lines += [
         f"    {method} = blocking(aio.Client.{method})"
         for method in _coroutine_methods(Client)
         if method not in ASYNC_ONLY
     ]
-    return "\n".join(lines) + "\n"
+    return _formatted("\n".join(lines) + "\n")
+
+
+def _overloaded(name: str, result: str) -> list[str]:
+    """Return the method *name* with the overloads of the asynchronous one."""
+    lines: list[str] = []
+    for each in get_overloads(getattr(Client, name)):
+        # Annotations are text, which a signature quotes.
+        shown = str(inspect.signature(each)).replace("'", "")
+        for old, new in TYPES.items():
+            shown = shown.replace(old, new)
+        lines += ["    @overload", f"    def {name}{shown}: ..."]
+    assert lines, f"Client.{name} has no overloads"
+    lines += [f"    @wraps(aio.Client.{name})"]
+    lines += [f"    def {name}(self, *args: Any, **options: Any) -> Any:"]
+    return [*lines, f"        return {result}", ""]
+
+
+def _formatted(text: str) -> str:
+    command = [sys.executable, "-m", "ruff", "format", "-"]
+    done = subprocess.run(
+        command, input=text, capture_output=True, text=True, check=True
+    )
+    return done.stdout
 
 
 def _coroutine_methods(cls: type) -> list[str]:

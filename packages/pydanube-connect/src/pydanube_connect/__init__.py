@@ -5,8 +5,9 @@ Connectors: sources publish what other systems have, sinks write messages to the
 your own is a class that inherits from ``Source`` or ``Sink``.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pydanube.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from pydanube.declarations.pure.sections import Section as Section
@@ -44,10 +45,4 @@ _HOMES = {
 
 __all__ = list(_HOMES)  # They are imported when they are used.
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_exports(__name__, _HOMES)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 # Every error is public.
 from pydanube.model.errors import *  # noqa: F403
+from pydanube.model.lazy_exports import lazy_exports
 from pydanube.model.policy import Backoff as Backoff
 from pydanube.model.policy import CorruptionPolicy as CorruptionPolicy
 from pydanube.model.policy import Deduplication as Deduplication
@@ -50,6 +50,12 @@ if TYPE_CHECKING:
     from pydanube.client.messages.messages import MessageBatch as MessageBatch
     from pydanube.client.messages.messages import MessageId as MessageId
     from pydanube.client.messages.messages import MessageIds as MessageIds
+    from pydanube.client.messages.options import ConsumerKeywords as ConsumerKeywords
+    from pydanube.client.messages.options import ProducerKeywords as ProducerKeywords
+    from pydanube.client.messages.options import ReadKeywords as ReadKeywords
+    from pydanube.client.messages.options import (
+        TypedProducerKeywords as TypedProducerKeywords,
+    )
     from pydanube.client.messages.schema import Schema as Schema
     from pydanube.client.operations.changes import NamespaceChanges as NamespaceChanges
     from pydanube.client.operations.changes import (
@@ -120,88 +126,86 @@ if TYPE_CHECKING:
 
 # Importing Arrow takes a fifth of a second, which a command's --help can save.
 _HOMES = {
-    "ApiKeyDescription": "model.api_keys",
-    "BackupProgress": "model.descriptions",
-    "Binding": "security.policy",
-    "BrokerDescription": "model.descriptions",
-    "BrokerMode": "model.clusters",
-    "Client": "client.client",
-    "ClientCounters": "client.counters",
-    "ClientIdentity": "client.operations.security",
-    "Cluster": "client.operations.cluster",
-    "ClusterBroker": "model.clusters",
-    "ClusterDescription": "model.clusters",
-    "Consumer": "client.consumers.consumer",
-    "CopyState": "model.descriptions",
-    "DamagedSegment": "model.descriptions",
-    "DeadLetter": "client.consumers.dead_letters",
-    "DeadLetters": "client.consumers.dead_letters",
-    "Decision": "security.policy",
-    "DeliveryOptions": "client.pure.batching",
-    "Direction": "schemas.compatibility",
-    "DroppedSegment": "model.descriptions",
-    "FindingKind": "model.findings",
-    "Findings": "model.findings",
-    "Hold": "model.descriptions",
-    "Incompatibility": "schemas.language",
-    "Message": "client.messages.messages",
-    "MessageBatch": "client.messages.messages",
-    "MessageId": "client.messages.messages",
-    "MessageIds": "client.messages.messages",
-    "MultiTopicConsumer": "client.consumers.multi_topic_consumer",
-    "NamespaceChanges": "client.operations.changes",
-    "NamespaceDescription": "model.descriptions",
-    "Namespaces": "client.operations.namespaces",
-    "NewApiKey": "model.api_keys",
-    "PartWriter": "client.workers.staging",
-    "PartitionedConsumer": "client.consumers.partitioned_consumer",
-    "PartitionedProducer": "client.producers.partitioned_producer",
-    "Pending": "client.producers.producer",
-    "Permission": "security.permissions",
-    "Producer": "client.producers.producer",
-    "Quota": "security.quotas",
-    "QuotaDescription": "security.quotas",
-    "RetentionDrops": "model.descriptions",
-    "Role": "security.policy",
-    "RunningWorkers": "client.workers.workers",
-    "Schema": "client.messages.schema",
-    "Schemas": "client.operations.schemas",
-    "Security": "client.operations.security",
-    "Segment": "model.descriptions",
-    "Segments": "model.descriptions",
-    "SegmentsVerified": "model.descriptions",
-    "SendOptions": "client.pure.batching",
-    "ShardMove": "model.clusters",
-    "Staging": "client.workers.staging",
-    "Storage": "client.operations.storage",
-    "StorageDescription": "model.descriptions",
-    "SubscriptionChanges": "client.operations.changes",
-    "SubscriptionCounts": "model.descriptions",
-    "SubscriptionDescription": "model.descriptions",
-    "SubscriptionFinding": "model.findings",
-    "Subscriptions": "client.operations.subscriptions",
-    "TopicChanges": "client.operations.changes",
-    "TopicDescription": "model.descriptions",
-    "TopicOffsets": "model.descriptions",
-    "TopicPlace": "model.descriptions",
-    "TopicSettings": "model.descriptions",
-    "Topics": "client.operations.topics",
-    "Transaction": "client.workers.transactions",
-    "TypedProducer": "client.producers.typed_producer",
-    "Violation": "schemas.compatibility",
-    "WorkerKeywords": "client.workers.workers",
-    "Workers": "client.workers.workers",
-    "connect": "client.client",
-    "run": "client.workers.running",
+    "ApiKeyDescription": "pydanube.model.api_keys",
+    "BackupProgress": "pydanube.model.descriptions",
+    "Binding": "pydanube.security.policy",
+    "BrokerDescription": "pydanube.model.descriptions",
+    "BrokerMode": "pydanube.model.clusters",
+    "Client": "pydanube.client.client",
+    "ClientCounters": "pydanube.client.counters",
+    "ClientIdentity": "pydanube.client.operations.security",
+    "Cluster": "pydanube.client.operations.cluster",
+    "ClusterBroker": "pydanube.model.clusters",
+    "ClusterDescription": "pydanube.model.clusters",
+    "Consumer": "pydanube.client.consumers.consumer",
+    "ConsumerKeywords": "pydanube.client.messages.options",
+    "CopyState": "pydanube.model.descriptions",
+    "DamagedSegment": "pydanube.model.descriptions",
+    "DeadLetter": "pydanube.client.consumers.dead_letters",
+    "DeadLetters": "pydanube.client.consumers.dead_letters",
+    "Decision": "pydanube.security.policy",
+    "DeliveryOptions": "pydanube.client.pure.batching",
+    "Direction": "pydanube.schemas.compatibility",
+    "DroppedSegment": "pydanube.model.descriptions",
+    "FindingKind": "pydanube.model.findings",
+    "Findings": "pydanube.model.findings",
+    "Hold": "pydanube.model.descriptions",
+    "Incompatibility": "pydanube.schemas.language",
+    "Message": "pydanube.client.messages.messages",
+    "MessageBatch": "pydanube.client.messages.messages",
+    "MessageId": "pydanube.client.messages.messages",
+    "MessageIds": "pydanube.client.messages.messages",
+    "MultiTopicConsumer": "pydanube.client.consumers.multi_topic_consumer",
+    "NamespaceChanges": "pydanube.client.operations.changes",
+    "NamespaceDescription": "pydanube.model.descriptions",
+    "Namespaces": "pydanube.client.operations.namespaces",
+    "NewApiKey": "pydanube.model.api_keys",
+    "PartWriter": "pydanube.client.workers.staging",
+    "PartitionedConsumer": "pydanube.client.consumers.partitioned_consumer",
+    "PartitionedProducer": "pydanube.client.producers.partitioned_producer",
+    "Pending": "pydanube.client.producers.producer",
+    "Permission": "pydanube.security.permissions",
+    "Producer": "pydanube.client.producers.producer",
+    "ProducerKeywords": "pydanube.client.messages.options",
+    "Quota": "pydanube.security.quotas",
+    "QuotaDescription": "pydanube.security.quotas",
+    "ReadKeywords": "pydanube.client.messages.options",
+    "RetentionDrops": "pydanube.model.descriptions",
+    "Role": "pydanube.security.policy",
+    "RunningWorkers": "pydanube.client.workers.workers",
+    "Schema": "pydanube.client.messages.schema",
+    "Schemas": "pydanube.client.operations.schemas",
+    "Security": "pydanube.client.operations.security",
+    "Segment": "pydanube.model.descriptions",
+    "Segments": "pydanube.model.descriptions",
+    "SegmentsVerified": "pydanube.model.descriptions",
+    "SendOptions": "pydanube.client.pure.batching",
+    "ShardMove": "pydanube.model.clusters",
+    "Staging": "pydanube.client.workers.staging",
+    "Storage": "pydanube.client.operations.storage",
+    "StorageDescription": "pydanube.model.descriptions",
+    "SubscriptionChanges": "pydanube.client.operations.changes",
+    "SubscriptionCounts": "pydanube.model.descriptions",
+    "SubscriptionDescription": "pydanube.model.descriptions",
+    "SubscriptionFinding": "pydanube.model.findings",
+    "Subscriptions": "pydanube.client.operations.subscriptions",
+    "TopicChanges": "pydanube.client.operations.changes",
+    "TopicDescription": "pydanube.model.descriptions",
+    "TopicOffsets": "pydanube.model.descriptions",
+    "TopicPlace": "pydanube.model.descriptions",
+    "TopicSettings": "pydanube.model.descriptions",
+    "Topics": "pydanube.client.operations.topics",
+    "Transaction": "pydanube.client.workers.transactions",
+    "TypedProducer": "pydanube.client.producers.typed_producer",
+    "TypedProducerKeywords": "pydanube.client.messages.options",
+    "Violation": "pydanube.schemas.compatibility",
+    "WorkerKeywords": "pydanube.client.workers.workers",
+    "Workers": "pydanube.client.workers.workers",
+    "connect": "pydanube.client.client",
+    "run": "pydanube.client.workers.running",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'pydanube' has no attribute {name!r}")
-    value = getattr(import_module(f"pydanube.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_exports(__name__, _HOMES)
 
 
 __all__ = [  # noqa: PLE0604  # The imports above add the public classes.

@@ -1,12 +1,14 @@
 import asyncio
 import inspect
 import pydoc
+import re
 from contextlib import suppress
 
 import pyarrow as pa
 import pytest
 
 import pydanube
+import pydanube.sync
 from pydanube.client.client import Client
 from pydanube.client.connections.requester import Requester
 from pydanube.client.connections.urls import parse_url, split_url
@@ -458,6 +460,30 @@ def test_help_shows_the_public_names_only():
     assert "class Enum" not in text
     assert {"connect", "Consumer", "TopicNotFound"} <= set(dir(pydanube))
     assert not {"re", "import_module", "ERRORS", "Enum"} & set(dir(pydanube))
+
+
+def lines_of_help(cls):
+    return pydoc.plain(pydoc.render_doc(cls)).splitlines()
+
+
+@pytest.mark.parametrize("cls", [pydanube.Client, pydanube.sync.Client])
+def test_help_of_the_client_fits_on_two_screens(cls):
+    assert len(lines_of_help(cls)) <= 115
+
+
+@pytest.mark.parametrize(
+    ("method", "keywords"),
+    [
+        (Client.producer, [pydanube.ProducerKeywords, pydanube.TypedProducerKeywords]),
+        (Client.consumer, [pydanube.ConsumerKeywords]),
+        (Client.read, [pydanube.ReadKeywords]),
+    ],
+)
+def test_keywords_describe_each_option_of_their_method(method, keywords):
+    text = "\n".join(inspect.getdoc(each) for each in keywords)
+    options = re.findall(r"^    ([a-z_]+): ", text, re.MULTILINE)
+    parameters = inspect.signature(method).parameters
+    assert sorted(options) == sorted(parameters.keys() - {"self", "topic"})
 
 
 async def test_password_in_the_url_is_not_in_errors(unused_port):

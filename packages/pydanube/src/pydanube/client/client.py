@@ -309,38 +309,8 @@ class Client(ForWorkers):
         """
         Open a producer for *topic*, for all partitions if it has any.
 
-        With a *schema* or a *subject*, the producer is a ``TypedProducer``: it
-        publishes values, and registers their schema if necessary.
-
-        Args:
-            topic: ``/{namespace}/{topic}``.
-            name: Identifies the producer across restarts: a newer producer of the same
-                name fences an older one.  None: a random name.
-            reliable: If the topic does not exist, create it as a reliable or
-                non-reliable one; if it exists, require that kind.  None: create a
-                reliable one, accept either.
-            compression: ``"lz4"``, ``"zstd"`` or None.
-            access: ``"shared"``: other producers may publish, too.  Otherwise this is
-                the only producer of the topic: ``"exclusive"`` fails while there is
-                another, ``"exclusive_wait"`` waits until the others have gone,
-                ``"exclusive_fence"`` fences the others.
-            partitions: If the topic does not exist, create it with this number of
-                partitions; None: without partitions.
-            schema: The schema of the values: a ``Schema``, or a class to derive it
-                from.  None with a *subject*: the schema of the subject.
-            subject: The subject in the schema registry; None: the one that the topic
-                is bound to, or else one named after the topic, ``default-orders``.
-            schema_version: The version of the subject to write; ``"latest"``: the
-                version that *schema* is, or the latest if there is no *schema*.
-            schema_version_min: Refuse to write an older version than this.
-
-        Raises, when it is entered:
-            TopicNotFound: The topic does not exist, and the broker does not create it.
-            AlreadyExists: The topic is not of the kind that *reliable* requires.
-            ProducerBusy: Another producer has, or this one wants, exclusive access.
-            SchemaNotFound: The subject or the version does not exist.
-            IncompatibleSchema: *schema* is not compatible with the subject.
-            OtherSchema: The topic is bound to another subject or version.
+        With a *schema* or a *subject*, it is a ``TypedProducer``: it publishes values.
+        ``ProducerKeywords`` and ``TypedProducerKeywords`` describe options and errors.
         """
         check_partitions(partitions)
         mode = DispatchMode.NON_RELIABLE if reliable is False else DispatchMode.RELIABLE
@@ -376,15 +346,7 @@ class Client(ForWorkers):
     def dead_letters(
         self, topic: str, subscription: str, *, dead_letter_topic: str | None = None
     ) -> DeadLetters:
-        """
-        Return the dead letters of *subscription*, to inspect, replay or drop.
-
-        Args:
-            topic: ``/{namespace}/{topic}``; all its partitions, if it has any.
-            subscription: The subscription that gave up on the messages.
-            dead_letter_topic: The topic that stores them; None: the one that the
-                subscription's failure policy names.
-        """
+        """Return the dead letters of *subscription*, to inspect, replay or drop."""
         return DeadLetters(
             self.requester,
             topic,
@@ -397,60 +359,14 @@ class Client(ForWorkers):
         """
         Open a transaction: it publishes and acknowledges at its end, all or nothing.
 
-        Leaving the body commits.  If the body raises an exception, nothing is
-        published, and the acknowledged messages are rejected: the broker delivers them
-        again, as the failure policy of their subscription says.
-
-        Durability: After the body, everything is on disk.  Once the broker has
-            decided a commit, it finishes it, even after a crash.
-
-        Ordering: As for ``Staging.commit``.  Transactions of one name are committed
-            one after the other, and only the newest one that has begun can be.
-
-        Cancellation: While the body runs, nothing is published, and the acknowledged
-            messages are given back.  During the commit, the outcome is unknown; a
-            message that is delivered again was not acknowledged.
-
-        Args:
-            name: Identifies the program across restarts; programs that run at the
-                same time need different names.
-
-        Raises, when it is entered:
-            InvalidRequest: The broker is too old.
-
-        Raises, when it is left; nothing is published unless the error says so:
-            MessageNotHeld: An acknowledged message was acknowledged before, for
-                example by another transaction to which the broker has delivered it
-                after its ack timeout; or the consumer has reconnected, and the broker
-                delivers it again.
-            InvalidRequest: In a cluster: different brokers serve the topics of
-                acknowledged messages.  Commit a transaction for each batch.
-            SubscriptionNotFound: A subscription of an acknowledged message is deleted.
-            TransactionFenced: A newer transaction of this name has begun, or a
-                standalone broker has restarted.
-            TopicNotFound, StagedPartNotFound, CorruptStage, ProducerBusy,
-            QuotaExceeded: As for ``Staging.commit``.
-            Unavailable: The outcome is unknown, because no broker has answered for
-                two minutes.  If the messages are delivered again, nothing was
-                published.
+        *name* identifies the program across restarts; see ``Transaction``.
         """
         name = parse_client_name("transaction", name)
         opening = open_transaction(self.requester, name)
         return AsyncScope(opening, call_of("transaction", name), "transaction")
 
     def staging(self, query: str, version: int) -> Staging:
-        """
-        Return one version of *query*'s output, to stage in parts and commit once.
-
-        This sends no request to the broker yet.
-
-        Args:
-            query: Identifies the writer across restarts.
-            version: The number of the batch; the numbers of a query only rise.
-
-        Raises:
-            InvalidName: *query* is not printable text without a slash.
-        """
+        """Return one version of *query*'s output, to stage in parts and commit once."""
         return Staging(self.requester, query, version)
 
     @overload
@@ -487,37 +403,8 @@ class Client(ForWorkers):
         """
         Open a consumer of *subscription*, which is created if it does not exist.
 
-        For a topic with partitions, the consumer receives the messages of all.
-
-        Args:
-            topic: ``/{namespace}/{topic}``; it must exist.  Or a pattern of names, in
-                which ``*`` stands for any text and ``?`` for one character; or a list
-                of names and patterns.  See ``MultiTopicConsumer``.
-            subscription: The name under which the broker remembers the progress, on
-                each topic.
-            type: ``"exclusive"``, ``"failover"``, ``"shared"`` or ``"key_shared"``.
-            start: Where a new subscription begins: ``"latest"`` or ``"earliest"``,
-                an offset, or a datetime for messages published since then.
-            name: Identifies the consumer; a newer consumer of the same name replaces
-                an older one.  None: a random name.
-            ack_timeout_s: How long after its delivery an unacknowledged message is
-                delivered again.  None: the subscription's setting, by default 30 s.
-            prefetch_messages: How many messages the broker may send ahead; by
-                default 10,000, or 1,000 for shared and key-shared subscriptions.
-            prefetch_bytes: How many bytes, before compression, it may send ahead.
-            key_filters: For key-shared subscriptions: receive only keys that match one
-                of these patterns, in which ``*`` stands for any text and ``?`` for one
-                character.
-            priority: For shared subscriptions: consumers with a lower number are
-                served first, the others receive what these cannot take.
-            schema: The reader schema, a class or a ``Schema`` with a class: what
-                ``message.value`` is built as, and what messages without a schema are
-                decoded as.  None: plain values, by each message's writer schema.
-
-        Raises, when it is entered:
-            TopicNotFound: There is no such topic.
-            NamespaceNotFound: The namespace of a pattern does not exist.
-            ConsumerBusy: The subscription is exclusive and has a consumer.
+        *topic* is one name, a pattern such as ``/default/*``, or a list of these.
+        ``ConsumerKeywords`` describes options and errors.
         """
         type_ = parse_choice("type", type, SubscriptionType)
         if prefetch_messages is None:
@@ -577,27 +464,7 @@ class Client(ForWorkers):
         """
         Read the messages ``start … end`` of a reliable topic without a subscription.
 
-        Partitions are read one after the other; with *follow*, all at the same time:
-        each in its order, and none between them.
-
-        Args:
-            topic: ``/{namespace}/{topic}``.
-            start: An offset, ``"earliest"`` or ``"latest"``; or a datetime, for
-                messages published since then.
-            end: The first offset not to read; None: the present end of the topic.
-            follow: Wait for new messages, until *end* or without end.  Partitions that
-                are added are found within 5 seconds, and read from their beginning.
-            prefetch_bytes: How many bytes, before compression, the reader holds: those
-                that are iterated, and those that it requests ahead.
-            schema: The reader schema, as for ``consumer``.
-
-        Raises, while it is iterated:
-            OffsetDropped: Retention has dropped *start*; the error names the
-                first offset that still exists.
-            TopicNotFound: There is no such topic, or it was deleted and created again
-                while it was read.
-            InvalidRequest: The topic has partitions, and an offset needs one of them;
-                or it has more than 128, which are too many to follow together.
+        ``ReadKeywords`` describes options and errors.
         """
         return read(
             self.requester,
@@ -619,33 +486,9 @@ class Client(ForWorkers):
         **options: Unpack[WorkerKeywords],
     ) -> Callable[[F], F]:
         """
-        Return a decorator for a function that processes messages; see ``run_workers``.
+        Return a decorator for a function that processes messages; see ``Workers``.
 
-        The function has one parameter, which is annotated as the class of the values,
-        as ``Message``, or as ``MessageBatch``; another one may be a ``Client``.  It may
-        be asynchronous; otherwise it is called in a thread.
-
-        The message is acknowledged when the function returns.  If it raises, the
-        message is rejected, and the failure policy of the subscription applies.  While
-        the function runs, its messages do not time out.
-
-        Args:
-            topic: As for ``consumer``.
-            subscription: As for ``consumer``.
-            concurrency: The most calls at the same time, by default 1.
-            batch: The most messages of a call, which gets a list of values; they are
-                acknowledged or rejected together.  None: a call has one message.
-            order: ``"key"``: the messages of a key are processed one after the other,
-                in order, also after a failure.  None: in no particular order.
-            type: As for ``consumer``; by default ``"shared"``, or ``"key_shared"`` with
-                the order of keys, which ``"key_shared"`` implies.
-            schema: The reader schema; by default the annotation of the function.
-            start: As for ``consumer``, and so are ``name``, ``ack_timeout_s``,
-                ``key_filters`` and ``priority``.
-
-        Raises:
-            InvalidRequest: An option is invalid, or the function has parameters that a
-                worker cannot provide.
+        ``WorkerKeywords`` describes options and errors.
         """
         return self.workers.worker(topic, subscription=subscription, **options)
 
@@ -656,25 +499,7 @@ class Client(ForWorkers):
         stop_timeout_s: float = STOP_TIMEOUT_S,
         handle_signals: bool = True,
     ) -> None:
-        """
-        Run workers until SIGINT or SIGTERM.
-
-        Then they receive no more messages, finish their calls, and give back the rest,
-        which the broker delivers again.  A second signal ends the wait for calls.
-
-        Args:
-            workers: The workers to run; None: those of this client.
-            stop_timeout_s: How long to wait for calls.  After that, asynchronous ones
-                are cancelled and others are abandoned; their messages are given back.
-            handle_signals: Whether to handle signals, which only the main thread can.
-
-        Cancellation: Calls are cancelled at once, and their messages are given back.
-
-        Raises:
-            InvalidRequest: There are no workers.
-            BrokerError: A worker cannot receive messages, as for ``consumer`` and
-                ``Consumer.receive``.  The others have stopped as after a signal.
-        """
+        """Run the workers, by default those of this client, until SIGINT or SIGTERM."""
         await run_workers(
             self,
             self.workers if workers is None else workers,
@@ -688,14 +513,7 @@ class Client(ForWorkers):
         *,
         stop_timeout_s: float = STOP_TIMEOUT_S,
     ) -> AbstractAsyncContextManager[RunningWorkers]:
-        """
-        Run workers while the body of an ``async with`` runs.
-
-        At its end they stop, as ``run_workers`` describes; after an error of the body,
-        calls are cancelled at once.
-
-        Args, Raises: As ``run_workers``.
-        """
+        """Run workers while the body runs, and stop them as ``run_workers`` does."""
         return running_workers(
             self,
             self.workers if workers is None else workers,
@@ -716,25 +534,10 @@ class Client(ForWorkers):
         """
         Publish a request on *topic*, and return the reply of one of its consumers.
 
-        The consumer replies with ``message.reply``.  The first reply counts; later
-        ones are dropped.
-
-        Durability: The request is stored as other messages of the topic are, and
-            may be handled more than once.  The reply is not stored: if a connection
-            breaks at that moment, it is lost, and the request times out.
-
-        Bounds: Up to 1,000 requests of a client wait for replies at the same time;
-            further ones wait for these.
-
-        Cancellation: The request may be handled; its reply is dropped.
-
-        Args:
-            topic: ``/{namespace}/{topic}``; it must exist.
-            payload: The content of the request.
-            timeout_s: How long to wait for the reply.  The request expires half a
-                minute later.
-            key: The key of the request.
-            attributes: Further attributes of the request.
+        The request expires half a minute after *timeout_s*.  The first reply counts;
+        no reply is stored, so a broken connection may lose it.  If the call is
+        cancelled, the request may still be handled.  Up to 1,000 requests of a client
+        wait for replies; further ones wait for these.
 
         Raises:
             TimedOut: No reply arrived in *timeout_s*.
@@ -756,11 +559,7 @@ class Client(ForWorkers):
 
     @async_scope
     async def opened(self, wait_s: float = 0.0) -> AsyncIterator[Self]:
-        """
-        Connect, and stay connected while the body runs; ``connect`` does this.
-
-        While no broker answers, the client tries again, for *wait_s*.
-        """
+        """Connect, and stay connected while the body runs; ``connect`` does this."""
         async with self.requester.opened(wait_s):
             try:
                 yield self

@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
 from pydanube.client import client as aio
-from pydanube.client.blocking import Facade, LoopThread, blocking
+from pydanube.client.blocking import (
+    Facade,
+    LoopThread,
+    blocking,
+    iterated,
+    wrapping,
+)
+from pydanube.client.facades import (
+    Consumer,
+    DeadLetters,
+    OpeningFacade,
+    Producer,
+    Staging,
+    Transaction,
+    TypedProducer,
+    opening,
+)
 from pydanube.client.operations.cluster import Cluster as AsyncCluster
 from pydanube.client.operations.namespaces import Namespaces as AsyncNamespaces
 from pydanube.client.operations.schemas import Schemas as AsyncSchemas
@@ -11,6 +30,22 @@ from pydanube.client.operations.security import Security as AsyncSecurity
 from pydanube.client.operations.storage import Storage as AsyncStorage
 from pydanube.client.operations.subscriptions import Subscriptions as AsyncSubscriptions
 from pydanube.client.operations.topics import Topics as AsyncTopics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
+    from typing import Unpack
+
+    from pydanube.client.messages.messages import MessageBatch
+    from pydanube.client.messages.options import (
+        ConsumerKeywords,
+        ProducerKeywords,
+        ReadKeywords,
+        TypedProducerKeywords,
+    )
+    from pydanube.client.messages.schema import Schema
+
+T = TypeVar("T")
 
 
 class Topics(Facade):
@@ -130,8 +165,8 @@ class Cluster(Facade):
     forget_broker = blocking(AsyncCluster.forget_broker)
 
 
-class ClientFacade(Facade):
-    """The operations of ``pydanube.sync.Client``."""
+class Client(OpeningFacade):
+    """A client of a broker or a cluster; see ``pydanube.Client``."""
 
     def __init__(self, loop: LoopThread, client: aio.Client) -> None:
         super().__init__(loop, client)
@@ -143,4 +178,69 @@ class ClientFacade(Facade):
         self.security = Security(loop, client.security)
         self.cluster = Cluster(loop, client.cluster)
 
+    @overload
+    def producer(
+        self,
+        topic: str,
+        *,
+        schema: Schema[T] | type[T],
+        subject: str | None = None,
+        **options: Unpack[TypedProducerKeywords],
+    ) -> AbstractContextManager[TypedProducer[T]]: ...
+    @overload
+    def producer(
+        self,
+        topic: str,
+        *,
+        schema: None = None,
+        subject: str,
+        **options: Unpack[TypedProducerKeywords],
+    ) -> AbstractContextManager[TypedProducer[Any]]: ...
+    @overload
+    def producer(
+        self, topic: str, **options: Unpack[ProducerKeywords]
+    ) -> AbstractContextManager[Producer]: ...
+    @wraps(aio.Client.producer)
+    def producer(self, *args: Any, **options: Any) -> Any:
+        return self._open(self._wrapped.producer(*args, **options), self._producer)
+
+    @overload
+    def consumer(
+        self,
+        topic: str | Iterable[str],
+        *,
+        schema: Schema[T] | type[T],
+        **options: Unpack[ConsumerKeywords],
+    ) -> AbstractContextManager[Consumer[T]]: ...
+    @overload
+    def consumer(
+        self,
+        topic: str | Iterable[str],
+        *,
+        schema: None = None,
+        **options: Unpack[ConsumerKeywords],
+    ) -> AbstractContextManager[Consumer]: ...
+    @wraps(aio.Client.consumer)
+    def consumer(self, *args: Any, **options: Any) -> Any:
+        return self._open(self._wrapped.consumer(*args, **options), Consumer)
+
+    @overload
+    def read(
+        self,
+        topic: str,
+        *,
+        schema: Schema[T] | type[T],
+        **options: Unpack[ReadKeywords],
+    ) -> Iterator[MessageBatch[T]]: ...
+    @overload
+    def read(
+        self, topic: str, *, schema: None = None, **options: Unpack[ReadKeywords]
+    ) -> Iterator[MessageBatch]: ...
+    @wraps(aio.Client.read)
+    def read(self, *args: Any, **options: Any) -> Any:
+        return iterated(self._loop, self._wrapped.read(*args, **options))
+
+    dead_letters = wrapping(aio.Client.dead_letters, DeadLetters)
+    staging = wrapping(aio.Client.staging, Staging)
+    transaction = opening(aio.Client.transaction, Transaction)
     request = blocking(aio.Client.request)

@@ -78,7 +78,8 @@ class DeadLetters:
     The dead letters of one subscription; made by ``Client.dead_letters``.
 
     Several clients may handle them at the same time; a dead letter that two of them
-    replay is published twice.
+    replay is published twice.  Of a topic with partitions, they are those of all.  By
+    default they lie in the topic that the subscription's failure policy names.
     """
 
     def __init__(

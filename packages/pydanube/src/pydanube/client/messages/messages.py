@@ -81,6 +81,10 @@ class Source:
         self.is_over = False
         """True if the consumer has moved its subscription since the delivery."""
 
+    def pass_to(self, consumer: MessageAcknowledger) -> None:
+        """Let *consumer*, for which another one received, hand the messages out."""
+        self.consumer = consumer
+
 
 class MessageId(NamedTuple):
     """The id of a message: its topic or partition, and its offset there."""

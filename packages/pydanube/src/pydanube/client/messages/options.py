@@ -30,7 +30,28 @@ _CODECS = {None: Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 
 class ProducerKeywords(TypedDict, total=False):
-    """The options of ``Client.producer`` that all producers have."""
+    """
+    The options of ``Client.producer`` that all producers have.
+
+    Options:
+        name: Identifies the producer across restarts: a newer producer of the same
+            name fences an older one.  None: a random name.
+        reliable: If the topic does not exist, create it as a reliable or non-reliable
+            one; if it exists, require that kind.  None: create a reliable one, accept
+            either.
+        compression: ``"lz4"``, ``"zstd"`` or None.
+        access: ``"shared"``: other producers may publish, too.  Otherwise this is the
+            only producer of the topic: ``"exclusive"`` fails while there is another,
+            ``"exclusive_wait"`` waits until the others have gone,
+            ``"exclusive_fence"`` fences the others.
+        partitions: If the topic does not exist, create it with this number of
+            partitions; None: without partitions.
+
+    Raises, when the producer is opened:
+        TopicNotFound: The topic does not exist, and the broker does not create it.
+        AlreadyExists: The topic is not of the kind that *reliable* requires.
+        ProducerBusy: Another producer has, or this one wants, exclusive access.
+    """
 
     name: str | None
     reliable: bool | None
@@ -40,14 +61,63 @@ class ProducerKeywords(TypedDict, total=False):
 
 
 class TypedProducerKeywords(ProducerKeywords, total=False):
-    """The options of ``Client.producer`` for producers of values."""
+    """
+    The options of ``Client.producer`` for producers of values.
+
+    Options:
+        schema: The schema of the values: a ``Schema``, or a class to derive it from.
+            None with a *subject*: the schema of the subject.
+        subject: The subject in the schema registry; None: the one that the topic is
+            bound to, or else one named after the topic, ``default-orders``.
+        schema_version: The version of the subject to write; ``"latest"``: the version
+            that *schema* is, or the latest if there is no *schema*.
+        schema_version_min: Refuse to write an older version than this.
+        Others: As in ``ProducerKeywords``.
+
+    Raises, when the producer is opened, besides the errors of all producers:
+        SchemaNotFound: The subject or the version does not exist.
+        IncompatibleSchema: *schema* is not compatible with the subject.
+        OtherSchema: The topic is bound to another subject or version.
+    """
 
     schema_version: int | str
     schema_version_min: int | None
 
 
 class ConsumerKeywords(TypedDict, total=False):
-    """The options of ``Client.consumer``, except for the schema."""
+    """
+    The options of ``Client.consumer``.
+
+    For a topic with partitions, the consumer receives the messages of all.  In a
+    pattern of names, ``*`` stands for any text and ``?`` for one character.
+
+    Options:
+        subscription: The name under which the broker remembers the progress, on each
+            topic.
+        type: ``"exclusive"``, ``"failover"``, ``"shared"`` or ``"key_shared"``.
+        start: Where a new subscription begins: ``"latest"`` or ``"earliest"``, an
+            offset, or a datetime for messages published since then.
+        name: Identifies the consumer; a newer consumer of the same name replaces an
+            older one.  None: a random name.
+        ack_timeout_s: How long after its delivery an unacknowledged message is
+            delivered again.  None: the subscription's setting, by default 30 s.
+        prefetch_messages: How many messages the broker may send ahead; by default
+            10,000, or 1,000 for shared and key-shared subscriptions.
+        prefetch_bytes: How many bytes, before compression, it may send ahead.
+        key_filters: For key-shared subscriptions: receive only keys that match one of
+            these patterns, in which ``*`` stands for any text and ``?`` for one
+            character.
+        priority: For shared subscriptions: consumers with a lower number are served
+            first, the others receive what these cannot take.
+        schema: The reader schema, a class or a ``Schema`` with a class: what
+            ``message.value`` is built as, and what messages without a schema are
+            decoded as.  None: plain values, by each message's writer schema.
+
+    Raises, when the consumer is opened:
+        TopicNotFound: There is no such topic.
+        NamespaceNotFound: The namespace of a pattern does not exist.
+        ConsumerBusy: The subscription is exclusive and has a consumer.
+    """
 
     subscription: Required[str]
     type: SubscriptionTypeName
@@ -61,7 +131,30 @@ class ConsumerKeywords(TypedDict, total=False):
 
 
 class ReadKeywords(TypedDict, total=False):
-    """The options of ``Client.read``, except for the schema."""
+    """
+    The options of ``Client.read``.
+
+    Partitions are read one after the other; with *follow*, all at the same time: each
+    in its order, and none between them.
+
+    Options:
+        start: An offset, ``"earliest"`` or ``"latest"``; or a datetime, for messages
+            published since then.
+        end: The first offset not to read; None: the present end of the topic.
+        follow: Wait for new messages, until *end* or without end.  Partitions that are
+            added are found within 5 seconds, and read from their beginning.
+        prefetch_bytes: How many bytes, before compression, the reader holds: those that
+            are iterated, and those that it requests ahead.
+        schema: The reader schema, as in ``ConsumerKeywords``.
+
+    Raises, while the batches are iterated:
+        OffsetDropped: Retention has dropped *start*; the error names the first offset
+            that still exists.
+        TopicNotFound: There is no such topic, or it was deleted and created again while
+            it was read.
+        InvalidRequest: The topic has partitions, and an offset needs one of them; or it
+            has more than 128, which are too many to follow together.
+    """
 
     start: PositionLike
     end: int | None

@@ -73,7 +73,12 @@ COMMIT_RETRY_S = 120.0
 
 @checks_arguments
 class Staging:
-    """One version of a query's output; made by ``Client.staging``."""
+    """
+    One version of a query's output; made by ``Client.staging``, which sends no request.
+
+    The query identifies the writer across restarts.  The version is the number of the
+    batch; the numbers of a query only rise.
+    """
 
     def __init__(self, client: Requester, query: str, version: int) -> None:
         if not 0 <= version <= INT64_MAX:

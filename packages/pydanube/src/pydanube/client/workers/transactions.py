@@ -55,7 +55,7 @@ MESSAGE_OVERHEAD_BYTES = 64
 async def open_transaction(
     requester: Requester, name: str
 ) -> AsyncIterator[Transaction]:
-    """Open the transaction *name*; see ``Client.transaction``."""
+    """Open the transaction *name*; see ``Transaction``."""
     query = QUERY_PREFIX + name
     begun = await requester.send_request(pb.BeginTransaction(query=query))
     transaction = Transaction(requester, Staging(requester, query, begun.version))
@@ -82,11 +82,40 @@ class Transaction:
     """
     Messages to publish and to acknowledge together; made by ``Client.transaction``.
 
-    Only one task may use it at a time.
+    Its name identifies the program across restarts; programs that run at the same time
+    need different names.  Only one task may use a transaction at a time.
+
+    Leaving the body of ``async with`` commits.  If the body raises an exception,
+    nothing is published, and the acknowledged messages are rejected: the broker
+    delivers them again, as the failure policy of their subscription says.
+
+    Durability: After the body, everything is on disk.  Once the broker has decided a
+        commit, it finishes it, even after a crash.
+
+    Ordering: As for ``Staging.commit``.  Transactions of one name are committed one
+        after the other, and only the newest one that has begun can be.
+
+    Cancellation: While the body runs, nothing is published, and the acknowledged
+        messages are given back.  During the commit, the outcome is unknown; a message
+        that is delivered again was not acknowledged.
 
     Bounds: The broker keeps the messages on its disk, within ``staging.bytes_max``.
         The client keeps 512 KiB that it has not sent, and 16 MiB in flight.  A
         transaction acknowledges at most 10,000 ranges of offsets.
+
+    Raises, when it is left; nothing is published unless the error says so:
+        MessageNotHeld: An acknowledged message was acknowledged before, for example by
+            another transaction to which the broker has delivered it after its ack
+            timeout; or the consumer has reconnected, and the broker delivers it again.
+        InvalidRequest: In a cluster: different brokers serve the topics of acknowledged
+            messages.  Commit a transaction for each batch.
+        SubscriptionNotFound: A subscription of an acknowledged message is deleted.
+        TransactionFenced: A newer transaction of this name has begun, or a standalone
+            broker has restarted.
+        TopicNotFound, StagedPartNotFound, CorruptStage, ProducerBusy, QuotaExceeded:
+            As for ``Staging.commit``.
+        Unavailable: The outcome is unknown, because no broker has answered for two
+            minutes.  If the messages are delivered again, nothing was published.
     """
 
     def __init__(self, client: Requester, staging: Staging) -> None:

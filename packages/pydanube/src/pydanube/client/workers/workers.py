@@ -68,7 +68,24 @@ AnyClass: TypeAlias = type
 
 
 class WorkerKeywords(TypedDict, total=False):
-    """The options of ``Client.worker`` besides topic and subscription."""
+    """
+    The options of ``Client.worker`` besides topic and subscription.
+
+    Options:
+        concurrency: The most calls at the same time, by default 1.
+        batch: The most messages of a call, which gets a list of values; they are
+            acknowledged or rejected together.  None: a call has one message.
+        order: ``"key"``: the messages of a key are processed one after the other, in
+            order, also after a failure.  None: in no particular order.
+        type: As in ``ConsumerKeywords``; by default ``"shared"``, or ``"key_shared"``
+            with the order of keys, which ``"key_shared"`` implies.
+        schema: The reader schema; by default the annotation of the function.
+        Others: As in ``ConsumerKeywords``.
+
+    Raises:
+        InvalidRequest: An option is invalid, or the function has parameters that a
+            worker cannot provide.
+    """
 
     concurrency: int
     batch: int | None
@@ -121,10 +138,30 @@ class Worker:
 
 class Workers:
     """
-    Workers that ``Client.run_workers`` or ``run`` runs.
+    Functions that process messages; ``Client.run_workers`` or ``run`` runs them.
+
+    A function has one parameter, which is annotated as the class of the values, as
+    ``Message``, or as ``MessageBatch``; another one may be a ``Client``.  It may be
+    asynchronous; otherwise it is called in a thread.
+
+    The message is acknowledged when the function returns.  If it raises, the message
+    is rejected, and the failure policy of the subscription applies.  While the function
+    runs, its messages do not time out.
+
+    ``run_workers`` ends with SIGINT or SIGTERM, which only the main thread can handle:
+    the workers receive no more messages, finish their calls, and give back the rest,
+    which the broker delivers again.  A second signal ends the wait for calls.  After
+    ``stop_timeout_s``, asynchronous calls are cancelled and others are abandoned; their
+    messages are given back.  Cancellation does the same at once, and so does an error
+    in the body of ``running_workers``.
 
     A program that has no client yet, such as a module that defines a web application,
     collects its workers in one of these.
+
+    Raises, when they run:
+        InvalidRequest: There are no workers.
+        BrokerError: A worker cannot receive messages, as for ``Client.consumer`` and
+            ``Consumer.receive``.  The others have stopped as after a signal.
     """
 
     def __init__(self) -> None:
@@ -137,7 +174,7 @@ class Workers:
         subscription: str,
         **options: Unpack[WorkerKeywords],
     ) -> Callable[[F], F]:
-        """Return a decorator that adds a function; see ``Client.worker``."""
+        """Return a decorator that adds a function; see ``WorkerKeywords``."""
         unknown = sorted(options.keys() - WorkerKeywords.__annotations__.keys())
         if unknown:
             raise TypeError(f"a worker has no option {unknown[0]!r}")
@@ -561,7 +598,7 @@ async def run_workers(
     stop_timeout_s: float,
     handle_signals: bool,
 ) -> None:
-    """Run *workers* until they are stopped; see ``Client.run_workers``."""
+    """Run *workers* until they are stopped; see ``Workers``."""
     async with running_workers(
         client, workers, stop_timeout_s=stop_timeout_s, handle_signals=handle_signals
     ) as running:
