@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from pydanube.security.principals import ANONYMOUS
+from pydanube.wire.pb import danube_api_pb2 as pb
 
 
 class CallContext:
@@ -13,6 +14,7 @@ class CallContext:
 
     def __init__(self, peer: str = "ipv4:127.0.0.1:1", *, reads: bool = True) -> None:
         self.written: list[Any] = []
+        self.write_counts: list[int] = []
         self.has_metadata = asyncio.Event()
         self.principal = ANONYMOUS
         self._peer = peer
@@ -32,6 +34,15 @@ class CallContext:
     async def write(self, message: Any) -> None:
         """See connection.CallContext."""
         self.written.append(message)
+        await self._on_written()
+
+    async def write_bytes(self, *messages: bytes) -> None:
+        """See connection.CallContext."""
+        self.write_counts.append(len(messages))
+        self.written += map(pb.StreamMessage.FromString, messages)
+        await self._on_written()
+
+    async def _on_written(self) -> None:
         self._wrote.set()
         await self._may_write.wait()
 

@@ -11,6 +11,11 @@ from pydanube.model.errors import BrokerError, CorruptSegment, Draining, Unavail
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec
 from pydanube.wire.pb import danube_api_pb2 as pb
+from pydanube_broker.servers.grpc.calls import (
+    WRITE_BYTES,
+    WRITES_AT_ONCE,
+    written_together,
+)
 from pydanube_broker.servers.grpc.consumers import (
     DIRECT_WINDOW,
     FORGOTTEN_AFTER_S,
@@ -72,12 +77,15 @@ class World:
 
         return self._tasks.create_task(run())
 
-    async def ack(self, offset) -> None:
-        request = pb.AckRequest(
-            msg_id=pb.MsgID(topic_name=TOPIC, topic_offset=offset),
-            subscription_name="s",
+    @staticmethod
+    def ack_request(offset, topic=TOPIC, subscription="s") -> pb.AckRequest:
+        return pb.AckRequest(
+            msg_id=pb.MsgID(topic_name=topic, topic_offset=offset),
+            subscription_name=subscription,
         )
-        await self.consumers.ack(request)
+
+    async def ack(self, offset) -> None:
+        await self.consumers.ack(self.ack_request(offset))
 
     def wait(self, seconds) -> None:
         self.clock.now += seconds
@@ -161,12 +169,56 @@ async def test_window_limits_unacknowledged_messages(world):
     world.stream(number, context)
     await context.until_written(WINDOW_FIRST)
     assert world.subscription.describe(100).in_flight == WINDOW_FIRST
-    await world.ack(0)
-    await world.ack(5)
-    await context.until_written(WINDOW_FIRST + 2)
+    # A quarter of the window is free then.
+    for offset in (0, 5, 7, 9):
+        await world.ack(offset)
+    await context.until_written(WINDOW_FIRST + 4)
     assert world.subscription.describe(100).in_flight == WINDOW_FIRST
     offsets = [each.msg_id.topic_offset for each in context.written]
-    assert offsets == list(range(WINDOW_FIRST + 2))
+    assert offsets == list(range(WINDOW_FIRST + 4))
+
+
+async def test_messages_of_a_batch_are_written_together(world):
+    count = 3 * WRITES_AT_ONCE
+    number = await world.subscribe()
+    context = CallContext()
+    stream = world.stream(number, context)
+    await context.has_metadata.wait()
+    await published(world.client, *[b"x"] * WINDOW_FIRST)
+    await context.until_written(WINDOW_FIRST)
+    assert context.write_counts == [WINDOW_FIRST]
+    assert list(map(len, written_together([b"x"] * count))) == [WRITES_AT_ONCE] * 3
+    large = bytes(WRITE_BYTES // 2)
+    assert list(map(len, written_together([large] * 5))) == [2, 2, 1]
+    stream.cancel()
+
+
+async def test_acks_of_one_turn_are_one_journal_entry(world):
+    await world.subscribe()
+    await published(world.client, *[b"x"] * 64)
+    journal = world.broker.storage.journal
+    answers = []
+    before = journal.commit_count
+    for offset in reversed(range(64)):
+        assert world.consumers.ack_nowait(world.ack_request(offset), answers.append)
+    assert not answers
+    # Its answer comes with theirs.
+    await world.ack(63)
+    assert answers == [pb.AckResponse()] * 64
+    assert world.subscription.cursor_offset == 64
+    assert journal.commit_count == before + 1
+
+
+async def test_ack_that_must_wait_is_left_to_a_task(world):
+    await world.subscribe()
+    await published(world.client, b"x")
+    requests = [
+        world.ack_request(0, topic="/default/absent"),
+        world.ack_request(0, subscription="absent"),
+        world.ack_request(1),
+    ]
+    for request in requests:
+        assert not world.consumers.ack_nowait(request, pytest.fail)
 
 
 @pytest.mark.slow
@@ -242,7 +294,7 @@ async def test_slow_reader_holds_little_memory_and_blocks_no_other(world):
     # The slow consumer gets messages up to its window, and one more.
     for count in range(1, 40 - 5 + 1):
         await quick.until_written(count)
-        await world.ack(quick.written[-1].msg_id.topic_offset)
+        await world.ack(quick.written[count - 1].msg_id.topic_offset)
     assert len(slow.written) == 1
     slow.read()
 

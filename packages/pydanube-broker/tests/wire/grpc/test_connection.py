@@ -192,7 +192,7 @@ def test_cancelled_call_is_removed():
     assert not grpc._calls
     grpc.answer(1, b"x")
     grpc.begin(1)
-    assert grpc.write(1, b"x")
+    assert grpc.write(1, [b"x"])
     grpc.finish(1, StatusCode.OK)
     assert sent(grpc.http2) == []
 
@@ -220,12 +220,22 @@ def test_a_stream_of_answers_ends_with_a_status():
     grpc.receive(request(1) + data(1, message(b"x"), ends=True))
     grpc.begin(1)
     assert [each.kind for each in sent(grpc.http2)] == [FrameType.HEADERS]
-    assert grpc.write(1, b"one")
-    assert grpc.write(1, b"two")
+    assert grpc.write(1, [b"one"])
+    assert grpc.write(1, [b"two"])
     grpc.finish(1, StatusCode.UNAVAILABLE, "stopping")
     headers, body = answer_of(grpc)
     assert headers == {"grpc-status": "14", "grpc-message": "stopping"}
     assert body == message(b"one") + message(b"two")
+
+
+def test_messages_that_are_written_together_are_one_frame():
+    grpc = connection()
+    grpc.receive(request(1, ends=True))
+    grpc.begin(1)
+    sent(grpc.http2)
+    assert grpc.write(1, [b"one", b"", b"three"])
+    [only] = sent(grpc.http2)
+    assert only.body == message(b"one") + message(b"") + message(b"three")
 
 
 def test_a_refusal_needs_one_frame():
@@ -256,7 +266,7 @@ def test_status_message_may_have_any_text():
 def test_write_completed_follows_when_all_is_written():
     grpc = connection(window=8)
     grpc.receive(request(1, ends=True))
-    assert not grpc.write(1, b"hello")
+    assert not grpc.write(1, [b"hello"])
     assert grpc.receive(window(1, 100)) == [WriteCompleted(1)]
 
 

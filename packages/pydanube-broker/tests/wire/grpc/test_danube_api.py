@@ -35,10 +35,15 @@ def header(**fields) -> BatchHeader:
     return BatchHeader(**common | fields)
 
 
-def sent(frame) -> list[pb.StreamMessage]:
-    return list(
-        messages_to_wire(frame, topic=TOPIC, broker_url=URL, producer_id_of=len)
+def sent(frame, *, is_reliable: bool = True) -> list[pb.StreamMessage]:
+    messages = messages_to_wire(
+        frame,
+        topic=TOPIC,
+        broker_url=URL,
+        producer_id_of=len,
+        is_reliable=is_reliable,
     )
+    return [pb.StreamMessage.FromString(each) for each in messages]
 
 
 def test_single_message_has_all_fields_that_clients_read():
@@ -56,13 +61,7 @@ def test_single_message_has_all_fields_that_clients_read():
 
 def test_message_of_a_non_reliable_topic_has_offset_zero():
     for payloads in ([b"alone"], [b"one", b"two", b"three"]):
-        messages = messages_to_wire(
-            encode_payloads(payloads, header()),
-            topic=TOPIC,
-            broker_url=URL,
-            producer_id_of=len,
-            is_reliable=False,
-        )
+        messages = sent(encode_payloads(payloads, header()), is_reliable=False)
         ids = [(each.request_id, each.msg_id.topic_offset) for each in messages]
         assert ids == [(40 + at, 0) for at in range(len(payloads))]
 

@@ -342,6 +342,17 @@ def ranges_of_bits(base: int, bits: int) -> list[Range]:
     return found
 
 
+def ranges_of_offsets(offsets: Iterable[int]) -> list[Range]:
+    """Return single offsets as ranges, in order."""
+    ranges: list[Range] = []
+    for offset in sorted(offsets):
+        if ranges and ranges[-1][1] >= offset:
+            ranges[-1] = (ranges[-1][0], offset + 1)
+        else:
+            ranges.append((offset, offset + 1))
+    return ranges
+
+
 def bits_of(ranges: Iterable[Range], base: int) -> int:
     """Return a number whose bit i is set if *base* + i is in one of *ranges*."""
     bits = 0

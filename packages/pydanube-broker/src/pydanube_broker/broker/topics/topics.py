@@ -220,10 +220,8 @@ class Topics:
             NotOwner: Another broker serves it.
             SessionLost: The session of this broker in the cluster is over.
         """
-        found = self.opened.get(name)
+        found = self.find_open(name)
         if found is not None:
-            if self._shards is not None:
-                self._shards.owners.check_session()
             return found
         with suppress(NotOwner):
             async with self.opening(name) as topic:
@@ -234,6 +232,18 @@ class Topics:
             await self._shards.settle(shard)
         async with self.opening(name) as topic:
             return topic
+
+    def find_open(self, name: TopicName) -> Topic | None:
+        """
+        Return the topic *name* if it is open.
+
+        Raises:
+            SessionLost: The session of this broker in the cluster is over.
+        """
+        found = self.opened.get(name)
+        if found is not None and self._shards is not None:
+            self._shards.owners.check_session()
+        return found
 
     async def find_addresses(self, name: TopicName) -> Mapping[str, str]:
         """

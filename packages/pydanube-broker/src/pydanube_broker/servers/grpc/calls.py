@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,9 +12,12 @@ from google.protobuf.message import Message as Protobuf
 from pydanube_broker.servers.connections.authentication import NOBODY, ClientIdentity
 from pydanube_broker.servers.grpc.services import Method
 from pydanube_broker.wire.grpc.connection import CallStarted
+from pydanube_broker.wire.grpc.http2_frames import FRAME_BYTES_MAX
 
 WRITES_AT_ONCE = 64
 """A stream lets other tasks run after this number of messages."""
+WRITE_BYTES = FRAME_BYTES_MAX
+"""The size from which messages of a stream are not written together any more."""
 
 
 class CallConnection(Protocol):
@@ -23,8 +26,8 @@ class CallConnection(Protocol):
     def begin(self, number: int) -> None:
         """Tell the client that the call was accepted."""
 
-    async def write(self, number: int, message: bytes) -> None:
-        """Send one message when the client's window allows it."""
+    async def write(self, number: int, messages: Sequence[bytes]) -> None:
+        """Send messages when the client's window allows it."""
 
     def consumed(self, number: int, message: bytes) -> None:
         """Give the client the room of a request back."""
@@ -65,12 +68,31 @@ class CallContext:
         """Send one message of a streamed answer when the client's window allows it."""
         await self.write_bytes(message.SerializeToString())
 
-    async def write_bytes(self, message: bytes) -> None:
-        """Send one message, which is encoded already; see ``write``."""
-        await self._connection.write(self._number, message)
-        self._writes += 1
-        if self._writes % WRITES_AT_ONCE == 0:
+    async def write_bytes(self, *messages: bytes) -> None:
+        """Send messages, which are encoded already; see ``write``."""
+        await self._connection.write(self._number, messages)
+        self._writes += len(messages)
+        if self._writes >= WRITES_AT_ONCE:
+            self._writes = 0
             await asyncio.sleep(0)
+
+
+def written_together(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """
+    Divide *messages* into lists for ``CallContext.write_bytes``.
+
+    A list is not longer than needed for ``WRITES_AT_ONCE`` messages or ``WRITE_BYTES``.
+    """
+    together: list[bytes] = []
+    byte_count = 0
+    for message in messages:
+        together.append(message)
+        byte_count += len(message)
+        if byte_count >= WRITE_BYTES or len(together) >= WRITES_AT_ONCE:
+            yield together
+            together, byte_count = [], 0
+    if together:
+        yield together
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -578,9 +578,9 @@ class GrpcProtocol(asyncio.Protocol):
         self._grpc.begin(number)
         self.flush_soon()
 
-    async def write(self, number: int, message: bytes) -> None:
-        """Send one message of a streamed answer."""
-        if not self._grpc.write(number, message):
+    async def write(self, number: int, messages: Sequence[bytes]) -> None:
+        """Send messages of a streamed answer."""
+        if not self._grpc.write(number, messages):
             self.flush_soon()
             writer = self._writers.setdefault(number, asyncio.Event())
             writer.clear()

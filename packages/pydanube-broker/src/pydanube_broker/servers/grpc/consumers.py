@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 import msgspec
 
-from pydanube.aio.futures import complete_future
+from pydanube.aio.futures import Done, completion
 from pydanube.model.errors import (
     BrokerError,
     ConsumerBusy,
@@ -39,6 +39,7 @@ from pydanube.model.names import (
     parse_subscription,
 )
 from pydanube.model.policy import Start, SubscriptionType
+from pydanube.model.range_blocks import ranges_of_offsets
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
 from pydanube.wire.batches import BatchFrame
@@ -61,10 +62,10 @@ from pydanube_broker.operations.authorization import (
     current_caller,
 )
 from pydanube_broker.operations.quota_holds import wait_for_quota
-from pydanube_broker.servers.grpc.calls import CallContext
+from pydanube_broker.servers.grpc.calls import CallContext, written_together
 from pydanube_broker.servers.grpc.pure.id_registry import IdRegistry
 from pydanube_broker.servers.grpc.pure.window import AdaptiveWindow
-from pydanube_broker.servers.grpc.services import StatusError, refusing
+from pydanube_broker.servers.grpc.services import OnAnswer, StatusError, refusing
 from pydanube_broker.wire.grpc.danube_api import member_of, messages_to_wire
 from pydanube_broker.wire.grpc.status import StatusCode
 
@@ -89,8 +90,14 @@ DIRECT_WINDOW = 4096
 """The maximum number of messages of a non-reliable topic that wait for a stream; more
 messages are dropped."""
 
+GRANTED_PART = 1 / 4
+"""The part of a consumer's window that acknowledgements must free before it gets more
+messages."""
+
 WINDOW_BYTES = 4 * 1024 * 1024
 """The maximum number of bytes that wait for one stream."""
+
+_Progress = defaultdict[Subscription, tuple[list[int], list[Done]]]
 
 _parse_topic = lru_cache(maxsize=4096)(TopicName.parse)
 
@@ -198,20 +205,21 @@ class ConsumerSession:
                 await self._wake.wait()
                 continue
             frame = self._queue.popleft()
-            for message in messages_to_wire(
+            messages = messages_to_wire(
                 frame,
                 topic=topic,
                 broker_url=self._owner.broker_url,
                 producer_id_of=partial(producer_id_of, topic),
                 is_reliable=isinstance(self.topic, ReliableTopic),
-            ):
-                await context.write(message)
-                self._unwritten -= 1
+            )
+            for together in written_together(messages):
+                await context.write_bytes(*together)
+                self._unwritten -= len(together)
                 if self.reason is not None:
                     break
             await self._wait_for_quotas(frame.byte_count)
             self._unwritten_bytes -= frame.plain_bytes
-            self.grant()
+            self.grant(at_once=False)
         if isinstance(self.reason, Corrupt | Refused):
             # After UNAVAILABLE clients would come back at once.
             raise self.reason
@@ -221,8 +229,13 @@ class ConsumerSession:
             # After UNAVAILABLE clients would come back at once.
             raise StatusError(StatusCode.ALREADY_EXISTS, str(self.reason))
 
-    def grant(self) -> None:
-        """Give the subscription credit up to the consumer's window."""
+    def grant(self, *, at_once: bool = True) -> None:
+        """
+        Give the subscription credit up to the consumer's window.
+
+        Unless *at_once*, less than ``GRANTED_PART`` of the window waits for more: each
+        delivery costs as much as several messages.
+        """
         if not self.has_stream or self.reason is not None:
             return
         in_flight, messages, byte_count = self.subscription.flow_of(self.consumer)
@@ -232,6 +245,8 @@ class ConsumerSession:
             done = self._delivered - in_flight
             self._window.on_progress(done, in_flight, self._owner.clock())
             room = self._window.size - in_flight - messages
+            if room < self._window.size * GRANTED_PART and not at_once:
+                room = 0
         window_bytes = credit_bytes_of(self._meters, WINDOW_BYTES)
         room_bytes = window_bytes - self._unwritten_bytes - byte_count
         if room > 0 or room_bytes * 2 > window_bytes:
@@ -272,8 +287,9 @@ class Consumers:
         self._sessions: defaultdict[Subscription, dict[ConsumerSession, None]] = (
             defaultdict(dict)
         )
-        # Subscriptions with acknowledgements in this turn of the event loop.
-        self._progressed: dict[Subscription, None] = {}
+        # The offsets that this turn of the event loop acknowledges, by subscription,
+        # and those that wait for them.
+        self._progressed = _new_progress()
         # Forgotten registrations that are still stored.
         self._forgotten: list[int] = []
         self._is_closed = False
@@ -370,12 +386,24 @@ class Consumers:
         """
         subscription, offset = await self._message_of(request, "acknowledging")
         if offset is not None:
-            subscription.ack([(offset, offset + 1)], 0)
-            saved: asyncio.Future[None] = self._loop.create_future()
-            subscription.save_cursor_now(partial(complete_future, saved))
-            self._grant_soon(subscription)
-            await saved
+            await completion(partial(self._gather_ack, subscription, offset))
         return pb.AckResponse(request_id=request.request_id)
+
+    def ack_nowait(self, request: pb.AckRequest, on_answer: OnAnswer) -> bool:
+        """Acknowledge one message if that is possible without waiting."""
+        if not request.HasField("msg_id"):
+            return False
+        topic = self._broker.topics.find_open(_parse_topic(request.msg_id.topic_name))
+        if not isinstance(topic, ReliableTopic):
+            return False
+        name = SubscriptionName(request.subscription_name)
+        subscription = topic.subscriptions.get(name)
+        offset = request.msg_id.topic_offset
+        if subscription is None or offset >= topic.end_offset:
+            return False
+        acknowledged = partial(_answer_ack, on_answer, request.request_id)
+        self._gather_ack(subscription, offset, acknowledged)
+        return True
 
     async def nack(self, request: pb.NackRequest) -> pb.NackResponse:
         """Have one message delivered again."""
@@ -388,7 +416,7 @@ class Consumers:
                 delay_s=request.delay_ms / 1000,
                 reason=request.reason,
             )
-            self._grant_soon(subscription)
+            self._progress_of(subscription)
         return pb.NackResponse(request_id=request.request_id)
 
     # The interface for other services.
@@ -590,18 +618,47 @@ class Consumers:
         is_known = isinstance(topic, ReliableTopic) and offset < topic.end_offset
         return subscription, offset if is_known else None
 
-    def _grant_soon(self, subscription: Subscription) -> None:
-        """Grant credit at the end of this turn to the consumers of *subscription*."""
-        if not self._progressed:
-            self._loop.call_soon(self._grant)
-        self._progressed[subscription] = None
+    def _gather_ack(self, subscription: Subscription, offset: int, done: Done) -> None:
+        """
+        Acknowledge a message at the end of this turn; *done* gets the outcome.
 
-    def _grant(self) -> None:
-        progressed, self._progressed = self._progressed, {}
-        for subscription in progressed:
+        All messages of one turn take one step of the subscription and one journal
+        entry.
+        """
+        offsets, waiting = self._progress_of(subscription)
+        offsets.append(offset)
+        waiting.append(done)
+
+    def _progress_of(self, subscription: Subscription) -> tuple[list[int], list[Done]]:
+        """Return what the end of this turn acknowledges; then it grants credit."""
+        if not self._progressed:
+            self._loop.call_soon(self._end_turn)
+        return self._progressed[subscription]
+
+    def _end_turn(self) -> None:
+        progressed, self._progressed = self._progressed, _new_progress()
+        for subscription, (offsets, waiting) in progressed.items():
+            if offsets:
+                subscription.ack(ranges_of_offsets(offsets), 0)
+                subscription.save_cursor_now(partial(_complete, waiting))
             for session in list(self._sessions.get(subscription, ())):
-                session.grant()
+                session.grant(at_once=False)
 
     def _refuse_when_closed(self) -> None:
         if self._is_closed:
             raise Draining("the broker is stopping (draining)")
+
+
+def _new_progress() -> _Progress:
+    return defaultdict(lambda: ([], []))
+
+
+def _complete(waiting: Iterable[Done], error: BrokerError | None) -> None:
+    for done in waiting:
+        done(error)
+
+
+def _answer_ack(
+    on_answer: OnAnswer, request_id: int, error: BrokerError | None
+) -> None:
+    on_answer(pb.AckResponse(request_id=request_id) if error is None else error)

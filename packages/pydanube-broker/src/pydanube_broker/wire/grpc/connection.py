@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydanube.security.credentials import CREDENTIAL_HEADERS
@@ -316,14 +317,19 @@ class GrpcConnection:
             call.has_headers = True
             self.http2.send_headers(number, _HEADERS_BLOCK)
 
-    def write(self, number: int, message: bytes) -> bool:
+    def write(self, number: int, messages: Sequence[bytes]) -> bool:
         """
-        Send one of several messages; return whether the peer's windows allow it.
+        Send messages of a stream; return whether the peer's windows allow it.
 
         If not, a ``WriteCompleted`` follows when they do.
         """
         self.begin(number)
-        return self.http2.send_data(number, _PREFIX.pack(0, len(message)) + message)
+        data = b"".join(
+            part
+            for message in messages
+            for part in (_PREFIX.pack(0, len(message)), message)
+        )
+        return self.http2.send_data(number, data, len(messages))
 
     def finish(self, number: int, status: StatusCode, text: str = "") -> None:
         """End a call with a status, after all messages that were written."""

@@ -8,13 +8,14 @@ Danube's names of the members of enums are ours, written as ``KeyShared`` for
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from itertools import repeat
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from pydanube.model.batch import Column, attributes_of
+from pydanube.model.batch import NAMES, Column, attributes_of
 from pydanube.model.errors import InvalidRequest
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.pb import danube_api_pb2 as pb
@@ -28,6 +29,9 @@ The attribute that holds a routing key that is not UTF-8.
 Our keys are bytes; Danube's are text.  Replacing invalid bytes would make different
 keys equal, so such a key is sent as an attribute.
 """
+
+PAYLOADS_AT_ONCE = 64
+"""How many messages of a batch are decoded at a time, as a slow consumer takes them."""
 
 
 def danube_name(member: Enum) -> str:
@@ -70,76 +74,91 @@ def messages_to_wire(
     broker_url: str,
     producer_id_of: Callable[[str], int],
     is_reliable: bool = True,
-) -> Iterator[pb.StreamMessage]:
+) -> Iterator[bytes]:
     """
-    Yield the messages of *frame* one by one, as a slow consumer takes them.
+    Yield each message of *frame* as an encoded ``StreamMessage``.
 
     ``topic_offset`` is 0 unless the topic *is_reliable*; clients distinguish the two
     kinds of topics by it.
+
+    Bounds: The payloads of ``PAYLOADS_AT_ONCE`` messages, or of a small batch, are
+        copied in advance.
     """
     header = frame.header
+    # Most fields are the same in all messages, so one object encodes all of them.
+    message = pb.StreamMessage(
+        msg_id=pb.MsgID(topic_name=topic, broker_addr=broker_url)
+    )
+    # Clients check whether these fields are present, so 0 must not be set.
+    if header.schema_id:
+        message.schema_id = header.schema_id
+    if header.schema_version:
+        message.schema_version = header.schema_version
+    has_attributes = bool(header.columns & Column.ATTRIBUTES)
+    msg_id, serialize = message.msg_id, message.SerializeToString
+    producer: str | None = None
+    for offset, payload, time, name, key, attributes in _rows_of(frame):
+        if name != producer:
+            producer = message.producer_name = name
+            msg_id.producer_id = producer_id_of(name)
+        # The broker does not keep the producer's request id.
+        message.request_id = offset
+        if is_reliable:
+            msg_id.topic_offset = offset
+        message.payload = payload
+        message.publish_time = max(0, time // 1000)
+        if has_attributes:
+            message.attributes.clear()
+            message.attributes.update(attributes_of(attributes))
+        if key is None:
+            yield serialize()
+        else:
+            _add_key(message, key)
+            yield serialize()
+            _remove_key(message)
 
-    def message_of(
-        payload: bytes, publish_time: int, producer: str, offset: int
-    ) -> pb.StreamMessage:
-        message = pb.StreamMessage(
-            # The broker does not keep the producer's request id.
-            request_id=offset,
-            msg_id=pb.MsgID(
-                producer_id=producer_id_of(producer),
-                topic_name=topic,
-                broker_addr=broker_url,
-                topic_offset=offset if is_reliable else 0,
-            ),
-            payload=payload,
-            publish_time=max(0, publish_time // 1000),
-            producer_name=producer,
-        )
-        # Clients check whether these fields are present, so 0 must not be set.
-        if header.schema_id:
-            message.schema_id = header.schema_id
-        if header.schema_version:
-            message.schema_version = header.schema_version
-        return message
 
-    small = frame.decode_small_batch() if frame.count == 1 else None
-    if small is not None and not small.times:
-        # To decode a single payload takes less time without Arrow.
-        yield message_of(
-            small.data.tobytes(),
-            header.first_publish_time,
-            header.producer,
-            header.base_offset,
-        )
+_Row = tuple[int, bytes, int, str, bytes | None, Any]
+
+
+def _rows_of(frame: BatchFrame) -> Iterator[_Row]:
+    """Yield the offset, payload, time, producer, key and attributes of each message."""
+    header = frame.header
+    offsets = range(header.base_offset, header.base_offset + header.count)
+    # To decode a few payloads takes less time without Arrow.
+    small = frame.decode_small_batch()
+    if small is not None:
+        times = small.times or repeat(header.first_publish_time)
+        for offset, payload, time in zip(
+            offsets, small.payloads(), times, strict=False
+        ):
+            yield offset, payload, time, header.producer, None, None
         return
-    batch = frame.arrow()
-    columns = header.columns
-    count = header.count
+    batch, columns = frame.arrow(), header.columns
 
-    def values(column: Column, name: str) -> Sequence[Any] | None:
-        return batch.column(name).to_pylist() if columns & column else None
+    def values(column: Column, default: Any) -> Iterable[Any]:
+        """Return the values of *column* in the current rows, or endless defaults."""
+        if not columns & column:
+            return repeat(default)
+        found = rows.column(NAMES[column])
+        if column is Column.PUBLISH_TIME:
+            found = found.cast(pa.int64())
+        return found.to_pylist()  # type: ignore[no-any-return]
 
-    offsets = values(Column.OFFSET, "offset") or range(
-        header.base_offset, header.base_offset + count
-    )
-    producers = values(Column.PRODUCER, "producer")
-    keys = values(Column.KEY, "key")
-    attributes = values(Column.ATTRIBUTES, "attributes")
-    payloads = batch.column("payload")
-    times = (
-        batch.column("publish_time").cast(pa.int64()).to_pylist()
-        if columns & Column.PUBLISH_TIME
-        else None
-    )
-    for at, offset in enumerate(offsets):
-        name = header.producer if producers is None else producers[at] or ""
-        time = header.first_publish_time if times is None else times[at]
-        message = message_of(payloads[at].as_py(), time, name, offset)
-        if attributes is not None:
-            message.attributes.update(attributes_of(attributes[at]))
-        if keys is not None and keys[at] is not None:
-            _add_key(message, keys[at])
-        yield message
+    for at in range(0, header.count, PAYLOADS_AT_ONCE):
+        rows = batch.slice(at, PAYLOADS_AT_ONCE)
+        for offset, payload, time, producer, key, attributes in zip(
+            values(Column.OFFSET, None)
+            if columns & Column.OFFSET
+            else offsets[at : at + PAYLOADS_AT_ONCE],
+            values(Column.PAYLOAD, b""),
+            values(Column.PUBLISH_TIME, header.first_publish_time),
+            values(Column.PRODUCER, header.producer),
+            values(Column.KEY, None),
+            values(Column.ATTRIBUTES, None),
+            strict=False,
+        ):
+            yield offset, payload, time, producer or "", key, attributes
 
 
 def _add_key(message: pb.StreamMessage, key: bytes) -> None:
@@ -147,3 +166,8 @@ def _add_key(message: pb.StreamMessage, key: bytes) -> None:
         message.routing_key = key.decode()
     except UnicodeDecodeError:
         message.attributes[BINARY_KEY_ATTRIBUTE] = b64encode(key).decode()
+
+
+def _remove_key(message: pb.StreamMessage) -> None:
+    message.ClearField("routing_key")
+    message.attributes.pop(BINARY_KEY_ATTRIBUTE, None)

@@ -469,18 +469,19 @@ class Http2Connection:
         if number in self._streams:
             self._write(FrameType.HEADERS, END_HEADERS, number, block)
 
-    def send_data(self, number: int, data: bytes) -> bool:
+    def send_data(self, number: int, data: bytes, messages: int = 1) -> bool:
         """
         Send a part of the response body; return whether the peer's windows allow it.
 
-        If not, a ``SendCompleted`` follows when they do; more may be sent before.
+        If not, a ``SendCompleted`` follows when they do; more may be sent before.  The
+        part has so many *messages*, which earn the peer frames that it may send.
         """
         stream = self._streams.get(number)
         if stream is None:
             return True
         if not data:
             return not stream.pending
-        self.allowance.earn_message(len(data))
+        self.allowance.earn_messages(messages, len(data))
         if (
             not stream.pending
             and len(data) <= FRAME_BYTES_MAX
@@ -512,7 +513,7 @@ class Http2Connection:
         ):
             # The usual case: three frames as one piece of output.
             self._sendable -= size
-            self.allowance.earn_message(size)
+            self.allowance.earn_messages(1, size)
             self._output.append(
                 encode_frame(FrameType.HEADERS, END_HEADERS, number, block)
                 + encode_frame(FrameType.DATA, 0, number, data)

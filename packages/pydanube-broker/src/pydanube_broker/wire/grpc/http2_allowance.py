@@ -44,9 +44,9 @@ class Allowance:
         """Add *units*, up to ``ALLOWANCE_MAX``."""
         self._units = min(self._units + units, ALLOWANCE_MAX)
 
-    def earn_message(self, byte_count: int) -> None:
-        """Add what a sent message of *byte_count* earns."""
-        self.earn(MESSAGE_EARNS + byte_count // MESSAGE_BYTES_EARN)
+    def earn_messages(self, count: int, byte_count: int) -> None:
+        """Add what *count* sent messages earn, which have *byte_count* together."""
+        self.earn(count * MESSAGE_EARNS + byte_count // MESSAGE_BYTES_EARN)
 
     def refill(self) -> None:
         """Add units up to ``ALLOWANCE``; call this at regular intervals."""

@@ -29,6 +29,7 @@ from pydanube.model.batch import (
 )
 from pydanube.model.errors import InvalidPayload, InvalidRequest, SchemaNotFound
 from pydanube.model.positions import to_datetime
+from pydanube.model.range_blocks import ranges_of_offsets
 from pydanube.model.ranges import Range
 from pydanube.schemas.language import Decoder, reason_of
 from pydanube.wire.batches import BatchFrame
@@ -676,14 +677,3 @@ def ranges_of_slice(batch: ReceivedBatch, base: int, end: int) -> list[Range]:
     if isinstance(batch.offsets, range):
         return [(batch.base + base, batch.base + end)]
     return ranges_of_offsets(batch.offsets[base:end])
-
-
-def ranges_of_offsets(offsets: Iterable[int]) -> list[Range]:
-    """Return single offsets as ranges, in order."""
-    ranges: list[Range] = []
-    for offset in sorted(offsets):
-        if ranges and ranges[-1][1] >= offset:
-            ranges[-1] = (ranges[-1][0], offset + 1)
-        else:
-            ranges.append((offset, offset + 1))
-    return ranges

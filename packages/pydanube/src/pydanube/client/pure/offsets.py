@@ -13,11 +13,11 @@ from pydanube.client.messages.messages import (
     MessageIds,
     ReceivedBatch,
     Source,
-    ranges_of_offsets,
     ranges_of_slice,
 )
 from pydanube.client.messages.partitioned_ids import PartitionedIds
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.range_blocks import ranges_of_offsets
 from pydanube.model.ranges import Range
 
 AckTarget = Message | MessageBatch | MessageId | Iterable[Message | MessageId]
