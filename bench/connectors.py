@@ -282,14 +282,27 @@ def peers(directory: Path) -> Iterator[list[Peer]]:
 
         if find_program("redis-server"):
             port = start(
-                *("redis-server", "--port", "PORT", "--dir", str(directory)),
-                *("--appendonly", "yes", "--save", ""),
+                "redis-server",
+                "--port",
+                "PORT",
+                "--dir",
+                str(directory),
+                "--appendonly",
+                "yes",
+                "--save",
+                "",
             )
             found.append(Redis({"url": f"redis://{HOST}:{port}"}))
         if find_program("nats-server"):
             port = start(
-                *("nats-server", "-a", HOST, "-p", "PORT", "-js"),
-                *("-sd", str(directory / "nats")),
+                "nats-server",
+                "-a",
+                HOST,
+                "-p",
+                "PORT",
+                "-js",
+                "-sd",
+                str(directory / "nats"),
             )
             found.append(Nats({"url": f"nats://{HOST}:{port}"}))
         if find_server() is not None and find_program("epmd"):

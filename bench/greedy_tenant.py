@@ -211,8 +211,11 @@ class Run:
     def _greedy(self, url: str) -> Iterator[None]:
         process = subprocess.Popen(  # noqa: S603  # It is this program.
             [
-                *(sys.executable, "-m", "bench.greedy_tenant"),
-                *("--flood", self._with_key("greedy", url)),
+                sys.executable,
+                "-m",
+                "bench.greedy_tenant",
+                "--flood",
+                self._with_key("greedy", url),
             ],
             start_new_session=True,
             preexec_fn=end_with_parent,  # noqa: PLW1509  # It takes no lock.

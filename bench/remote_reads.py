@@ -169,8 +169,17 @@ def s3_server(program: str, scratch: Path) -> Iterator[dict[str, str]]:
     (scratch / "sidecar").mkdir()
     port = 17071
     command = [
-        *(program, "--port", f"127.0.0.1:{port}", "--access", KEY, "--secret", KEY),
-        *("posix", "--sidecar", str(scratch / "sidecar"), str(scratch / "s3")),
+        program,
+        "--port",
+        f"127.0.0.1:{port}",
+        "--access",
+        KEY,
+        "--secret",
+        KEY,
+        "posix",
+        "--sidecar",
+        str(scratch / "sidecar"),
+        str(scratch / "s3"),
     ]
     with (
         (scratch / "s3.log").open("wb") as log,

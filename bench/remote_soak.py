@@ -154,7 +154,9 @@ async def start(
     """Start a producer or a consumer."""
     given = {"role": role, "url": broker.url(), "rate": rate, "seconds": seconds}
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.remote_soak"),
+        sys.executable,
+        "-m",
+        "bench.remote_soak",
         *(f"--{name}={value}" for name, value in given.items()),
         stdin=stdin,
         stdout=subprocess.PIPE,

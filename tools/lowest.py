@@ -39,27 +39,47 @@ PROGRAMS = (
     ("pydanube-cli",),
     ("pydanube-spark",),
     (
-        *("pydanube-connect", "all", "kafka", "mqtt", "mysql-cdc", "nats"),
-        *("postgres-cdc", "rabbitmq", "redis", "sql", "qdrant"),
+        "pydanube-connect",
+        "all",
+        "kafka",
+        "mqtt",
+        "mysql-cdc",
+        "nats",
+        "postgres-cdc",
+        "rabbitmq",
+        "redis",
+        "sql",
+        "qdrant",
     ),
     ("pydanube-console", "mcp"),
 )
 TOOLS = (
-    *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "httpx", "moto"),
-    *("aiosmtpd", "mqtt5", "psutil", "numpy"),
+    "pytest",
+    "pytest-timeout",
+    "pytest-xdist",
+    "hypothesis",
+    "httpx",
+    "moto",
+    "aiosmtpd",
+    "mqtt5",
+    "psutil",
+    "numpy",
 )
 PACKAGES_OF_PROGRAMS = ("connect", "console")
 FILES_OF_PROGRAMS = (
-    *(
-        "packages/pydanube-cli/tests/test_main.py",
-        "packages/pydanube/tests/test_otel.py",
-    ),
+    "packages/pydanube-cli/tests/test_main.py",
+    "packages/pydanube/tests/test_otel.py",
     "packages/pydanube-broker/tests/servers/settings/test_tracing.py",
 )
 # They need Spark, or what else the demo and the benchmarks need.
 LEFT_OUT = (
-    *("packages/pydanube-spark", "tests/bench", "tests/demo"),
-    *("tests/tidy", "tests/docs", "tests/e2e", "tests/conformance/test_lake_table.py"),
+    "packages/pydanube-spark",
+    "tests/bench",
+    "tests/demo",
+    "tests/tidy",
+    "tests/docs",
+    "tests/e2e",
+    "tests/conformance/test_lake_table.py",
     "tests/conformance/test_lake_table_merge.py",
     "packages/pydanube-cli/tests/bench",
     "packages/pydanube/tests/wire/files/test_iceberg_metadata.py",

@@ -48,8 +48,13 @@ def main(arguments: list[str]) -> int:
     _run(python, "-m", "pip", "install", "--quiet", COMPILER)
     sources = sorted(SOURCES.glob("*.proto"))
     _run(
-        *(python, "-m", "grpc_tools.protoc", "-I", SOURCES.parents[2]),
-        *(f"--python_out={SOURCES.parents[2]}", f"--pyi_out={SOURCES.parents[2]}"),
+        python,
+        "-m",
+        "grpc_tools.protoc",
+        "-I",
+        SOURCES.parents[2],
+        f"--python_out={SOURCES.parents[2]}",
+        f"--pyi_out={SOURCES.parents[2]}",
         *sources,
     )
     for path in SOURCES.glob("*_pb2.py"):

@@ -135,8 +135,12 @@ def _java(jars: Path) -> list[str | Path]:
     # The heap and the collector of Kafka's own start script.
     return [
         shutil.which("java") or "java",
-        *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC"),
-        *("-cp", f"{jars}/*"),
+        "-Xms1g",
+        "-Xmx1g",
+        "-server",
+        "-XX:+UseG1GC",
+        "-cp",
+        f"{jars}/*",
     ]
 
 

@@ -77,9 +77,19 @@ class Redis(System):
             ("no", "everysec") if variant.name == "memory" else ("yes", variant.name)
         )
         command = [
-            *(find_program("redis-server") or "", "--bind", HOST),
-            *("--port", str(port), "--dir", str(directory), "--save", ""),
-            *("--appendonly", append[0], "--appendfsync", append[1]),
+            find_program("redis-server") or "",
+            "--bind",
+            HOST,
+            "--port",
+            str(port),
+            "--dir",
+            str(directory),
+            "--save",
+            "",
+            "--appendonly",
+            append[0],
+            "--appendfsync",
+            append[1],
         ]
         with running(command, directory / "log", is_ready=lambda: accepts(port)) as pid:
             endpoint = {"port": port}

@@ -44,10 +44,20 @@ def etcd_command(program: str, directory: Path, port: int) -> list[str]:
 def broker_command(directory: Path, port: int) -> list[str]:
     """Return the command of a broker that keeps its data in *directory*."""
     return [
-        *(sys.executable, "-m", "pydanube_cli.main", "broker"),
-        *("--stream-port", str(port), "--http-port", "0"),
-        *("--grpc-port", "0", "--admin-port", "0"),
-        *("--data-dir", str(directory)),
+        sys.executable,
+        "-m",
+        "pydanube_cli.main",
+        "broker",
+        "--stream-port",
+        str(port),
+        "--http-port",
+        "0",
+        "--grpc-port",
+        "0",
+        "--admin-port",
+        "0",
+        "--data-dir",
+        str(directory),
     ]
 
 

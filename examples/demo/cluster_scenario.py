@@ -226,7 +226,10 @@ class _Run:
             }
             live.update(
                 view(
-                    *(self._brokers, self._topics, owners, self._cluster),
+                    self._brokers,
+                    self._topics,
+                    owners,
+                    self._cluster,
                     now=self._now(),
                     step=self._step,
                 )

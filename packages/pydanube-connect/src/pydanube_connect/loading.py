@@ -101,7 +101,12 @@ def load(
             if kind is not None and options is not None:
                 found.append(
                     DeclaredConnector(
-                        *(name, file, kind, each, options, each.broker or default),
+                        name,
+                        file,
+                        kind,
+                        each,
+                        options,
+                        each.broker or default,
                         declared.substitution.redact,
                         transform,
                         declared.document,

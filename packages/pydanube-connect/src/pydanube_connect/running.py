@@ -315,8 +315,13 @@ class _Run:
         """Report the status if it has changed since the last time."""
         status = self.status
         facts = (
-            *(status.state, status.error, status.retries, status.messages),
-            *(status.dead_letters, status.refused, status.dropped),
+            status.state,
+            status.error,
+            status.retries,
+            status.messages,
+            status.dead_letters,
+            status.refused,
+            status.dropped,
         )
         if facts != self._reported:
             self._reported = facts
@@ -339,14 +344,22 @@ class _Run:
         async with connect(declared.broker, wait_s=CONNECT_WAIT_S) as client:
             if isinstance(connector, Source):
                 reading = SourceRun(
-                    *(client, declared, connector, self.status, self._change),
+                    client,
+                    declared,
+                    connector,
+                    self.status,
+                    self._change,
                     telemetry=self._telemetry,
                 )
                 await reading.run(stop)
             else:
                 assert isinstance(connector, Sink)
                 writing = SinkRun(
-                    *(client, declared, connector, self.status, self._change),
+                    client,
+                    declared,
+                    connector,
+                    self.status,
+                    self._change,
                     random=random.random,
                     telemetry=self._telemetry,
                 )

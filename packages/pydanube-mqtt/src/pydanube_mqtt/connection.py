@@ -60,9 +60,20 @@ class MqttConnection(MqttLink):
     """
 
     __slots__ = (
-        *("_has_acks", "_last_received", "_receiver", "_room", "_task", "_timer"),
-        *("_wants_reasons", "client", "identity", "keep_alive_s"),
-        *("packet_bytes_max", "server", "subscriber", "will"),
+        "_has_acks",
+        "_last_received",
+        "_receiver",
+        "_room",
+        "_task",
+        "_timer",
+        "_wants_reasons",
+        "client",
+        "identity",
+        "keep_alive_s",
+        "packet_bytes_max",
+        "server",
+        "subscriber",
+        "will",
     )
 
     def __init__(self, server: MqttServer) -> None:

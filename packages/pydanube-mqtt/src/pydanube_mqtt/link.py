@@ -38,9 +38,22 @@ class MqttLink(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        *("_budget", "_can_write", "_has_received", "_hold", "_is_lost"),
-        *("_is_reading", "_is_turn_due", "_loop", "_pauses", "_reader", "_tasks"),
-        *("_transport", "_write_buffer", "address", "meter", "peer"),
+        "_budget",
+        "_can_write",
+        "_has_received",
+        "_hold",
+        "_is_lost",
+        "_is_reading",
+        "_is_turn_due",
+        "_loop",
+        "_pauses",
+        "_reader",
+        "_tasks",
+        "_transport",
+        "_write_buffer",
+        "address",
+        "meter",
+        "peer",
     )
 
     def __init__(self, tasks: TaskScope, packet_bytes_max: int) -> None:

@@ -90,7 +90,8 @@ class Publisher:
             except BrokerError as error:
                 log.warning(
                     "messages for %r are refused until this is mended: %s",
-                    *(rule.filter.text, error),
+                    rule.filter.text,
+                    error,
                 )
         for rule in self.rules.rules:
             if rule.dead_letter_topic is not None:

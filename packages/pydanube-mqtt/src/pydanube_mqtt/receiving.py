@@ -97,8 +97,15 @@ class MessageReceiver:
     """
 
     __slots__ = (
-        *("_acks", "_aliases", "_allowed", "_client", "_is_due", "_link"),
-        *("_publisher", "_receive_max", "explains"),
+        "_acks",
+        "_aliases",
+        "_allowed",
+        "_client",
+        "_is_due",
+        "_link",
+        "_publisher",
+        "_receive_max",
+        "explains",
     )
 
     def __init__(

@@ -223,7 +223,11 @@ async def open_broker(
         backups = None
         if snapshots is not None:
             backups = Backups(
-                *(snapshots, storage, files, named_stores, tasks),
+                snapshots,
+                storage,
+                files,
+                named_stores,
+                tasks,
                 flush_cursors=subscription_store.cursors.flush,
                 wall_clock_us=wall_clock_us,
             )
@@ -283,7 +287,11 @@ async def open_broker(
                 lists=NamedSemaphores(LISTS_MAX),
                 namespaces=namespaces,
                 producers=Producers(
-                    *(topics, catalog, schemas, storage, loop.time),
+                    topics,
+                    catalog,
+                    schemas,
+                    storage,
+                    loop.time,
                     auto_create_topics=auto_create_topics,
                 ),
                 quotas=quotas,

@@ -274,7 +274,9 @@ class JournalHost:
         log.error(
             "%s: messages from offset %d on that were not uploaded are lost, with the "
             "cursors of subscriptions; the topic goes on at offset %d",
-            *(name, end, begin),
+            name,
+            end,
+            begin,
         )
         return begin
 

@@ -177,7 +177,8 @@ class JournalRemoval:
         self.counts.journals += 1
         log.info(
             "removed the journal of session %s, which has ended: %d objects",
-            *(session, self.counts.objects - before),
+            session,
+            self.counts.objects - before,
         )
 
     async def _names_of(self, journal: JournalSession) -> list[str]:

@@ -63,7 +63,8 @@ async def give_up_journals(
             )
             log.warning(
                 "the journal of session %s of broker %s is given up by request",
-                *(session, broker_id),
+                session,
+                broker_id,
             )
     return [
         ShardMove(

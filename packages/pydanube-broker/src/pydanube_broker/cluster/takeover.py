@@ -324,7 +324,9 @@ class Takeovers:
         log.info(
             "took over %d shards in %.3f s (at most %s for one); this broker serves "
             "%d now, %d wait",
-            *(count, taken_s, steps_text(steps)),
+            count,
+            taken_s,
+            steps_text(steps),
             sum(each.stage is Stage.SERVING for each in self.machines.values()),
             len(self.owners.waits),
         )
@@ -356,7 +358,8 @@ class Takeovers:
                 if problem not in self.owners.waits.values():
                     log.warning(
                         "shard %d waits: %s",
-                        *(shard, problem),
+                        shard,
+                        problem,
                         exc_info=None if is_expected else error,
                     )
                 self.owners.waits[shard] = problem
@@ -563,5 +566,7 @@ class Takeovers:
 def _log_left(count: int, taken_s: float, steps: Mapping[str, float]) -> None:
     log.info(
         "%d shards have left this broker, in %.3f s (at most %s for one)",
-        *(count, taken_s, steps_text(steps)),
+        count,
+        taken_s,
+        steps_text(steps),
     )

@@ -125,7 +125,9 @@ def has_stalled(session: Session) -> bool:
         log.error(
             "session %s is given up: the event loop of this broker has stood still for "
             "%g s, %d times the TTL",
-            *(session.session_id, STALLED_TTLS * session.ttl_s, STALLED_TTLS),
+            session.session_id,
+            STALLED_TTLS * session.ttl_s,
+            STALLED_TTLS,
         )
     return session.is_stalled
 
@@ -138,5 +140,7 @@ def extend(session: Session, valid_until: float) -> None:
             "session %s was nearly lost: a keepalive was answered %.1f s before its "
             "end (the TTL is %g s); this broker or the metadata store has too little "
             "processor time, or the network is slow",
-            *(session.session_id, left_s, session.ttl_s),
+            session.session_id,
+            left_s,
+            session.ttl_s,
         )

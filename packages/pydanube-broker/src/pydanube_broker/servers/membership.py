@@ -94,12 +94,12 @@ def session_record_of(config: BrokerConfig, *, started_at: int) -> SessionRecord
     """Return the description of a broker for the others."""
     listens, cluster = config.listen, config.cluster
     stream_url = cluster.advertised_url or url_of(
-        *(listens.host, listens.stream_port, config.tls.stream_scheme)
+        listens.host, listens.stream_port, config.tls.stream_scheme
     )
     addresses = {STREAM: stream_url}
     if listens.advertised_url or listens.grpc_port:
         grpc_url = listens.advertised_url or url_of(
-            *(listens.host, listens.grpc_port, config.tls.http_scheme)
+            listens.host, listens.grpc_port, config.tls.http_scheme
         )
         addresses[GRPC] = grpc_url
         if listens.connect_url:

@@ -162,7 +162,9 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
     counts = {
         name: ConnectionCounts(listener=name, connections_max=listens.connections_max)
         for name in (
-            *("grpc", "admin", "http"),
+            "grpc",
+            "admin",
+            "http",
             *(each.NAME for each in config.open_listeners),
         )
     }
@@ -182,7 +184,9 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
         async with (
             open_authenticator(config.security) as authenticator,
             open_http(
-                *(host, listens.http_port, state),
+                host,
+                listens.http_port,
+                state,
                 hosts=http_hosts_of(listens),
                 trusted_proxies=parse_proxies(listens.trusted_proxies),
                 counts=counts["http"],
@@ -190,7 +194,8 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 authenticator=authenticator,
             ) as http_port,
             open_listener(
-                *(host, listens.grpc_port),
+                host,
+                listens.grpc_port,
                 name="clients of Danube",
                 flag="--grpc-port",
                 tls=tls,
@@ -227,12 +232,15 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 peers=None if channels is None else PeerCalls(channels),
             ) as broker,
             verifying_api_keys(
-                *(authenticator, metadata.store),
+                authenticator,
+                metadata.store,
                 wall_clock_us=wall_clock_us,
                 on_failure=broker.audit.record_failed_authentication,
             ),
             open_native_server(
-                *(broker, config.listen, authenticator),
+                broker,
+                config.listen,
+                authenticator,
                 exemplars=NO_EXEMPLARS if tracing is None else tracing.published,
             ) as server,
             listen(server, host, config.listen.stream_port, tls) as stream_port,
@@ -490,7 +498,8 @@ async def _open_grpc(
             peer_services=peer_services,
         ) as danube,
         open_listener(
-            *(listens.host, listens.admin_port),
+            listens.host,
+            listens.admin_port,
             name="administrators",
             flag="--admin-port",
             tls=tls,
@@ -517,7 +526,8 @@ async def _open_grpc(
 def _addresses(config: BrokerConfig, listener: Listener) -> Addresses:
     """Return the addresses of a broker that *listener* serves to clients of Danube."""
     return addresses_of(
-        *(config.listen.host, listener.port),
+        config.listen.host,
+        listener.port,
         advertised_url=config.listen.advertised_url,
         connect_url=config.listen.connect_url,
         scheme=config.tls.http_scheme,

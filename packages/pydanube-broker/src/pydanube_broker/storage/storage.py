@@ -103,7 +103,9 @@ class Storage:
         self.retention_interval_s = config.retention_interval_s
         """How often retention is applied to open topics."""
         self.idle = IdleLogs(
-            *(self.logs, journal, manifest),
+            self.logs,
+            journal,
+            manifest,
             cache=cache,
             memory=self.memory,
             clock=clock,

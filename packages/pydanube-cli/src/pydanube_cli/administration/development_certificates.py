@@ -50,13 +50,21 @@ def write_development_certificates(
     authority = _authority(authority_key, now)
     server_key = ec.generate_private_key(ec.SECP256R1())
     server = _certificate(
-        *("server", server_key, authority, authority_key, now),
+        "server",
+        server_key,
+        authority,
+        authority_key,
+        now,
         usages=_SERVER,
         alternatives=alternatives,
     )
     client_key = ec.generate_private_key(ec.SECP256R1())
     client = _certificate(
-        *("client", client_key, authority, authority_key, now),
+        "client",
+        client_key,
+        authority,
+        authority_key,
+        now,
         usages=_CLIENT,
         alternatives=[x509.DNSName("client")],
     )

@@ -22,9 +22,19 @@ START_WAIT_S = 60.0
 STOP_WAIT_S = 60.0
 
 COMMAND = (
-    *(sys.executable, "-m", "pydanube_cli.main", "broker"),
-    *("--stream-port", "0", "--http-port", "0", "--grpc-port", "0"),
-    *("--admin-port", "0", "--data-dir"),
+    sys.executable,
+    "-m",
+    "pydanube_cli.main",
+    "broker",
+    "--stream-port",
+    "0",
+    "--http-port",
+    "0",
+    "--grpc-port",
+    "0",
+    "--admin-port",
+    "0",
+    "--data-dir",
 )
 """Starts a broker on free ports of the loopback interface; its directory follows."""
 

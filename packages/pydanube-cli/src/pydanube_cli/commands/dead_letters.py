@@ -101,7 +101,9 @@ def list_(
         limit (-n COUNT): At most this number of dead letters, oldest first.
     """
     with _selected(
-        *(connect, topic, subscription),
+        connect,
+        topic,
+        subscription,
         dead_letter_topic=dead_letter_topic,
         reason=reason,
         limit=limit,
@@ -127,7 +129,9 @@ def show(
             dead-letters list' shows it.
     """
     with _selected(
-        *(connect, topic, subscription),
+        connect,
+        topic,
+        subscription,
         dead_letter_topic=dead_letter_topic,
         offsets=[offset],
     ) as (_, selected):
@@ -171,7 +175,9 @@ def _add_command(
                 question.format(topic=topic, subscription=subscription), is_sure=yes
             )
         with _selected(
-            *(connect, topic, subscription),
+            connect,
+            topic,
+            subscription,
             dead_letter_topic=dead_letter_topic,
             reason=reason,
             offsets=offset,

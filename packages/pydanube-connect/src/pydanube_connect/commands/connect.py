@@ -151,7 +151,8 @@ def run(
     async def work(interrupted: Interruption) -> list[ConnectorStatus]:
         async with _tracing(traces) as telemetry:
             runs = ConnectorRuns(
-                *(connectors, report),
+                connectors,
+                report,
                 interval_s=interval_s,
                 run_spark=partial(run_spark, settings=settings or ()),
                 telemetry=telemetry,

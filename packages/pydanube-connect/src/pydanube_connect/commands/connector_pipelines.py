@@ -58,7 +58,10 @@ def pipeline_of(connector: DeclaredConnector) -> Pipeline:
     problems.refuse(connector.file, connector.redact)
     assert spec is not None
     return Pipeline(
-        *(connector.file, spec, connector.broker, connector.redact),
+        connector.file,
+        spec,
+        connector.broker,
+        connector.redact,
         connector.document,
         parse_trigger(spec.trigger),
     )

@@ -148,7 +148,10 @@ def run(
         async with task_scope() as tasks:
             running = tasks.start(
                 replicate(
-                    *(replication, source, target, report),
+                    replication,
+                    source,
+                    target,
+                    report,
                     stop=stop,
                     interval_s=interval_s,
                 )

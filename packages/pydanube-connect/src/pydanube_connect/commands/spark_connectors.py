@@ -145,7 +145,8 @@ def _keep_lines(
 ) -> None:
     """Pass on the lines that *process* adds to *file*, until it ends."""
     for line in follow(
-        *(file, begin),
+        file,
+        begin,
         is_over=lambda: process.poll() is not None,
         wait=partial(time.sleep, POLL_S),
     ):

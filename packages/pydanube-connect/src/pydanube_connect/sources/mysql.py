@@ -165,7 +165,7 @@ class _Reading:
         source = {"ts_ms": now_ms, "snapshot": "true", "gtid": gtids}
         for row in rows:
             yield from self.events.of(
-                *(facts, "r", None, row), source=source, time_ms=now_ms
+                facts, "r", None, row, source=source, time_ms=now_ms
             )
 
     def facts(self, schema: str, table: str, key: tuple[str, ...]) -> TableFacts:
@@ -256,7 +256,5 @@ class _Changes:
         now_ms = time.time_ns() // 1_000_000
         for before, after in change.rows[published:]:
             yield from reading.events.of(
-                *(facts, change.operation, before, after),
-                source=source,
-                time_ms=now_ms,
+                facts, change.operation, before, after, source=source, time_ms=now_ms
             )

@@ -124,7 +124,10 @@ class Changes:
                 table = self._tables.get(each)
                 if table is not None:
                     yield from events.of(
-                        *(table.facts, "t", None, None),
+                        table.facts,
+                        "t",
+                        None,
+                        None,
                         source=self._source,
                         time_ms=now_ms,
                     )

@@ -332,7 +332,10 @@ class Reading:
         async for row in self.server.rows(select):
             now_ms = time.time_ns() // 1_000_000
             records += self.events.of(
-                *(table.facts, "r", None, table.row(row)),
+                table.facts,
+                "r",
+                None,
+                table.row(row),
                 source={"ts_ms": now_ms, **source},
                 time_ms=now_ms,
             )

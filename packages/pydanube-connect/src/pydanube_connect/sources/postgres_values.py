@@ -10,11 +10,24 @@ from pydanube_connect.sources.sql import to_json
 
 ARRAYS = frozenset(
     (
-        *(1000, 1005, 1007, 1016, 1028),  # Arrays of booleans and integers,
-        *(1021, 1022, 1231),  # of floats and numerics,
-        *(1009, 1014, 1015, 2951),  # of texts and UUIDs,
-        *(1115, 1182, 1183, 1185),  # of times,
-        *(199, 3807),  # of JSON.
+        1000,
+        1005,
+        1007,
+        1016,
+        1028,  # Arrays of booleans and integers,
+        1021,
+        1022,
+        1231,  # of floats and numerics,
+        1009,
+        1014,
+        1015,
+        2951,  # of texts and UUIDs,
+        1115,
+        1182,
+        1183,
+        1185,  # of times,
+        199,
+        3807,  # of JSON.
     )
 )
 LOADED = ARRAYS | {114, 3802}  # JSON.

@@ -144,9 +144,7 @@ class _Reader:
         try:
             with _translated(self._secrets):
                 self._table: Table = Table(
-                    *(name, MetaData()),
-                    schema=schema or None,
-                    autoload_with=self._engine,
+                    name, MetaData(), schema=schema or None, autoload_with=self._engine
                 )
         except NoSuchTableError as error:
             raise ConnectorFailed(f"there is no table {options.table}") from error

@@ -187,9 +187,14 @@ class Changes:
     def tools(self) -> list[Any]:
         """Return the functions of all tools."""
         return [
-            *(self.create_topic, self.configure_topic, self.create_subscription),
-            *(self.seek_subscription, self.skip_messages, self.configure_subscription),
-            *(self.drain_broker, self.activate_broker),
+            self.create_topic,
+            self.configure_topic,
+            self.create_subscription,
+            self.seek_subscription,
+            self.skip_messages,
+            self.configure_subscription,
+            self.drain_broker,
+            self.activate_broker,
         ]
 
 

@@ -218,7 +218,13 @@ class Inspection:
     def tools(self) -> list[Any]:
         """Return the functions of all tools."""
         return [
-            *(self.describe_cluster, self.list_topics, self.describe_topic, self.lag),
-            *(self.sample_messages, self.sample_dead_letters),
-            *(self.list_schemas, self.describe_schema, self.metrics),
+            self.describe_cluster,
+            self.list_topics,
+            self.describe_topic,
+            self.lag,
+            self.sample_messages,
+            self.sample_dead_letters,
+            self.list_schemas,
+            self.describe_schema,
+            self.metrics,
         ]

@@ -56,8 +56,16 @@ class Message:
     """A message for subscribers of MQTT; sessions share it."""
 
     __slots__ = (
-        *("_encoded", "byte_count", "expires_at_us", "offset", "payload", "properties"),
-        *("publisher", "qos", "retain", "topic"),
+        "_encoded",
+        "byte_count",
+        "expires_at_us",
+        "offset",
+        "payload",
+        "properties",
+        "publisher",
+        "qos",
+        "retain",
+        "topic",
     )
 
     def __init__(

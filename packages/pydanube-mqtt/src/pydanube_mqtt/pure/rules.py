@@ -20,8 +20,14 @@ class Rule:
     """A rule of the settings."""
 
     __slots__ = (
-        *("dead_letter_topic", "filter", "key", "on_invalid", "only_topic", "schema"),
-        *("schema_version", "target"),
+        "dead_letter_topic",
+        "filter",
+        "key",
+        "on_invalid",
+        "only_topic",
+        "schema",
+        "schema_version",
+        "target",
     )
 
     def __init__(self, config: MqttRule) -> None:

@@ -36,8 +36,15 @@ class _Kind(Enum):
 
 _P, _T, _K = Property, PacketType, _Kind
 _REASONS = (
-    *(_T.CONNACK, _T.PUBACK, _T.PUBREC, _T.PUBREL, _T.PUBCOMP, _T.SUBACK, _T.UNSUBACK),
-    *(_T.DISCONNECT, _T.AUTH),
+    _T.CONNACK,
+    _T.PUBACK,
+    _T.PUBREC,
+    _T.PUBREL,
+    _T.PUBCOMP,
+    _T.SUBACK,
+    _T.UNSUBACK,
+    _T.DISCONNECT,
+    _T.AUTH,
 )
 _CONNACK = (_T.CONNACK,)
 _MESSAGES = (_T.PUBLISH, WILL)

@@ -180,7 +180,10 @@ def connect(
     dial, *other_dials = (dial_of(each, tls) for each in (first, *others))
     redirect = find_redirect(parse_url(first))
     credentials = credentials_of(
-        *(token, api_key, options_of(url), os.environ),
+        token,
+        api_key,
+        options_of(url),
+        os.environ,
         # A redirect stays within this process.
         may_be_plain=allow_plaintext_credentials or redirect is not None,
     )

@@ -145,8 +145,10 @@ def worst(
     ordered = sorted(
         found,
         key=lambda each: (
-            *(_ORDER[each.kind], -each.age_s),
-            *(each.topic, each.subscription),
+            _ORDER[each.kind],
+            -each.age_s,
+            each.topic,
+            each.subscription,
         ),
     )
     return tuple(ordered[:count_max])

@@ -8,8 +8,27 @@ from itertools import accumulate
 from typing import NamedTuple
 
 BOUNDS_S = (
-    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
-    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0, 3600.0, 86400.0),
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    600.0,
+    3600.0,
+    86400.0,
 )
 """The upper bounds of the buckets in seconds; one more bucket has what took longer."""
 

@@ -169,13 +169,15 @@ QUOTA_THROTTLED_SECONDS = _counter(
     "seconds",
     "How long clients have waited because of quotas, by the kind of target and the "
     "limit.",
-    *("scope", "limit"),
+    "scope",
+    "limit",
 )
 QUOTA_REFUSALS = _counter(
     "danube_quota_refusals_total",
     "requests",
     "Requests that quotas have refused, by the kind of target and the limit.",
-    *("scope", "limit"),
+    "scope",
+    "limit",
 )
 RECEIVE_BYTES = _gauge(
     "danube_receive_bytes",

@@ -31,8 +31,12 @@ class LimitExceeded(Exception):
 def limited_command(*arguments: str) -> list[str]:
     """Return a command that runs Python with *arguments* and limited memory."""
     return [
-        *("/bin/sh", "-c", f'ulimit -v {MEMORY_KIB_MAX}; exec "$@"', "sh"),
-        *(sys.executable, *arguments),
+        "/bin/sh",
+        "-c",
+        f'ulimit -v {MEMORY_KIB_MAX}; exec "$@"',
+        "sh",
+        sys.executable,
+        *arguments,
     ]
 
 
@@ -90,8 +94,7 @@ class _Process:
         # The command is our own interpreter, without any input of the client.
         self._process = subprocess.Popen(  # noqa: S603
             limited_command(
-                *("-m", "pydanube.schemas.worker"),
-                *(str(theirs.fileno()), str(SECONDS_MAX)),
+                "-m", "pydanube.schemas.worker", str(theirs.fileno()), str(SECONDS_MAX)
             ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -107,7 +107,13 @@ class BatchFrame:
     """
 
     __slots__ = (
-        *("_end", "body_at", "buffer", "byte_count", "count", "header", "is_verified"),
+        "_end",
+        "body_at",
+        "buffer",
+        "byte_count",
+        "count",
+        "header",
+        "is_verified",
         "plain_bytes",
     )
 

@@ -109,7 +109,11 @@ class ReliableSubscription(Subscription):
         wall_clock_us: Callable[[], int],
     ) -> None:
         super().__init__(
-            *(name, type_, machine, clock, counts),
+            name,
+            type_,
+            machine,
+            clock,
+            counts,
             check_new_consumer=check_new_consumer,
             on_send=on_send,
         )

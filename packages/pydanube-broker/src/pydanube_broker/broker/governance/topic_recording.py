@@ -248,7 +248,10 @@ def _log_created(topics: Sequence[NewTopic]) -> None:
     if first is not last and first.name.split_partition() is not None:
         log.info(
             "created %d %s partitions, %s to %s",
-            *(len(topics), _kind_of(first), first.name, last.name),
+            len(topics),
+            _kind_of(first),
+            first.name,
+            last.name,
         )
         return
     for each in topics:

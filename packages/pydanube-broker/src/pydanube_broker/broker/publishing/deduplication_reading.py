@@ -50,7 +50,10 @@ async def read_window(
             log.warning(
                 "topic %s: the ids of the messages %d to %d cannot be read, so they "
                 "may be stored again: %s",
-                *(topic_log.name, offset, end - 1, error),
+                topic_log.name,
+                offset,
+                end - 1,
+                error,
             )
             offset = end
             continue

@@ -58,7 +58,11 @@ class TopicLoader:
             topic = DirectTopic(name, record, self._counts, self._clock, self._tracing)
         else:
             topic = ReliableTopic(
-                *(name, record, self._counts, self._clock, self._tracing),
+                name,
+                record,
+                self._counts,
+                self._clock,
+                self._tracing,
                 topic_log=topic_log,
                 wall_clock_us=self._wall_clock_us,
             )

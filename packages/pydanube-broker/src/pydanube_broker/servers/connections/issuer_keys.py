@@ -89,7 +89,8 @@ class IssuerKeySource:
             except (OSError, ValueError, BrokerError) as error:
                 log.warning(
                     "cannot fetch the keys of the issuer of tokens at %s: %s",
-                    *(self._config.keys_url, error),
+                    self._config.keys_url,
+                    error,
                 )
             finally:
                 self._is_fetching = False

@@ -148,9 +148,13 @@ def _parsed(read: Callable[[], Any], kind: Kind) -> Message:
         _name_changes(value, kind)
         return ParseDict(value, kind.body())
     except (
-        *(msgspec.DecodeError, ParseError, RecursionError),
+        msgspec.DecodeError,
+        ParseError,
+        RecursionError,
         # Text that is not Unicode, and numbers that no field can have.
-        *(ValueError, TypeError, OverflowError),
+        ValueError,
+        TypeError,
+        OverflowError,
     ) as error:
         text = " ".join(str(error).replace("$", "request").split())
         raise InvalidRequest(text[:ERROR_LENGTH_MAX]) from None

@@ -66,7 +66,10 @@ class BrokerTraces:
             base = offsets if isinstance(offsets, int) else offsets[0]
             if error is None and self.samples(base):
                 self._add(
-                    *("publish", topic, frame, self.published),
+                    "publish",
+                    topic,
+                    frame,
+                    self.published,
                     began_ns=began_ns,
                     base=base,
                 )
@@ -80,7 +83,10 @@ class BrokerTraces:
         """See Tracing."""
         if self.samples(frame.base):
             self._add(
-                *("deliver", topic, frame, self.delivered if attempt == 1 else {}),
+                "deliver",
+                topic,
+                frame,
+                self.delivered if attempt == 1 else {},
                 began_ns=frame.header.first_publish_time * 1000,
                 base=frame.base,
                 more={
@@ -129,7 +135,8 @@ class BrokerTraces:
         if own.trace_flags.sampled:
             duration_s = (now_ns - began_ns) / _NS_PER_S
             exemplars[bucket_of(duration_s)] = Exemplar(
-                *(f"{own.trace_id:032x}", f"{own.span_id:016x}"),
+                f"{own.trace_id:032x}",
+                f"{own.span_id:016x}",
                 duration_s,
                 now_ns / _NS_PER_S,
             )

@@ -101,7 +101,10 @@ class IdleLogs:
     ) -> TopicLog:
         """Return a log that can be read, and to which nothing may be appended."""
         return TopicLog(
-            *(topic_id, name, epoch, policy),
+            topic_id,
+            name,
+            epoch,
+            policy,
             journal=self._journal,
             cache=self._cache,
             memory=self._memory,

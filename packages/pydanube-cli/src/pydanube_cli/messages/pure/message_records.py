@@ -253,10 +253,22 @@ def _parse_object(line: int, text: bytes) -> Record:
 
 FIELDS = frozenset(
     {
-        *("payload", "payload_base64", "value", "key", "key_base64", "attributes"),
-        *("publish_time", "deliver_at", "expires_at"),
+        "payload",
+        "payload_base64",
+        "value",
+        "key",
+        "key_base64",
+        "attributes",
+        "publish_time",
+        "deliver_at",
+        "expires_at",
         # These are printed, and not published.
-        *("topic", "offset", "producer", "attempt", "schema_id", "schema_version"),
+        "topic",
+        "offset",
+        "producer",
+        "attempt",
+        "schema_id",
+        "schema_version",
         "value_error",
     }
 )

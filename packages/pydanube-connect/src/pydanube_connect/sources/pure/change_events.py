@@ -153,9 +153,7 @@ class ChangeEvents:
         old = None if before is None else table.key(before)
         new = None if after is None else table.key(after)
         if operation == "u" and old is not None and old != new:
-            yield from self.of(
-                *(table, "d", before, None), source=source, time_ms=time_ms
-            )
+            yield from self.of(table, "d", before, None, source=source, time_ms=time_ms)
             operation, before = "c", None
         key = old if after is None else new
         value = {

@@ -223,7 +223,8 @@ class BrokerPool:
             except Exception as error:  # noqa: BLE001  # The user's function raises any.
                 log.warning(
                     "cannot renew the token for the broker at %s: %s",
-                    *(self._shown(connection.url), self._shown(error)),
+                    self._shown(connection.url),
+                    self._shown(error),
                 )
                 wait_s, backoff_s = backoff_s, min(backoff_s * 2, RENEWAL_RETRY_S_MAX)
             else:

@@ -130,7 +130,9 @@ class Requester:
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
         self._pool = BrokerPool(
-            *(dials, credentials, connect_timeout_s),
+            dials,
+            credentials,
+            connect_timeout_s,
             tls=tls,
             shown=self._mask,
             on_connected=self._on_open,

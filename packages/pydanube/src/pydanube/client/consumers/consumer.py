@@ -636,7 +636,9 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
                 "%s has dropped %d messages that waited here for longer than their ack "
                 "timeout of %g s, and are delivered again: use a smaller "
                 "prefetch_messages, a longer ack_timeout_s, or more consumers",
-                *(self._log_name, late.message_count, self.ack_timeout_s or 0),
+                self._log_name,
+                late.message_count,
+                self.ack_timeout_s or 0,
             )
         self._counters.late += late.message_count
         for each in late.released:

@@ -173,8 +173,17 @@ class ReceivedBatch:
 
     # Slots, because they are read for each message; cached properties need a dict.
     __slots__ = (
-        *("__dict__", "arrival", "attempt", "base", "count", "deadline", "decode"),
-        *("frame", "receiver", "source", "topic"),
+        "__dict__",
+        "arrival",
+        "attempt",
+        "base",
+        "count",
+        "deadline",
+        "decode",
+        "frame",
+        "receiver",
+        "source",
+        "topic",
     )
 
     def __init__(

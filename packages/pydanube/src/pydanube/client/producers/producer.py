@@ -488,7 +488,9 @@ class Producer(KeptChannel):
             self._counters.publish_failures += failed
             self.log.warning(
                 "%s: %d unacknowledged message%s failed: %s",
-                *(self._log_name, failed, "" if failed == 1 else "s"),
+                self._log_name,
+                failed,
+                "" if failed == 1 else "s",
                 self._client.shown(reason),
             )
 

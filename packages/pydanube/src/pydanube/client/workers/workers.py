@@ -334,8 +334,10 @@ class RunningWorker:
             log.warning(
                 "%s is stopped before it has processed %d messages, the first is "
                 "message %d of %s: the broker delivers them again",
-                *(self._worker.handler.name, len(running)),
-                *(running[0].offset, running[0].topic),
+                self._worker.handler.name,
+                len(running),
+                running[0].offset,
+                running[0].topic,
             )
 
     # Receiving.
@@ -475,8 +477,12 @@ class RunningWorker:
         reason = f"{type(error).__name__}: {error}"
         log.warning(
             "%s failed with message %d of %s, attempt %d%s: %s",
-            *(self._worker.handler.name, items[0].id.offset, items[0].id.topic),
-            *(items[0].message.attempt, _and_more(len(items) - 1), reason),
+            self._worker.handler.name,
+            items[0].id.offset,
+            items[0].id.topic,
+            items[0].message.attempt,
+            _and_more(len(items) - 1),
+            reason,
             exc_info=error,
         )
         messages = [item.message for item in items]

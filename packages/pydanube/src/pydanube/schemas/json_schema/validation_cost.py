@@ -33,9 +33,11 @@ _PATTERN_STEPS = 8
 _UNIQUE_STEPS = 16
 """Up to this number of items are compared with each other; more are hashed."""
 _UNBOUNDED_KEYWORDS = (
-    *("$dynamicRef", "$recursiveRef"),
+    "$dynamicRef",
+    "$recursiveRef",
     # To find unevaluated parts, a validator evaluates other keywords again.
-    *("unevaluatedProperties", "unevaluatedItems"),
+    "unevaluatedProperties",
+    "unevaluatedItems",
 )
 _UNBOUNDED_FORMATS = ("regex", "idn-hostname", "idn-email")
 
@@ -167,8 +169,14 @@ class ValidationCost:
         """Return the schemas that *schema* applies to a value or to a part of it."""
         yield from self._applied_in_place(schema)
         for keyword in (
-            *("properties", "additionalProperties", "patternProperties"),
-            *("prefixItems", "items", "additionalItems", "contains", "propertyNames"),
+            "properties",
+            "additionalProperties",
+            "patternProperties",
+            "prefixItems",
+            "items",
+            "additionalItems",
+            "contains",
+            "propertyNames",
         ):
             yield from _schemas_in(schema.get(keyword), keyword)
 
@@ -186,7 +194,8 @@ def _schemas_in(value: Any, keyword: str) -> Iterator[Any]:
     if isinstance(value, list):
         yield from value
     elif isinstance(value, dict) and keyword in (
-        *("properties", "patternProperties"),
+        "properties",
+        "patternProperties",
         *_MAPS,
     ):
         yield from value.values()

@@ -24,8 +24,12 @@ from pydanube.schemas.language import Incompatibility
 
 _GROUPS: tuple[set[int], ...] = (
     {
-        *(Type.TYPE_INT32, Type.TYPE_INT64, Type.TYPE_UINT32, Type.TYPE_UINT64),
-        *(Type.TYPE_BOOL, Type.TYPE_ENUM),
+        Type.TYPE_INT32,
+        Type.TYPE_INT64,
+        Type.TYPE_UINT32,
+        Type.TYPE_UINT64,
+        Type.TYPE_BOOL,
+        Type.TYPE_ENUM,
     },
     {Type.TYPE_SINT32, Type.TYPE_SINT64},
     {Type.TYPE_FIXED32, Type.TYPE_SFIXED32},

@@ -52,9 +52,13 @@ def compile_proto(text: str) -> tuple[FileDescriptorProto, ...]:
 
 def _run_compiler(directory: str, well_known: str, result: Path) -> None:
     command = limited_command(
-        *("-m", "grpc_tools.protoc"),
-        *(f"-I{directory}", f"-I{well_known}", "--include_imports"),
-        *(f"--descriptor_set_out={result}", FILE_NAME),
+        "-m",
+        "grpc_tools.protoc",
+        f"-I{directory}",
+        f"-I{well_known}",
+        "--include_imports",
+        f"--descriptor_set_out={result}",
+        FILE_NAME,
     )
     try:
         # The command is our own interpreter, without any input of the client.

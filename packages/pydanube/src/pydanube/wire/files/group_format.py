@@ -68,8 +68,14 @@ class GroupHeader:
 
     def _pack(self, crc: int) -> bytes:
         return _HEADER.pack(
-            *(_MAGIC, self.version, crc, self.number, self.journal_id),
-            *(self.writer, self.count, self.kind),
+            _MAGIC,
+            self.version,
+            crc,
+            self.number,
+            self.journal_id,
+            self.writer,
+            self.count,
+            self.kind,
         )
 
 

@@ -439,8 +439,12 @@ def _encode_cursor(entry: CursorSaved) -> bytes:
     cursor = entry.cursor
     ranges, bit_maps = cursor.done.parts()
     numbers = _CURSOR.pack(
-        *(entry.topic_id, cursor.offset, cursor.generation),
-        *(len(ranges), len(bit_maps), len(cursor.failures)),
+        entry.topic_id,
+        cursor.offset,
+        cursor.generation,
+        len(ranges),
+        len(bit_maps),
+        len(cursor.failures),
     )
     pairs = b"".join(_PAIR.pack(*each) for each in ranges)
     maps = b"".join(
