@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydanube.model.errors import Corrupt, RevisionConflict, SessionLost
 from pydanube_broker.metadata.etcd.store import open_etcd
 from pydanube_broker.metadata.key import Key, key_of, prefix_of
+from pydanube_broker.metadata.shared_sqlite import open_shared_sqlite
 from pydanube_broker.metadata.sqlite import open_sqlite
 from pydanube_broker.metadata.store import (
     ABSENT,
@@ -49,6 +50,9 @@ async def open_memory(_: Path) -> AsyncIterator[MemoryStore]:
 OPENERS = {
     "memory": open_memory,
     "sqlite": lambda directory: open_sqlite(directory / "metadata.sqlite"),
+    "shared sqlite": lambda directory: open_shared_sqlite(
+        directory / "shared.sqlite", "1"
+    ),
 }
 
 

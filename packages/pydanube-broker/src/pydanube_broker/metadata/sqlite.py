@@ -8,7 +8,7 @@ when the newest value is deleted.
 
 Changes of the file by other programs are visible to reads and comparisons, but not
 reported to ``reporting`` and watches; the lock of the data directory prevents a second
-broker.
+broker.  ``shared_sqlite`` is for several processes.
 
 A session is the process: it cannot be lost.  A table has the paths that belong to
 sessions, and opening the store deletes those of earlier processes.
@@ -20,8 +20,16 @@ import asyncio
 import logging
 import os
 import sqlite3
+import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -55,7 +63,10 @@ APPLICATION_ID = int.from_bytes(b"DANU")
 """In the file's header; it identifies the database, also to ``file``."""
 
 LOCK_TIMEOUT_S = 2.0
-"""The time that a statement waits for another program that has locked the file."""
+"""The time that a job waits for another process that has locked the file."""
+
+LOCK_RETRY_S = 0.0005
+"""SQLite itself would wait for up to 100 ms between two attempts."""
 
 _PAGE_BYTES_MIN = 512
 
@@ -72,12 +83,17 @@ _SCHEMA = (
         path TEXT PRIMARY KEY, session_id TEXT NOT NULL
     ) WITHOUT ROWID
     """,
+    """
+    CREATE TABLE changes (
+        revision INTEGER NOT NULL, path TEXT NOT NULL, PRIMARY KEY (revision, path)
+    ) WITHOUT ROWID
+    """,
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {FORMAT_VERSION}",
 )
 
 
-_Applied = tuple[Revision, dict[str, Stored[bytes] | None]]
+Applied = tuple[Revision, dict[str, Stored[bytes] | None]]
 """The revision after a change, and the changed paths with their values."""
 
 
@@ -97,16 +113,23 @@ async def open_sqlite(
         MetadataUnavailable: The file cannot be opened, is locked by another
             program, is damaged, or is not a metadata store of this version.
     """
+    file = StoreFile(path, make_room)
+    async with opened(file) as thread:
+        store = SqliteStore(file, thread)
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+@asynccontextmanager
+async def opened(file: StoreFile) -> AsyncIterator[ThreadPoolExecutor]:
+    """Open *file* in a thread, and close it there at the end of the body."""
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1, thread_name_prefix="metadata") as thread:
-        file = _StoreFile(path, make_room)
         try:
             await loop.run_in_executor(thread, file.run, file.open)
-            store = SqliteStore(file, thread)
-            try:
-                yield store
-            finally:
-                store.close()
+            yield thread
         finally:
             # The task is not awaited: the thread closes the file even if this task is
             # cancelled, and leaving the pool waits for it.
@@ -116,7 +139,7 @@ async def open_sqlite(
 class SqliteStore(MetadataStore):
     """A ``MetadataStore`` in one SQLite file; made by ``open_sqlite``."""
 
-    def __init__(self, file: _StoreFile, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, file: StoreFile, thread: ThreadPoolExecutor) -> None:
         self.is_closed = False
         self._file = file
         self._thread = thread
@@ -206,12 +229,10 @@ class SqliteStore(MetadataStore):
         with self._watches.watching(prefix) as watch:
             yield watch.read(load)
 
-    async def _apply(
-        self, change: Callable[[], _Applied]
-    ) -> tuple[Revision, list[str]]:
+    async def _apply(self, change: Callable[[], Applied]) -> tuple[Revision, list[str]]:
         """Run *change* in the thread, and report what it has changed."""
 
-        def work() -> _Applied:
+        def work() -> Applied:
             revision, changes = change()
             if changes:
                 # Not after the await: the caller may be cancelled meanwhile.
@@ -238,7 +259,7 @@ class SqliteStore(MetadataStore):
             self._sharing.on_job_ended()
 
 
-class _StoreFile:
+class StoreFile:
     """The SQLite file, used by one thread only: paths and bytes."""
 
     def __init__(self, path: Path | None, make_room: Callable[[], bool]) -> None:
@@ -247,11 +268,16 @@ class _StoreFile:
         self._opened: sqlite3.Connection | None = None
 
     def open(self) -> None:
+        # Another attempt, if the file was locked.
+        self.close()
         if isinstance(self._path, Path):
             self._create_private(self._path)
             _check_size(self._path)
         self._opened = sqlite3.connect(
-            self._path, timeout=LOCK_TIMEOUT_S, isolation_level=None
+            # ``run`` waits for locks.
+            self._path,
+            timeout=0.0,
+            isolation_level=None,
         )
         self._prepare()
         self.revision()
@@ -296,7 +322,7 @@ class _StoreFile:
 
     def change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
-    ) -> _Applied:
+    ) -> Applied:
         """Compare and write; return the revision and what has changed."""
         try:
             return self.run(partial(self._change, comparisons, operations))
@@ -307,14 +333,18 @@ class _StoreFile:
 
     def _change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
-    ) -> _Applied:
+    ) -> Applied:
         sessions = sessions_of(operations)
         with self._transaction():
+            self._check(sessions)
             for comparison in comparisons:
                 check(comparison, self.get(comparison.key.path))
             return self._write_all(encode_changes(operations), sessions)
 
-    def end_sessions(self, session_id: str | None = None) -> _Applied:
+    def _check(self, sessions: Mapping[str, Session]) -> None:
+        """Raise SessionLost if this process must not make the change."""
+
+    def end_sessions(self, session_id: str | None = None) -> Applied:
         """Delete the paths that belong to this session; without an id, to any."""
         with self._transaction():
             rows = self._connection.execute(
@@ -331,7 +361,7 @@ class _StoreFile:
 
     def _write_all(
         self, changes: Mapping[str, bytes | None], sessions: Mapping[str, Session]
-    ) -> _Applied:
+    ) -> Applied:
         """Write the new value of each path at the next revision; None: delete it."""
         before = self.revision()
         revision = Revision(before + 1)
@@ -343,7 +373,11 @@ class _StoreFile:
         if not written:
             return before, {}
         self._connection.execute("UPDATE store SET revision = ?", (revision,))
+        self._note(revision, written)
         return revision, written
+
+    def _note(self, revision: Revision, paths: Collection[str]) -> None:
+        """Tell other processes, in the transaction, what has changed."""
 
     def _attach(self, path: str, session: Session | None) -> None:
         execute = self._connection.execute
@@ -357,9 +391,10 @@ class _StoreFile:
 
     def _prepare(self) -> None:
         execute = self._connection.execute
+        # First: another process may create them all meanwhile.
+        tables = self._count_tables()
         (application_id,) = execute("PRAGMA application_id").fetchone()
         (version,) = execute("PRAGMA user_version").fetchone()
-        (tables,) = execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if tables and application_id != APPLICATION_ID:
             raise MetadataUnavailable(
                 f"{self._path} is a database of another program, not a metadata store"
@@ -373,14 +408,23 @@ class _StoreFile:
         execute("PRAGMA synchronous = FULL")
         if not tables:
             with self._transaction():
-                for statement in _SCHEMA:
+                for statement in () if self._count_tables() else _SCHEMA:
                     execute(statement)
+        self._end_old_sessions()
+
+    def _count_tables(self) -> int:
+        rows = self._connection.execute("SELECT count(*) FROM sqlite_schema")
+        (count,) = rows.fetchone()
+        return int(count)
+
+    def _end_old_sessions(self) -> None:
+        """End the sessions of processes that have ended."""
         self.end_sessions()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
         # IMMEDIATE: compared values cannot change before the write.
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.execute(f"BEGIN {kind}")
         try:
             yield
             self._connection.execute("COMMIT")
@@ -412,18 +456,27 @@ class _StoreFile:
         return None if row is None else Stored(row[0], Revision(row[1]))
 
     def run(self, work: Callable[[], R]) -> R:
-        """Return the result of *work*; translate the errors of SQLite."""
-        try:
-            return work()
-        except sqlite3.Error as error:
-            # The low byte is the primary code; higher bits refine it.
-            kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if kind == sqlite3.SQLITE_FULL:
-                raise DiskFull(f"no room for the metadata in {self._path}") from error
-            what = _EXPLANATIONS.get(kind, "cannot be used")
-            raise MetadataUnavailable(
-                f"the metadata file {self._path} {what}: {error}"
-            ) from error
+        """
+        Return the result of *work*; translate the errors of SQLite.
+
+        Work that finds the file locked has changed nothing, and is begun again.
+        """
+        give_up_at = time.monotonic() + LOCK_TIMEOUT_S
+        while True:
+            try:
+                return work()
+            except sqlite3.Error as error:
+                # The low byte is the primary code; higher bits refine it.
+                kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if kind != sqlite3.SQLITE_BUSY or time.monotonic() >= give_up_at:
+                    raise self._translated(error, kind) from error
+            time.sleep(LOCK_RETRY_S)
+
+    def _translated(self, error: sqlite3.Error, kind: int) -> BrokerError:
+        if kind == sqlite3.SQLITE_FULL:
+            return DiskFull(f"no room for the metadata in {self._path}")
+        what = _EXPLANATIONS.get(kind, "cannot be used")
+        return MetadataUnavailable(f"the metadata file {self._path} {what}: {error}")
 
 
 def _check_size(path: Path) -> None:

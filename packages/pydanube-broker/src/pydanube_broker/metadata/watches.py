@@ -18,8 +18,10 @@ class LocalWatch:
     per path, however slow the reader is.
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, *, known: set[str] | None = None) -> None:
+        """*known*, which is empty, is filled if the store may miss changes."""
         self._prefix = prefix
+        self._known = known
         self._revision = Revision(0)
         self._waiting: dict[str, Stored[bytes] | None] = {}
         self._event = asyncio.Event()
@@ -37,7 +39,21 @@ class LocalWatch:
         if below:
             self._revision = revision
             self._waiting |= below
+            self._remember(below)
             self._event.set()
+
+    def on_present(
+        self, revision: Revision, present: Mapping[str, Stored[bytes]]
+    ) -> None:
+        """Take all values of the store, after changes that were missed."""
+        assert self._known is not None, "the store misses nothing"
+        gone = dict.fromkeys(self._known - present.keys())
+        self.on_change(revision, {**present, **gone})
+
+    def _remember(self, changes: Mapping[str, Stored[bytes] | None]) -> None:
+        if self._known is not None:
+            for path, stored in changes.items():
+                (self._known.discard if stored is None else self._known.add)(path)
 
     def close(self) -> None:
         """Make the reader raise Closed."""
@@ -49,6 +65,8 @@ class LocalWatch:
     ) -> AsyncIterator[RawChanges]:
         """Yield what *load* returns, and then later changes."""
         first = await load()
+        self._remember(first.values)
+        self._remember(self._waiting)
         yield first
         while True:
             await self._event.wait()
@@ -61,15 +79,16 @@ class LocalWatch:
 
 
 class LocalWatches:
-    """All open watches of one store."""
+    """All open watches of one store; *may_miss*: it may miss changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_miss: bool = False) -> None:
         self._open: dict[LocalWatch, None] = {}
+        self._may_miss = may_miss
 
     @contextmanager
     def watching(self, prefix: str) -> Iterator[LocalWatch]:
         """Collect changes below *prefix* during the body."""
-        watch = LocalWatch(prefix)
+        watch = LocalWatch(prefix, known=set() if self._may_miss else None)
         self._open[watch] = None
         try:
             yield watch
@@ -85,6 +104,13 @@ class LocalWatches:
         """Give the *changes* of one transaction to all watches."""
         for watch in self._open:
             watch.on_change(revision, changes)
+
+    def on_present(
+        self, revision: Revision, present: Mapping[str, Stored[bytes]]
+    ) -> None:
+        """Give all values of the store to all watches."""
+        for watch in self._open:
+            watch.on_present(revision, present)
 
     def close(self) -> None:
         """End all watches."""
