@@ -11,10 +11,11 @@ import asyncio
 import random
 import time
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import pydanube
 from pydanube.aio.loops import new_loop
+from pydanube.client.messages.messages import Message, MessageBatch
 from pydanube.model import arrow
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import BrokerError
@@ -37,11 +38,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pydanube.client.client import Client
-    from pydanube.client.messages.messages import MessageBatch
+    from pydanube.client.workers.workers import WorkerKeywords
     from pydanube.model.choices import SubscriptionTypeName
     from pydanube_cli.bench.figures import Figures
 
 T = TypeVar("T")
+HandlerName = Literal["async", "waits", "sync"]
 
 SUBSCRIPTION = "bench"
 WARM_UP_MESSAGES = 100
@@ -166,6 +168,78 @@ def consume_one_by_one(url: str, topic: str, *, messages: int) -> Figures:
                 if not left:
                     break
             return clock.end()
+
+    return run(lambda: pydanube.connect(url), work)
+
+
+def process(
+    url: str,
+    topic: str,
+    *,
+    messages: int,
+    handler: HandlerName = "async",
+    **options: Unpack[WorkerKeywords],
+) -> Figures:
+    """
+    Process *messages* with a worker, whose function reads each payload.
+
+    *handler*: ``async`` returns at once, ``waits`` waits for the event loop once, and
+    ``sync`` runs in a thread.  With ``batch``, the function is called with batches.
+
+    The function must be called with every message once.
+    """
+
+    async def work(client: Client) -> Figures:
+        seen = bytearray(messages)
+        left = messages
+        byte_count = 0
+        clock: Clock | None = None
+        loop = asyncio.get_running_loop()
+        all_processed = asyncio.Event()
+
+        def read_one(message: Message) -> None:
+            nonlocal left, byte_count, clock
+            clock = clock or Clock()
+            byte_count += len(message.payload)
+            seen[message.offset] = 1
+            left -= 1
+            if left <= 0:
+                loop.call_soon_threadsafe(all_processed.set)
+
+        async def read_one_async(message: Message) -> None:
+            read_one(message)
+
+        async def wait_and_read_one(message: Message) -> None:
+            await asyncio.sleep(0)
+            read_one(message)
+
+        async def read_batch(batch: MessageBatch) -> None:
+            nonlocal left, byte_count, clock
+            clock = clock or Clock()
+            for payload in batch.payloads:
+                byte_count += len(payload)
+            for base, end in batch.ranges():
+                seen[base:end] = b"\1" * (end - base)
+            left -= len(batch)
+            if left <= 0:
+                all_processed.set()
+
+        functions: dict[str, Callable[..., object]] = {
+            "async": read_one_async,
+            "waits": wait_and_read_one,
+            "sync": read_one,
+        }
+        function = functions[handler] if options.get("batch") is None else read_batch
+        workers = pydanube.Workers()
+        options["start"] = "earliest"
+        add = workers.worker(topic, subscription=f"{SUBSCRIPTION}-worker", **options)
+        add(function)
+        async with client.running_workers(workers):
+            await all_processed.wait()
+        if left or not all(seen):
+            raise LostMessages(f"{seen.count(0)} messages did not come")
+        assert clock is not None
+        return clock.end()
 
     return run(lambda: pydanube.connect(url), work)
 

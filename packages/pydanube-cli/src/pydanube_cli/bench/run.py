@@ -17,6 +17,7 @@ from pydanube_cli.bench.native_workloads import (
     consume,
     consume_one_by_one,
     delivery_latency,
+    process,
     publish_in_tasks,
     publish_latency,
     publish_messages,
@@ -84,6 +85,23 @@ SHARING = (
     ("4 key-shared consumers", 4, "key_shared"),
 )
 """The numbers of consumers and subscription types that are compared."""
+WORKERS: tuple[tuple[str, int, dict[str, Any]], ...] = (
+    ("worker", 5, {}),
+    (
+        "worker, 16 calls that wait once",
+        10,
+        {"handler": "waits", "concurrency": 16},
+    ),
+    ("worker, the order of keys", 5, {"order": "key"}),
+    (
+        "worker, the order of keys, 16 calls that wait once",
+        10,
+        {"handler": "waits", "concurrency": 16, "order": "key"},
+    ),
+    ("worker, a function without async", 30, {"handler": "sync"}),
+    ("worker, batches", 1, {"batch": 1000}),
+)
+"""The workers, the part of all messages that they process, and their options."""
 KEYS = 1000
 SENDING_TASKS = 100
 """The number of tasks that publish single messages at the same time."""
@@ -148,6 +166,16 @@ def _one_by_one(url: str, scale: Scale) -> Iterator[Row]:
         yield bench.measure(
             "async for one by one", consume_one_by_one, messages=messages
         )
+
+
+def _workers(url: str, scale: Scale) -> Iterator[Row]:
+    for name, part, options in WORKERS:
+        messages = max(1, scale.in_batches["messages"] // part)
+        with _Bench(url, scale, batch=f"{options.get('batch', 1)} per call") as bench:
+            bench.start(
+                publish_messages, **scale.in_batches | {"messages": messages}, keys=KEYS
+            ).result()
+            yield bench.measure(name, process, messages=messages, **options)
 
 
 def _latency(url: str, scale: Scale) -> Iterator[Row]:
@@ -251,6 +279,7 @@ WORKLOADS: dict[str, Callable[[str, Scale], Iterator[Row]]] = {
     "sharing": _sharing,
     "backlog": _backlog,
     "one-by-one": _one_by_one,
+    "workers": _workers,
     "latency": _latency,
 }
 

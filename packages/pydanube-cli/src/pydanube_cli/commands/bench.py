@@ -65,10 +65,10 @@ def bench(
 
     The workloads: publish publishes in batches; end-to-end publishes and consumes at
     the same time; sharing does the same with subscriptions of each type; backlog
-    consumes stored messages; one-by-one sends single messages instead of batches,
-    also in 100 tasks that wait for each acknowledgement;
-    latency sends one message at a time; grpc uses the protocol of the original Danube;
-    the others use Spark.
+    consumes stored messages; one-by-one sends single messages instead of batches, also
+    in 100 tasks that wait for each acknowledgement; workers calls functions with stored
+    messages, which it acknowledges; latency sends one message at a time; grpc uses the
+    protocol of the original Danube; the others use Spark.
 
     Most consumers acknowledge whole batches and read no message. In the result "each
     message read" of end-to-end the consumer also reads the payload, key and offset of
