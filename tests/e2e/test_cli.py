@@ -460,7 +460,7 @@ def test_the_journal_of_a_running_broker_can_be_inspected(tmp_path):
 
 
 def test_an_unknown_topic_is_an_error_with_a_hint(url):
-    done = danube("consume", "/default/nothing", "-s", "me", url=url)
+    done = danube("read", "/default/nothing", url=url)
     assert done.returncode == 3
     error, hint = done.stderr.splitlines()
     assert error.startswith("error: ")

@@ -75,7 +75,6 @@ def test_script_for_an_unknown_shell_is_refused():
     "command",
     [
         ("topics", "describe", "/shop/ordrs"),
-        ("consume", "/shop/ordrs", "-s", "s"),
         ("read", "/shop/ordrs"),
         ("lag", "/shop/ordrs"),
     ],

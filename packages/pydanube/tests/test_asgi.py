@@ -44,12 +44,12 @@ async def test_the_failure_of_a_worker_is_visible_and_ends_the_lifespan(app, cli
         await running.__aexit__(None, None, None)
 
 
-async def test_a_worker_without_its_topic_prevents_the_start(app):
+async def test_a_worker_without_its_namespace_prevents_the_start(app):
     workers = pydanube.Workers()
 
-    @workers.worker("/default/missing", subscription="s")
+    @workers.worker("/missing/orders", subscription="s")
     async def work(message): ...
 
-    with pytest.raises(pydanube.TopicNotFound):
+    with pytest.raises(pydanube.NamespaceNotFound):
         async with pydanube.asgi.lifespan(workers=workers)(app):
             pass

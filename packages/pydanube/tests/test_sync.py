@@ -172,11 +172,8 @@ def test_receive_times_out(client):
 
 
 def test_errors_are_those_of_the_asynchronous_client(client):
-    with (
-        pytest.raises(pydanube.TopicNotFound),
-        client.consumer(TOPIC, subscription="s"),
-    ):
-        pass
+    with pytest.raises(pydanube.TopicNotFound):
+        client.topics.describe(TOPIC)
     with client.producer(TOPIC) as producer:
         with pytest.raises(pydanube.MessageTooLarge):
             producer.send(bytes(9_000_000))

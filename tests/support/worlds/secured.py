@@ -106,11 +106,12 @@ def documented_needs(kind: Kind, message: Any) -> list[Need]:
             needs.append(Need(kind.permission, Resource.topic(TopicName.parse(name))))
     if kind is Kind.LIST_NAMESPACES:
         needs.append(Need(Permission.DESCRIBE, Resource.namespace("default")))
-    # Publishing to a topic that does not exist creates it.
+    # Publishing to a topic that does not exist creates it, and so may consuming.
     needs += [
         Need(Permission.CREATE, each.resource)
         for each in needs
         if each.permission is Permission.PRODUCE
+        or (kind is Kind.OPEN_CONSUMER and message.may_create)
     ]
     return needs
 

@@ -157,6 +157,17 @@ async def test_publishing_creates_a_topic_only_with_the_permission_to_create(gua
             await producer.send(b"1")
 
 
+async def test_consuming_creates_a_topic_only_with_the_permission_to_create(guarded):
+    await bind(guarded, "eve", "consumer", on="/shop/new")
+    async with client_of(guarded, EVE) as client:
+        with pytest.raises(PermissionDenied, match="create"):
+            async with client.consumer("/shop/new", subscription="s"):
+                pass
+        await bind(guarded, "eve", "developer", on="/shop/new", name="more")
+        async with client.consumer("/shop/new", subscription="s"):
+            pass
+
+
 async def test_binding_of_a_topic_includes_its_partitions(guarded):
     async with client_of(guarded, ROOT) as client:
         await client.topics.create("/shop/parts", partitions=2)

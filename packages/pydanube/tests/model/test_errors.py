@@ -136,6 +136,8 @@ def test_remedies_are_inherited():
 @pytest.mark.parametrize("cls", CLASSES)
 def test_errors_are_printed_and_pickled_under_their_public_name(cls):
     assert getattr(pydanube, cls.__name__) is cls
-    [line] = traceback.format_exception_only(cls("too long"))
+    line, *notes = traceback.format_exception_only(cls("too long"))
     assert line == f"pydanube.{cls.__name__}: too long\n"
-    assert type(pickle.loads(pickle.dumps(cls("too long")))) is cls
+    again = pickle.loads(pickle.dumps(cls("too long")))
+    assert type(again) is cls
+    assert traceback.format_exception_only(again) == [line, *notes]

@@ -215,6 +215,7 @@ async def open_broker(
             opened=opened,
             lock=lock,
             clock=loop.time,
+            auto_creates=auto_create_topics,
             shards=shards,
         )
         internal = InternalPublisher(topics, storage, peers)
@@ -286,14 +287,7 @@ async def open_broker(
                 internal=internal,
                 lists=NamedSemaphores(LISTS_MAX),
                 namespaces=namespaces,
-                producers=Producers(
-                    topics,
-                    catalog,
-                    schemas,
-                    storage,
-                    loop.time,
-                    auto_create_topics=auto_create_topics,
-                ),
+                producers=Producers(topics, schemas, storage, loop.time),
                 quotas=quotas,
                 registry=registry,
                 schemas=schemas,

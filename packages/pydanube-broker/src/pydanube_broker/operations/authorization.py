@@ -385,7 +385,7 @@ def visible_subjects(names: Iterable[str]) -> list[str]:
 
 async def check_may_create(broker: Broker, name: TopicName) -> None:
     """
-    Raise if publishing would create *name*, and the caller may not create it.
+    Raise if *name* would be created, and the caller may not create it.
 
     Raises:
         PermissionDenied, Unauthenticated: The caller has no such permission.

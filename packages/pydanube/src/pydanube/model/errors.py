@@ -97,6 +97,14 @@ class NamespaceNotFound(NotFound):
 class TopicNotFound(NotFound):
     """The topic does not exist, and this request does not create it."""
 
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        # Tracebacks show it; the command line has a hint of its own.
+        self.add_note(
+            "client.topics.create creates a topic, and so does its first producer or "
+            "consumer; client.topics.list lists those that there are."
+        )
+
 
 class SubscriptionNotFound(NotFound):
     """The topic has no subscription of this name."""

@@ -337,8 +337,7 @@ async def test_unknown_topic_is_not_found(cluster):
         with pytest.raises(pydanube.TopicNotFound):
             await client.topics.describe(TOPIC)
         with pytest.raises(pydanube.TopicNotFound):
-            async with client.consumer(TOPIC, subscription="s"):
-                pass
+            await client.topics.add_partitions(TOPIC, 2)
         with pytest.raises(pydanube.TopicNotFound):
             await client.topics.delete(TOPIC)
 

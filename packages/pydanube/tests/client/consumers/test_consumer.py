@@ -4,12 +4,13 @@ from itertools import chain
 import pytest
 
 import pydanube
-from pydanube.model.policy import FailurePolicy
+from pydanube.model.policy import FailurePolicy, TopicPolicy
 from support.drivers.running import (
     TOPIC,
     nothing_comes,
     published,
     received,
+    using,
 )
 from support.fakes.corrupt_objects import seal_and_damage
 from support.fakes.readers import a_while
@@ -231,10 +232,38 @@ async def test_prefetch_limits_deliveries(client):
         assert await received(consumer, 19) == numbers(19, 1)
 
 
-async def test_topic_must_exist(client):
-    with pytest.raises(pydanube.TopicNotFound):
-        async with client.consumer("/default/none", subscription="s"):
+async def test_first_consumer_creates_its_topic(client):
+    async with client.consumer(TOPIC, subscription="s") as consumer:
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b"m")
+        assert (await consumer.receive(timeout_s=60)).payload == b"m"
+    assert (await client.topics.describe(TOPIC)).policy == TopicPolicy()
+
+
+@using(broker_options={"auto_create_topics": False})
+async def test_topic_must_exist_if_the_broker_creates_none(client):
+    with pytest.raises(pydanube.TopicNotFound, match="auto_create is false"):
+        async with client.consumer(TOPIC, subscription="s"):
             pass
+    assert await client.topics.list() == []
+
+
+async def test_missing_partition_is_not_created_by_a_consumer(client):
+    await client.topics.create(TOPIC, partitions=2)
+    for name in (f"{TOPIC}-part-7", "/default/none-part-0"):
+        with pytest.raises(pydanube.TopicNotFound):
+            async with client.consumer(name, subscription="s"):
+                pass
+    assert len(await client.topics.list()) == 2
+
+
+async def test_deleted_topic_is_not_created_again_by_its_consumer(client):
+    await client.topics.create(TOPIC)
+    async with client.consumer(TOPIC, subscription="s") as consumer:
+        await client.topics.delete(TOPIC, force=True)
+        with pytest.raises(pydanube.TopicNotFound):
+            await consumer.receive(timeout_s=60)
+    assert await client.topics.list() == []
 
 
 async def test_non_reliable_topic_delivers_to_connected_consumers(client):

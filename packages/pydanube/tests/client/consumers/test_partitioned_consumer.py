@@ -34,9 +34,6 @@ async def test_plain_topic_has_a_plain_consumer(client):
     await published(client, b"m")
     async with client.consumer(TOPIC, **EARLIEST) as consumer:
         assert isinstance(consumer, TopicConsumer)
-    with pytest.raises(pydanube.TopicNotFound):
-        async with client.consumer("/default/none", subscription="s"):
-            pass
 
 
 async def test_messages_of_all_partitions_arrive_in_the_order_of_each(client):

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from functools import partial
 
 from pydanube.aio.futures import complete_future, completion
-from pydanube.model.errors import AlreadyExists, TopicNotFound
+from pydanube.model.errors import AlreadyExists
 from pydanube.model.ids import ProducerId
 from pydanube.model.names import TopicName
 from pydanube.model.policy import ProducerAccess, TopicPolicy
 from pydanube.model.schemas import SchemaReference
 from pydanube.wire.files.journal_format import ProducerDeleted, ProducerOpened
-from pydanube_broker.broker.governance.catalog import Catalog
 from pydanube_broker.broker.publishing.recovered_producers import stop_awaiting_later
 from pydanube_broker.broker.publishing.topic import ReliableTopic, Topic
 from pydanube_broker.broker.pure.producer_registrations import (
@@ -44,19 +43,14 @@ class Producers:
     def __init__(
         self,
         topics: Topics,
-        catalog: Catalog,
         schemas: TopicSchemas,
         storage: Storage,
         clock: Callable[[], float],
-        *,
-        auto_create_topics: bool,
     ) -> None:
         self._topics = topics
-        self._catalog = catalog
         self._schemas = schemas
         self._storage = storage
         self._clock = clock
-        self._auto_create_topics = auto_create_topics
 
     async def open(
         self,
@@ -180,7 +174,7 @@ class Producers:
             name,
             policy,
             takes_any_kind=takes_any_kind,
-            may_create=self._auto_create_topics and not request.is_returning,
+            may_create=not request.is_returning,
         )
         if schema is not None:
             await self._schemas.bind_first(topic, schema)
@@ -199,13 +193,10 @@ class Producers:
         takes_any_kind: bool,
         may_create: bool,
     ) -> Topic:
-        try:
+        if policy is None or not may_create:
             topic = await self._topics.get(name)
-        except TopicNotFound:
-            if policy is None or not may_create:
-                raise
-            policy = await self._policy_of_siblings(name, policy)
-            return await self._topics.create(name, policy, exist_ok=True)
+        else:
+            topic = await self._topics.get_or_create(name, policy)
         if (
             policy is not None
             and not takes_any_kind
@@ -216,18 +207,6 @@ class Producers:
                 f"{policy.dispatch.value}"
             )
         return topic
-
-    async def _policy_of_siblings(
-        self, name: TopicName, policy: TopicPolicy
-    ) -> TopicPolicy:
-        """Return the policy of a partition's siblings if their dispatch is the same."""
-        split = name.split_partition()
-        if split is None:
-            return policy
-        stored = await self._catalog.find_partitioned(split[0])
-        if stored is None or stored.value.policy.dispatch is not policy.dispatch:
-            return policy
-        return stored.value.policy
 
     async def _register(
         self, topic: Topic, request: ProducerRegistration

@@ -85,9 +85,14 @@ class Topics:
         opened: dict[TopicName, Topic],
         lock: SharedLock,
         clock: Callable[[], float],
+        auto_creates: bool,
         shards: Shards | None = None,
     ) -> None:
-        """*shards* are given in a cluster."""
+        """
+        Hold the open topics; *shards* are given in a cluster.
+
+        Producers and consumers create the topics that they miss if it *auto_creates*.
+        """
         self.opened = opened
         """The open topics."""
         self.lock = lock
@@ -111,6 +116,7 @@ class Topics:
         self._subscriptions = subscriptions
         self._loader = loader
         self._clock = clock
+        self._auto_creates = auto_creates
         self._shards = shards
 
     # Creating.
@@ -167,6 +173,38 @@ class Topics:
                 if schema not in {None, record.value.schema}:
                     raise
             return await self._open(name, new)
+
+    async def get_or_create(self, name: TopicName, policy: TopicPolicy) -> Topic:
+        """
+        Return the topic *name*; create it with *policy* if the settings allow that.
+
+        A new partition has the policy of its siblings if their dispatch is the same.
+
+        Raises:
+            TopicNotFound: There is no such topic, and it is not created.
+            NamespaceNotFound, Draining, NotOwner: As ``create``.
+        """
+        try:
+            return await self.get(name)
+        except TopicNotFound:
+            if not self._auto_creates:
+                raise TopicNotFound(
+                    f"Unable to find the topic: {name}; the setting "
+                    "topics.auto_create is false, so topics are created first"
+                ) from None
+        policy = await self._policy_of_siblings(name, policy)
+        return await self.create(name, policy, exist_ok=True)
+
+    async def _policy_of_siblings(
+        self, name: TopicName, policy: TopicPolicy
+    ) -> TopicPolicy:
+        split = name.split_partition()
+        if split is None:
+            return policy
+        stored = await self._catalog.find_partitioned(split[0])
+        if stored is None or stored.value.policy.dispatch is not policy.dispatch:
+            return policy
+        return stored.value.policy
 
     async def create_partitioned(
         self,

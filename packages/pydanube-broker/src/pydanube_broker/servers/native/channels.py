@@ -103,9 +103,12 @@ def _on_fenced(link: ClientLink, channel: int, reason: BrokerError) -> None:
 async def _open_consumer(
     link: ClientLink, frame: ReceivedFrame, m: pb.OpenConsumer
 ) -> pb.ConsumerOpened:
-    channel = frame.channel
+    channel, name = frame.channel, TopicName.parse(m.topic)
+    if m.may_create:
+        await check_may_create(link.broker, name)
+        await link.broker.topics.get_or_create(name, TopicPolicy())
     topic, subscription = await link.broker.subscriptions.open(
-        TopicName.parse(m.topic),
+        name,
         parse_subscription(m.subscription),
         enum_from_wire(SubscriptionType, m.type),
         position_from_wire(m.position),
@@ -113,13 +116,13 @@ async def _open_consumer(
     )
     consumer_id = 0
     if not link.is_lost:
-        name = parse_client_name("consumer", m.name)
+        consumer_name = parse_client_name("consumer", m.name)
         consumer = ConsumerChannel(link, channel, topic, subscription)
         # It is registered first, because attaching may make it active.
         link.channels[channel] = consumer
         try:
             consumer.consumer = subscription.attach(
-                name, consumer, key_filters=m.key_filters, priority=m.priority
+                consumer_name, consumer, key_filters=m.key_filters, priority=m.priority
             )
         except BrokerError:
             del link.channels[channel]

@@ -323,7 +323,7 @@ class TopicsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of topics."""
 
     auto_create: bool = True
-    """Create a topic when a producer opens it and it does not exist."""
+    """Create a topic that does not exist when a producer or consumer opens it."""
 
 
 class SubscriptionsConfig(msgspec.Struct, frozen=True, kw_only=True):

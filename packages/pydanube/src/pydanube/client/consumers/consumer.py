@@ -180,8 +180,12 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         options: ConsumerOptions,
         on_arrival: Callable[[], None] | None = None,
         credit: Credit | None = None,
+        *,
+        may_create: bool = False,
     ) -> None:
         super().__init__(client, topic, options.name)
+        # Only before it is open: a topic that is deleted meanwhile stays away.
+        self._may_create = may_create
         self.subscription = options.subscription
         self._is_active = True
         self._has_left = False
@@ -491,9 +495,11 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             ack_timeout_s=options.ack_timeout_s or 0,
             key_filters=options.key_filters,
             priority=options.priority,
+            may_create=self._may_create,
         )
 
     def _on_opened(self, connection: BrokerConnection, answer: Any) -> None:
+        self._may_create = False
         self._receiver = Receiver(answer.consumer_id, self)
         self._unread.ack_timeout_s = answer.ack_timeout_s or None
         self._acks = self._acks.of(answer.generation)

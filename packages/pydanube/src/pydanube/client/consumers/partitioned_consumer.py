@@ -22,6 +22,7 @@ from pydanube.client.messages.messages import Message, MessageBatch, T_co
 from pydanube.client.messages.options import ConsumerOptions, check_max_messages
 from pydanube.client.pure.credit import SharedCredit
 from pydanube.model.errors import Closed, InvalidRequest, TimedOut
+from pydanube.model.names import TopicName
 from pydanube.model.policy import Start
 from pydanube.model.positions import PositionLike, to_position
 
@@ -258,7 +259,11 @@ async def open_consumer(
     found = await find_partitions(client, topic)
     consumer: Consumer
     if not found.is_partitioned:
-        consumer = TopicConsumer(client, topic, options)
+        # The name of a missing partition is a mistake rather than a new topic.
+        is_partition = TopicName.parse(topic).split_partition() is not None
+        consumer = TopicConsumer(
+            client, topic, options, may_create=not found.topics and not is_partition
+        )
     elif isinstance(options.start, int):
         raise InvalidRequest(
             f"{topic} has partitions, and an offset needs one: start at a time, or "

@@ -89,7 +89,9 @@ class ConsumerKeywords(TypedDict, total=False):
     The options of ``Client.consumer``.
 
     For a topic with partitions, the consumer receives the messages of all.  In a
-    pattern of names, ``*`` stands for any text and ``?`` for one character.
+    pattern of names, ``*`` stands for any text and ``?`` for one character.  A single
+    topic that is missing is created, as producers do, if the broker's setting
+    ``topics.auto_create`` and the client's permissions allow it.
 
     Options:
         subscription: The name under which the broker remembers the progress, on each
@@ -114,8 +116,8 @@ class ConsumerKeywords(TypedDict, total=False):
             decoded as.  None: plain values, by each message's writer schema.
 
     Raises, when the consumer is opened:
-        TopicNotFound: There is no such topic.
-        NamespaceNotFound: The namespace of a pattern does not exist.
+        TopicNotFound: There is no such topic, and it may not be created.
+        NamespaceNotFound: The namespace does not exist.
         ConsumerBusy: The subscription is exclusive and has a consumer.
     """
 

@@ -948,7 +948,7 @@ class Position(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., start: _Optional[_Union[Start, str]] = ..., publish_time: _Optional[int] = ...) -> None: ...
 
 class OpenConsumer(_message.Message):
-    __slots__ = ("topic", "subscription", "name", "type", "position", "ack_timeout_s", "key_filters", "priority")
+    __slots__ = ("topic", "subscription", "name", "type", "position", "ack_timeout_s", "key_filters", "priority", "may_create")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -957,6 +957,7 @@ class OpenConsumer(_message.Message):
     ACK_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     KEY_FILTERS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    MAY_CREATE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     name: str
@@ -965,7 +966,8 @@ class OpenConsumer(_message.Message):
     ack_timeout_s: float
     key_filters: _containers.RepeatedScalarFieldContainer[str]
     priority: int
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., name: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., position: _Optional[_Union[Position, _Mapping]] = ..., ack_timeout_s: _Optional[float] = ..., key_filters: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ...) -> None: ...
+    may_create: bool
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., name: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., position: _Optional[_Union[Position, _Mapping]] = ..., ack_timeout_s: _Optional[float] = ..., key_filters: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., may_create: bool = ...) -> None: ...
 
 class ConsumerOpened(_message.Message):
     __slots__ = ("reliable", "cursor", "consumer_id", "ack_timeout_s", "generation")
