@@ -92,13 +92,13 @@ def test_withdraw_from_the_middle_leaves_the_ends():
 def test_extending_the_middle_leaves_the_ends(monkeypatch):
     in_flight = MessageSpans(Cursor(0))
     in_flight.add(span(0, 10, time=5.0))
-    in_flight.extend(3, 6, 2, 9.0)
-    in_flight.extend(3, 6, 1, 4.0)
+    in_flight.extend([(3, 6)], 2, 9.0)
+    in_flight.extend([(3, 6)], 1, 4.0)
     assert [each.base for each in in_flight.overlapping(0, 10)] == [0]
-    in_flight.extend(3, 6, 1, 9.0)
+    in_flight.extend([(3, 6)], 1, 9.0)
     assert places(in_flight.withdraw_due(5.0)) == [(0, 3, 3), (6, 10, 4)]
     monkeypatch.setattr(message_spans, "EXTENDED_SPANS_MAX", 1)
-    in_flight.extend(4, 5, 1, 11.0)
+    in_flight.extend([(4, 5)], 1, 11.0)
     assert places(in_flight.withdraw_due(11.0)) == [(3, 6, 3)]
 
 

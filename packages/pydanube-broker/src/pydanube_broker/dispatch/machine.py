@@ -271,9 +271,8 @@ class SubscriptionMachine(ABC):
         """
         timeout_s = self.ack_timeout_s if ack_timeout_s is None else ack_timeout_s
         if timeout_s is not None:
-            for base, end in ranges:
-                self.in_flight.extend(base, end, consumer, now + timeout_s)
-        return self._complete([], now)
+            self.in_flight.extend(ranges, consumer, now + timeout_s)
+        return []
 
     def can_hold(self, ranges: Iterable[Range]) -> bool:
         """

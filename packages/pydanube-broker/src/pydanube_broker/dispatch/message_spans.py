@@ -8,7 +8,7 @@ cursor.  All spans of a subscription, in whatever state, are disjoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from operator import attrgetter
@@ -222,12 +222,16 @@ class MessageSpans(OffsetIndex[MessageSpan]):
                     found.add(*part)
         return list(found)
 
-    def extend(self, base: int, end: int, consumer: int, time: float) -> None:
+    def extend(self, ranges: Iterable[Range], consumer: int, time: float) -> None:
         """
-        Move earlier deadlines of messages of ``base … end`` to *time*.
+        Move earlier deadlines of messages of *ranges* to *time*.
 
         This affects only messages that *consumer* has.
         """
+        for base, end in ranges:
+            self._extend(base, end, consumer, time)
+
+    def _extend(self, base: int, end: int, consumer: int, time: float) -> None:
         for span in self.overlapping(base, end):
             if span.consumer != consumer or span.time is None or span.time >= time:
                 continue

@@ -116,10 +116,10 @@ def test_extending_moves_earlier_deadlines_of_one_consumer(deliver, in_flight):
     deliver(ANNA, 3, time=9.0)
     deliver(ANNA, 4)
     deliver(BEN, 5, time=6.0)
-    in_flight.extend(2, 6, ANNA, 8.0)
+    in_flight.extend([(2, 4), (4, 6)], ANNA, 8.0)
     assert ranges_of(in_flight.withdraw_due(7.9)) == [(1, 2), (5, 6)]
     assert ranges_of(in_flight.withdraw_due(8.0)) == [(2, 3)]
-    in_flight.extend(0, 100, ANNA, 7.0)
+    in_flight.extend([(0, 100)], ANNA, 7.0)
     assert in_flight.next_time() == 9.0
 
 
@@ -127,9 +127,15 @@ def test_extending_again_and_again_takes_no_memory(deliver, in_flight):
     deliver(BEN, 99, time=1.0)
     selection = deliver(ANNA, 1, 2, 3, time=2.0)
     for number in range(2000):
-        in_flight.extend(1, 2 + number % 2, ANNA, 3.0 + number)
+        in_flight.extend([(1, 2 + number % 2)], ANNA, 3.0 + number)
     assert len(in_flight._timers) < 200
     assert len(selection.timers) <= 3
+
+
+def test_extending_scattered_messages_takes_one_timer(deliver, in_flight):
+    selection = deliver(ANNA, *range(0, 40, 2), time=2.0)
+    in_flight.extend([(at, at + 1) for at in range(0, 40, 4)], ANNA, 3.0)
+    assert [each.time for each in selection.timers] == [2.0, 3.0]
 
 
 def test_deadlines_of_done_messages_are_removed(deliver, in_flight):

@@ -131,9 +131,8 @@ class ReliableSubscription(Subscription):
         self._tasks = tasks
         self._wall_clock_us = wall_clock_us
         self._deliveries: deque[Deliver] = deque()
-        # The machine's count and the time when the first was decided, or before.
+        # The machine's count when the first was decided, or before.
         self._returned_before = 0
-        self._decided_at = 0.0
         # Many subscriptions may be idle, so only active ones have an event.
         self._wake: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
@@ -329,7 +328,7 @@ class ReliableSubscription(Subscription):
     def _deliver(self, effect: Deliver) -> None:
         if not self._deliveries:
             self._returned_before = self._machine.returned_count
-            self._decided_at = self._clock()
+        effect.decided_at = self._clock()
         self._deliveries.append(effect)
 
     def _park(self, effect: Park) -> None:
@@ -619,7 +618,7 @@ class ReliableSubscription(Subscription):
                 for frame in frames
                 if (each := self._current_part(frame, delivery))
             ]
-            if self._clock() - self._decided_at > WAIT_S_MAX:
+            if self._clock() - delivery.decided_at > WAIT_S_MAX:
                 self._restart_ack_timeout(delivery)
             for frame in frames:
                 self._send(consumer, frame, delivery)

@@ -434,4 +434,5 @@ def join(deliveries: list[Deliver]) -> Deliver:
         first.attempt,
         sum(each.byte_count for each in deliveries),
         tuple(ranges),
+        first.decided_at,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from itertools import count
 
@@ -94,14 +95,13 @@ class InFlightSelections:
                     found.add_bits(chunk.origin, bits)
         return list(found)
 
-    def extend(self, base: int, end: int, consumer: int, time: float) -> None:
+    def extend(self, ranges: Iterable[Range], consumer: int, time: float) -> None:
         """
-        Move earlier deadlines of messages of ``base … end`` to *time*.
+        Move earlier deadlines of messages of *ranges* to *time*.
 
         This affects only messages that *consumer* has.
         """
-        for chunk in self._chunks.overlapping(base, end):
-            mask = chunk.mask(base, end)
+        for chunk, mask in self._chunks.bits_of(ranges):
             for selection in chunk.in_flight:
                 if selection.consumer == consumer and selection.bits & mask:
                     self._extend(selection, selection.bits & mask, time)
