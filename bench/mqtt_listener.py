@@ -54,7 +54,7 @@ class Device(asyncio.Protocol):
     def __init__(self, name: str, count: int, window: int, payload: bytes) -> None:
         self.done = asyncio.get_running_loop().create_future()
         self._left = count
-        self._acknowledged = 0
+        self.acknowledged = 0
         self._expected = count * ACK_BYTES
         self._hello = encode(Connect(version=V311, client_id=name), V311)
         self._window = min(window, count)
@@ -86,11 +86,11 @@ class Device(asyncio.Protocol):
         if not self._is_connected:
             self._is_connected = True
             return
-        self._acknowledged += len(data)
+        self.acknowledged += len(data)
         self._unread += len(data)
         self.send(self._unread // ACK_BYTES)
         self._unread %= ACK_BYTES
-        if self._acknowledged >= self._expected and not self.done.done():
+        if self.acknowledged >= self._expected and not self.done.done():
             self.done.set_result(None)
 
     def begin(self) -> None:
