@@ -334,12 +334,16 @@ async def server(service_type, server_options):
             each.connection_lost(None)
 
 
-def call_of(stream: int, method: str, message: pb.AckRequest) -> bytes:
+def call_of(
+    stream: int, method: str, message: pb.AckRequest, *, timeout: bytes = b""
+) -> bytes:
     headers = [(b":method", b"POST"), (b":scheme", b"http")]
     headers += [
         (b":path", f"/{method}".encode()),
         (b"content-type", b"application/grpc"),
     ]
+    if timeout:
+        headers.append((b"grpc-timeout", timeout))
     body = message.SerializeToString()
     body = b"\0" + len(body).to_bytes(4) + body
     return request(stream, headers=headers) + data(stream, body, ends=True)
@@ -565,8 +569,9 @@ class Nowait(Consumers):
 NACK = "danube.ConsumerService/Nack"
 
 
-def nack_of(stream, reason=""):
-    return call_of(stream, NACK, pb.NackRequest(request_id=stream, reason=reason))
+def nack_of(stream, reason="", **options):
+    request = pb.NackRequest(request_id=stream, reason=reason)
+    return call_of(stream, NACK, request, **options)
 
 
 async def turn():
@@ -622,6 +627,26 @@ async def test_cancelled_call_without_a_task_is_not_answered(server):
     service.answers[0]()
     await turn()
     assert statuses_of(transport) == []
+
+
+@using(service_type=Nowait)
+async def test_call_without_a_task_ends_at_its_deadline(server):
+    connection, transport = connected_by_hand(server)
+    service = server.methods[f"/{NACK}"].call.__self__
+    await turn()
+    transport.written.clear()
+    connection.data_received(nack_of(1, "later", timeout=b"1m"))
+    assert not connection.calls
+    await connection.all_answered()
+    await turn()
+    assert statuses_of(transport) == [(1, FrameType.HEADERS)]
+    errors = server.methods[f"/{NACK}"].service.errors
+    assert errors == {"deadline_exceeded": 1}
+    connection.data_received(nack_of(3, "later", timeout=b"1H"))
+    for answer in service.answers:
+        answer()
+    await turn()
+    assert statuses_of(transport) == [(3, kind) for kind in WHOLE]
 
 
 @using(service_type=Nowait)

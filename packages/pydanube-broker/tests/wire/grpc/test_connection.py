@@ -68,8 +68,20 @@ def test_a_call_is_a_method_and_its_messages():
         started(),
         MessageReceived(1, b"one"),
         MessageReceived(1, b""),
-        MessageReceived(1, b"three"),
-        HalfClosed(1),
+        MessageReceived(1, b"three", is_last=True),
+    ]
+
+
+def test_a_short_request_is_one_event():
+    grpc = connection()
+    body = message(b"hello")
+    assert grpc.receive(request(1) + data(1, body, ends=True)) == [
+        started(),
+        MessageReceived(1, b"hello", is_last=True),
+    ]
+    grpc.receive(request(3) + data(3, body[:-1]))
+    assert grpc.receive(data(3, body[-1:], ends=True)) == [
+        MessageReceived(3, b"hello", is_last=True)
     ]
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message as Protobuf
 
+from pydanube_broker.dispatch.quota_meter import QuotaMeter
 from pydanube_broker.servers.connections.authentication import NOBODY, ClientIdentity
 from pydanube_broker.servers.grpc.services import Method
 from pydanube_broker.wire.grpc.connection import CallStarted
@@ -102,6 +103,8 @@ class PendingCall:
     method: Method
     started: CallStarted
     identity: ClientIdentity
+    meter: QuotaMeter | None
+    """The quota of the caller; None: the call needs none."""
     message: bytes = b""
     message_count: int = 0
 

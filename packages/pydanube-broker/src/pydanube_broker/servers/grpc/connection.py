@@ -41,7 +41,7 @@ from pydanube_broker.servers.connections.quota_uses import QuotaUses
 from pydanube_broker.servers.grpc.call_rules import Charge
 from pydanube_broker.servers.grpc.calls import CallContext, PendingCall, RequestStream
 from pydanube_broker.servers.grpc.grpc_server import GrpcServer
-from pydanube_broker.servers.grpc.services import CallNowait, Method
+from pydanube_broker.servers.grpc.services import Method
 from pydanube_broker.wire.grpc.connection import (
     CallCancelled,
     CallStarted,
@@ -67,8 +67,9 @@ WORK_PER_TURN = 128
 in one turn of the loop: about 60 calls."""
 CLOSE_S = 1.0
 """The time that a peer that violated the protocol has to read the error."""
-PING_ANSWER_DELAY_S = 0.01
-"""The time that an answer to a PING waits for other data to be sent with it."""
+PING_ANSWER_DELAY_S = 0.05
+"""The time that an answer to a PING waits for other data to be sent with it.  Some
+clients send a PING with every call."""
 TIMEOUT_S_MAX = 24 * 3600.0
 """Longer timeouts of callers count as no timeout."""
 
@@ -91,8 +92,8 @@ class GrpcProtocol(asyncio.Protocol):
         self._quota_uses = QuotaUses()
         self.calls: dict[int, asyncio.Task[None]] = {}
         """The tasks of running calls, by call."""
-        # Running calls without a task.
-        self._answering: set[int] = set()
+        # Running calls without a task, and the timers of their deadlines.
+        self._answering: dict[int, asyncio.TimerHandle | None] = {}
         self._answered = asyncio.Event()
         # Calls whose request has not arrived yet.
         self._pending: dict[int, PendingCall] = {}
@@ -109,6 +110,7 @@ class GrpcProtocol(asyncio.Protocol):
         """The received bytes of unanswered requests, as counted by the server."""
         # Set while the answer to a PING waits for other data.
         self._ping_timer: asyncio.TimerHandle | None = None
+        self._pinged_at = 0.0
         self._was_silent = False
         self._has_received = True
         # Whether the keepalive timer has fired before.
@@ -155,7 +157,7 @@ class GrpcProtocol(asyncio.Protocol):
         for event in events:
             # A match statement would take several times as long.
             if type(event) is MessageReceived:
-                self._take(event.call, event.data)
+                self._take(event)
             elif type(event) is CallStarted:
                 self._begin(event)
             elif type(event) is HalfClosed:
@@ -169,16 +171,24 @@ class GrpcProtocol(asyncio.Protocol):
         self._update_reading()
         if self._grpc.http2.has_only_ping_ack:
             # Usually an answer to a call follows at once and is sent with it.
+            self._pinged_at = self._loop.time()
             if self._ping_timer is None:
-                self._ping_timer = self._loop.call_later(
-                    PING_ANSWER_DELAY_S, self._send_ping_answer
-                )
+                self._time_ping_answer(PING_ANSWER_DELAY_S)
         else:
             self.flush_soon()
 
+    def _time_ping_answer(self, delay_s: float) -> None:
+        self._ping_timer = self._loop.call_later(delay_s, self._send_ping_answer)
+
     def _send_ping_answer(self) -> None:
         self._ping_timer = None
-        self.flush_soon()
+        if self._grpc.http2.has_only_ping_ack:
+            # It may be the answer to a later PING than the timer was set for.
+            left_s = self._pinged_at + PING_ANSWER_DELAY_S - self._loop.time()
+            if left_s > 0:
+                self._time_ping_answer(left_s)
+            else:
+                self.flush_soon()
 
     def _process_rest(self) -> None:
         """Continue with data that was received in an earlier turn."""
@@ -256,8 +266,8 @@ class GrpcProtocol(asyncio.Protocol):
     def _drop_calls(self) -> None:
         for task in self.calls.values():
             task.cancel()
-        self._answering.clear()
-        self._answered.set()
+        for number in list(self._answering):
+            self._end_answering(number)
         self._pending.clear()
         self._release_held()
 
@@ -286,7 +296,7 @@ class GrpcProtocol(asyncio.Protocol):
             return
         try:
             identity = self._identity_of(event, method)
-            self._meter_of(method, identity)
+            meter = self._meter_of(method, identity)
         except BrokerError as error:
             # Before the request arrives, which therefore takes no memory.
             self._grpc.finish(number, *method.service.refusal(error))
@@ -299,9 +309,9 @@ class GrpcProtocol(asyncio.Protocol):
             return
         if method.streams_requests:
             requests = self._requests[number] = RequestStream(self, number, method)
-            self._run(number, method, event, requests, identity)
+            self._run(number, PendingCall(method, event, identity, meter), requests)
         else:
-            self._pending[number] = PendingCall(method, event, identity)
+            self._pending[number] = PendingCall(method, event, identity, meter)
 
     def _identity_of(self, started: CallStarted, method: Method) -> ClientIdentity:
         """
@@ -349,10 +359,10 @@ class GrpcProtocol(asyncio.Protocol):
         return self._quota_uses.admit(broker.quotas, identity.principal)
 
     def _hold_of(
-        self, method: Method, data: bytes | RequestStream, identity: ClientIdentity
+        self, call: PendingCall, data: bytes | RequestStream
     ) -> Coroutine[Any, Any, None] | None:
         """Charge a call, and return for how long it has to wait; None: not at all."""
-        meter, rule = self._meter_of(method, identity), method.rule
+        meter, rule = call.meter, call.method.rule
         if meter is None or rule is None:
             return None
         delay_s, due = 0.0, meter.delay_request_s
@@ -376,19 +386,21 @@ class GrpcProtocol(asyncio.Protocol):
                 self._cancel(number)
                 self.flush_soon()
 
-    def _take(self, number: int, message: bytes) -> None:
+    def _take(self, event: MessageReceived) -> None:
+        number = event.call
         if (pending := self._pending.get(number)) is not None:
-            pending.message = message
+            pending.message = event.data
             pending.message_count += 1
         elif (requests := self._requests.get(number)) is not None:
-            requests.add(message)
+            requests.add(event.data)
+        if event.is_last:
+            self._finish(number)
 
     def _finish(self, number: int) -> None:
-        if (requests := self._requests.get(number)) is not None:
-            requests.end()
-            return
         pending = self._pending.pop(number, None)
         if pending is None:
+            if (requests := self._requests.get(number)) is not None:
+                requests.end()
             return
         if pending.message_count != 1:
             self._grpc.finish(
@@ -396,10 +408,7 @@ class GrpcProtocol(asyncio.Protocol):
                 f"{pending.message_count} requests where there must be one",
             )
             return
-        self._run(
-            *(number, pending.method, pending.started, pending.message),
-            pending.identity,
-        )
+        self._run(number, pending, pending.message)
 
     def _cancel(self, number: int) -> None:
         self._pending.pop(number, None)
@@ -421,25 +430,43 @@ class GrpcProtocol(asyncio.Protocol):
         self,
         number: int,
         method: Method,
-        call: CallNowait,
         data: bytes,
         principal: Principal,
+        timeout_s: float | None,
     ) -> bool:
         """Start a call without a task if possible, and return whether it started."""
-        self._answering.add(number)
+        self._answering[number] = (
+            None
+            if timeout_s is None
+            else self._loop.call_later(
+                timeout_s, self._on_timeout, number, method, timeout_s
+            )
+        )
         on_answer = partial(self._on_answer, number, method, self._loop.time())
         try:
             request = method.request_of(data)
             caller, rule = self._caller(method, principal), method.rule
             if caller is not None and rule is not None:
                 self._allowed.check(caller, rule.kind, rule.topic_of(request))
-            if call(request, on_answer):
+            assert method.call_nowait is not None
+            if method.call_nowait(request, on_answer):
                 return True
         except Exception as error:  # noqa: BLE001  # The caller gets it.
             on_answer(error)
             return True
         self._end_answering(number)
         return False
+
+    def _on_timeout(self, number: int, method: Method, timeout_s: float) -> None:
+        """End a call that was not answered in the time that its caller gave."""
+        self._end_answering(number)
+        self._grpc.finish(
+            number,
+            StatusCode.DEADLINE_EXCEEDED,
+            f"not answered within {timeout_s:g} s",
+        )
+        method.service.errors["deadline_exceeded"] += 1
+        self.flush_soon()
 
     def _on_answer(
         self, number: int, method: Method, begun_at: float, answer: Any
@@ -456,18 +483,14 @@ class GrpcProtocol(asyncio.Protocol):
         self.flush_soon()
 
     def _end_answering(self, number: int) -> None:
-        self._answering.discard(number)
+        timer = self._answering.pop(number, None)
+        if timer is not None:
+            timer.cancel()
         if not self._answering:
             self._answered.set()
 
-    def _run(
-        self,
-        number: int,
-        method: Method,
-        started: CallStarted,
-        data: bytes | RequestStream,
-        identity: ClientIdentity,
-    ) -> None:
+    def _run(self, number: int, call: PendingCall, data: bytes | RequestStream) -> None:
+        method, started, identity = call.method, call.started, call.identity
         authenticator = self._server.authenticator
         if identity is not NOBODY and not authenticator.is_valid(identity):
             # The request has taken long to arrive.
@@ -475,18 +498,16 @@ class GrpcProtocol(asyncio.Protocol):
             self._grpc.finish(number, *method.service.refusal(error))
             self._forget(number)
             return
-        hold = self._hold_of(method, data, identity)
+        hold = self._hold_of(call, data)
         timeout_s = started.timeout_s
-        has_deadline = timeout_s is not None and timeout_s < TIMEOUT_S_MAX
+        if timeout_s is not None and timeout_s >= TIMEOUT_S_MAX:
+            timeout_s = None
         if (
             method.call_nowait is not None
             and hold is None
-            and not has_deadline
             and not started.broker_url
             and isinstance(data, bytes)
-            and self._answer_nowait(
-                *(number, method, method.call_nowait, data), identity.principal
-            )
+            and self._answer_nowait(number, method, data, identity.principal, timeout_s)
         ):
             return
         context = CallContext(
@@ -495,7 +516,7 @@ class GrpcProtocol(asyncio.Protocol):
         if identity is not NOBODY:
             self._identities[number] = identity
         work = self._answer(number, method, started, data, context, hold=hold)
-        if timeout_s is not None and has_deadline:
+        if timeout_s is not None:
             work = self._answer_in_time(number, method, timeout_s, work)
         self.calls[number] = self._server.run(work)
 
@@ -558,13 +579,7 @@ class GrpcProtocol(asyncio.Protocol):
             async with asyncio.timeout(timeout_s):
                 await work
         except TimeoutError:
-            self._grpc.finish(
-                number,
-                StatusCode.DEADLINE_EXCEEDED,
-                f"not answered within {timeout_s:g} s",
-            )
-            method.service.errors["deadline_exceeded"] += 1
-            self.flush_soon()
+            self._on_timeout(number, method, timeout_s)
 
     def _forget(self, number: int) -> None:
         self.calls.pop(number, None)

@@ -104,11 +104,13 @@ class MessageReceived:
 
     call: int
     data: bytes
+    is_last: bool = False
+    """Whether the caller will send no more messages."""
 
 
 @dataclass(slots=True)
 class HalfClosed:
-    """The caller will send no more messages."""
+    """The caller will send no more messages; it was not known with the last one."""
 
     call: int
 
@@ -141,7 +143,7 @@ class _Call:
 
     def __init__(self, message_bytes_max: int) -> None:
         self.message_bytes_max = message_bytes_max
-        self.received = bytearray()
+        self.received: bytearray | None = None
         """The received part of an incomplete message."""
         self.missing = 0
         """How many bytes of it are missing; 0 if this is not known yet."""
@@ -222,15 +224,26 @@ class GrpcConnection:
         call = self._calls.get(number)
         if call is None:
             return
-        call.held_bytes += len(part)
-        self.held_bytes += len(part)
+        part_bytes = len(part)
+        call.held_bytes += part_bytes
+        self.held_bytes += part_bytes
         received: bytes | bytearray = part
         if call.received:
             call.received += part
-            call.missing -= len(part)
+            call.missing -= part_bytes
             if call.missing > 0 and not is_last:
                 return
-            received, call.received = call.received, bytearray()
+            received, call.received = call.received, None
+        elif (
+            is_last
+            and PREFIX_BYTES <= part_bytes <= call.message_bytes_max
+            and _PREFIX.unpack_from(part) == (0, part_bytes - PREFIX_BYTES)
+        ):
+            # The usual case: all of a short request.
+            self._events.append(
+                MessageReceived(number, part[PREFIX_BYTES:], is_last=True)
+            )
+            return
         rest = self._take_messages(number, call, received, is_last=is_last)
         if rest is not None and is_last:
             if rest:
@@ -238,7 +251,14 @@ class GrpcConnection:
                     number, StatusCode.INVALID_ARGUMENT, "a message is truncated"
                 )
             else:
-                self._events.append(HalfClosed(number))
+                self._half_close(number)
+
+    def _half_close(self, number: int) -> None:
+        last = self._events[-1] if self._events else None
+        if type(last) is MessageReceived and last.call == number:
+            last.is_last = True
+        else:
+            self._events.append(HalfClosed(number))
 
     def _take_messages(
         self,
@@ -278,7 +298,7 @@ class GrpcConnection:
                 )
             at = end
         if at < count and not is_last:
-            call.received += received[at:]
+            call.received = bytearray(received[at:])
         return count - at
 
     def _refuse(self, number: int, status: StatusCode, text: str) -> None:

@@ -188,7 +188,10 @@ class HeaderDecoder:
         while at < len(block):
             first = block[at]
             if first & 0x80:
-                index, at = _integer(block, at, 7)
+                # Nearly all indexes fit into one byte.
+                index, at = (
+                    (first & 0x7F, at + 1) if first < 0xFF else _integer(block, at, 7)
+                )
                 header = self._entry(index)
             elif first & 0xE0 == 0x20:
                 if headers:

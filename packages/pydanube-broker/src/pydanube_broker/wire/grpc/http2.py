@@ -18,7 +18,7 @@ that has used it up, with ENHANCE_YOUR_CALM.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from pydanube.model.errors import ProtocolViolation
@@ -38,18 +38,22 @@ from pydanube_broker.wire.grpc.http2_events import (
 )
 from pydanube_broker.wire.grpc.http2_frames import (
     ACK,
+    CONTINUATION,
+    DATA,
     END_HEADERS,
     END_STREAM,
     FRAME_BYTES_MAX,
     FRAME_HEADER,
     FRAME_SIZES,
     HEADER_BYTES,
+    HEADERS,
     PADDED,
     PREFACE,
     PRIORITY,
     PRIORITY_BYTES,
     SETTING,
     SETTING_BOUNDS,
+    SETTINGS,
     TYPE_AT,
     U32,
     WINDOW_MAX,
@@ -198,26 +202,23 @@ class Http2Connection:
                 break
             at = body_at + length
             self.work += 1 + length // WORK_BYTES
-            self._receive_frame(kind, flags, stream & WINDOW_MAX, received[body_at:at])
+            if self._block is not None and kind != CONTINUATION:
+                raise Http2Error("another frame within a header block")
+            if not self._settings_received and kind != SETTINGS:
+                raise Http2Error("the first frame is not SETTINGS")
+            size = FRAME_SIZES.get(kind, length)
+            if length != size:
+                raise Http2Error(
+                    f"a frame of type {kind} has {length} bytes instead of {size}",
+                    ErrorCode.FRAME_SIZE_ERROR,
+                )
+            take = _RECEIVE.get(kind)
+            if take is None:
+                # RFC 9113 requires unknown frames to be ignored.
+                self._spend(1)
+            else:
+                take(self, flags, stream & WINDOW_MAX, received[body_at:at])
         self._received, self._at = received[at:], 0
-
-    def _receive_frame(self, kind: int, flags: int, stream: int, body: bytes) -> None:
-        if self._block is not None and kind != FrameType.CONTINUATION:
-            raise Http2Error("another frame within a header block")
-        if not self._settings_received and kind != FrameType.SETTINGS:
-            raise Http2Error("the first frame is not SETTINGS")
-        size = FRAME_SIZES.get(kind)
-        if size is not None and len(body) != size:
-            raise Http2Error(
-                f"a frame of type {kind} has {len(body)} bytes instead of {size}",
-                ErrorCode.FRAME_SIZE_ERROR,
-            )
-        take = _RECEIVE.get(kind)
-        if take is None:
-            # RFC 9113 requires unknown frames to be ignored.
-            self._spend(1)
-        else:
-            take(self, flags, stream, body)
 
     def _receive_headers(self, flags: int, stream: int, body: bytes) -> None:
         if flags & (PADDED | PRIORITY):
@@ -375,7 +376,8 @@ class Http2Connection:
                 raise Http2Error(
                     "the connection's window is too large", ErrorCode.FLOW_CONTROL_ERROR
                 )
-        self._send_blocked()
+        if self._blocked:
+            self._send_blocked()
 
     def _receive_reset(self, _: int, number: int, __: bytes) -> None:
         if not number or number > self._last_stream:
@@ -490,8 +492,10 @@ class Http2Connection:
             # The usual case.
             stream.sendable -= len(data)
             self._sendable -= len(data)
-            self._write(FrameType.DATA, 0, number, data)
+            self._write(DATA, 0, number, data)
             return True
+        if stream.pending is None:
+            stream.pending = deque()
         stream.pending.append(memoryview(data))
         stream.pending_bytes += len(data)
         self._pending_bytes += len(data)
@@ -515,9 +519,9 @@ class Http2Connection:
             self._sendable -= size
             self.allowance.earn_messages(1, size)
             self._output.append(
-                encode_frame(FrameType.HEADERS, END_HEADERS, number, block)
-                + encode_frame(FrameType.DATA, 0, number, data)
-                + encode_frame(FrameType.HEADERS, END_HEADERS | END_STREAM, number, end)
+                encode_frame(HEADERS, END_HEADERS, number, block)
+                + encode_frame(DATA, 0, number, data)
+                + encode_frame(HEADERS, END_HEADERS | END_STREAM, number, end)
             )
             self._finish(number)
             return
@@ -644,7 +648,7 @@ class Http2Connection:
             self._sendable -= size
             self._pending_bytes -= size
             self.work += 1
-            self._write(FrameType.DATA, 0, number, bytes(data[:size]))
+            self._write(DATA, 0, number, bytes(data[:size]))
             if size < len(data):
                 stream.pending[0] = data[size:]
             else:
@@ -659,12 +663,12 @@ class Http2Connection:
 
     def _forget(self, number: int) -> None:
         stream = self._streams.pop(number)
-        self._blocked.pop(number, None)
-        self._window_requests.pop(number, None)
+        if self._blocked:
+            self._blocked.pop(number, None)
         self._pending_bytes -= stream.pending_bytes
-        if stream.extra_window:
-            self._extra_window_bytes -= stream.extra_window
+        self._extra_window_bytes -= stream.extra_window
         if self._window_requests:
+            self._window_requests.pop(number, None)
             self._grant()
 
     def _abandon(self, number: int) -> None:
@@ -672,7 +676,7 @@ class Http2Connection:
         if len(self._abandoned) > STREAMS_MAX:
             del self._abandoned[next(iter(self._abandoned))]
 
-    def _write(self, kind: FrameType, flags: int, stream: int, body: bytes) -> None:
+    def _write(self, kind: int, flags: int, stream: int, body: bytes) -> None:
         self._output.append(encode_frame(kind, flags, stream, body))
 
 

@@ -80,6 +80,10 @@ _CONNECTION_HEADERS = {
     b"upgrade",
 }
 
+# Members of enums take longer to look up than these.
+DATA, HEADERS = int(FrameType.DATA), int(FrameType.HEADERS)
+SETTINGS, CONTINUATION = int(FrameType.SETTINGS), int(FrameType.CONTINUATION)
+
 ACK = 0x1
 END_STREAM = 0x1
 END_HEADERS = 0x4

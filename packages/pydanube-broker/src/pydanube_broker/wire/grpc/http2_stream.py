@@ -23,8 +23,8 @@ class Stream:
         """How many bytes the peer may still send."""
         self.extra_window = 0
         """How many bytes were granted beyond the initial window."""
-        self.pending: deque[memoryview] = deque()
-        """Data that waits for the peer's windows."""
+        self.pending: deque[memoryview] | None = None
+        """Data that waits for the peer's windows; None if there was none yet."""
         self.pending_bytes = 0
         self.closing: bytes | None = None
         """The frames that end the stream, to be sent after the data."""
