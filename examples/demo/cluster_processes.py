@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidRequest
-from pydanube_cli.bench.broker_process import START_WAIT_S, STOP_WAIT_S, DemoFailed
+from pydanube_cli.bench.broker_process import START_WAIT_S, STOP_WAIT_S, ProcessFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,7 +83,7 @@ def running_etcd(program: str, directory: Path, log_file: Path) -> Iterator[str]
 
     Raises:
         InvalidRequest: *program* cannot be run.
-        DemoFailed: It did not start.
+        ProcessFailed: It did not start.
     """
     port = free_port()
     try:
@@ -97,7 +97,7 @@ def running_etcd(program: str, directory: Path, log_file: Path) -> Iterator[str]
         give_up_at = time.monotonic() + START_WAIT_S
         while not _accepts(port):
             if process.poll() is not None or time.monotonic() > give_up_at:
-                raise DemoFailed(f"etcd did not start; its output is in {log_file}")
+                raise ProcessFailed(f"etcd did not start; its output is in {log_file}")
             time.sleep(0.05)
         yield f"http://{HOST}:{port}"
     finally:
@@ -148,12 +148,12 @@ class ClusterBroker:
         On a machine that is too busy, keepalives may be too late.
 
         Raises:
-            DemoFailed: It has ended for another reason.
+            ProcessFailed: It has ended for another reason.
         """
         if self.process is None or self.process.poll() is None:
             return False
         if self.process.returncode != SESSION_LOST:
-            raise DemoFailed(
+            raise ProcessFailed(
                 f"{self.name} ended with exit code {self.process.returncode}; its "
                 f"output is in {self._log_file}"
             )

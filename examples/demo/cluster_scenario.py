@@ -69,7 +69,7 @@ def run_cluster_demo(
 
     Raises:
         InvalidRequest: *directory* is not empty, or etcd cannot be run.
-        DemoFailed: A process did not start or has ended.
+        ProcessFailed: A process did not start or has ended.
         KeyboardInterrupt: SIGINT or SIGTERM arrived.
     """
     if directory.exists() and any(directory.iterdir()):

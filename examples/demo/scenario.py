@@ -31,8 +31,8 @@ from examples.demo.publishing import (
     publish_lines,
 )
 from pydanube import sync
-from pydanube.model.errors import InvalidRequest
-from pydanube_cli.bench.broker_process import DemoFailed, running_broker
+from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube_cli.bench.broker_process import running_broker
 from pydanube_spark import session
 
 if TYPE_CHECKING:
@@ -48,6 +48,12 @@ BROKER_SETTINGS = {
 }
 
 QUERY_WAIT_S = 120.0
+
+
+class DemoFailed(BrokerError):
+    """The demo cannot continue; the message says why and what to do."""
+
+    code = "demo_failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +80,8 @@ def run_demo(directory: Path, output: Path, *, seconds: float, small: bool) -> R
 
     Raises:
         InvalidRequest: *directory* is not empty.
-        DemoFailed: Something did not start or did not finish.
+        ProcessFailed: The broker did not start.
+        DemoFailed: Spark did not start, or a query did not finish.
         BrokerError: The broker refused a request.
         KeyboardInterrupt: SIGINT or SIGTERM arrived.
     """

@@ -1,16 +1,19 @@
 """Every command is listed, has help, and is loaded when it is needed."""
 
 import gc
+import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from typer.testing import CliRunner
 
 from pydanube.model.version import __version__
-from pydanube_cli.main import all_commands, app, load
+from pydanube_cli.main import ELSEWHERE, all_commands, app, load
 from support.drivers.command_lines import check_line
 from support.drivers.commands import environment
+from support.project import ROOT
 
 BATCH = """
 import sys
@@ -74,6 +77,20 @@ each_command = pytest.mark.parametrize(
 
 def run(*arguments):
     return CliRunner().invoke(app, list(arguments))
+
+
+def test_commands_of_other_packages_name_their_extra_if_it_is_missing():
+    others = {
+        name
+        for name, each in all_commands().items()
+        if not each.module.startswith("pydanube_cli.")
+    }
+    assert {*ELSEWHERE} == others
+    project = tomllib.loads((ROOT / "packages/pydanube/pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    for name, extra in ELSEWHERE.items():
+        package = all_commands()[name].module.partition(".")[0].replace("_", "-")
+        assert any(re.match(rf"{package}\b", each) for each in extras[extra]), name
 
 
 def test_command_list_shows_all_commands_and_an_example():

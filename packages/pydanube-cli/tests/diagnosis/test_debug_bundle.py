@@ -17,6 +17,7 @@ from pydanube_cli.diagnosis.debug_bundle import (
     Sources,
     describe_process,
     end_of_log,
+    local_bundle,
     relevant_variables,
 )
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 def bundle_of(environ: dict[str, str], *logs: Path) -> DebugBundle:
     config = load_config(None, environ, {})
-    return DebugBundle(Sources(config, environ, "", "", logs, topics_max=1))
+    return local_bundle(Sources(environ, "", "", logs, topics_max=1), config)
 
 
 def test_secrets_of_settings_and_variables_are_in_no_file(tmp_path: Path) -> None:

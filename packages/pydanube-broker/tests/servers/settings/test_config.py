@@ -257,6 +257,14 @@ def test_overrides_do_not_hide_errors_in_the_file(
         ),
         ("DANUBE_QQ", "x", "environment: unknown variable 'DANUBE_QQ'"),
         (
+            "DANUBE_CONSOLE__PORT",
+            "8080",
+            (
+                "environment: unknown variable 'DANUBE_CONSOLE__PORT'; "
+                "pip install 'pydanube[console]' brings it"
+            ),
+        ),
+        (
             "DANUBE_LISTEN__STREAM_PORT",
             "many",
             "DANUBE_LISTEN__STREAM_PORT: expected int, got str",

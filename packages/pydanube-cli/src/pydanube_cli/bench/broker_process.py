@@ -1,4 +1,4 @@
-"""A broker in a process of its own, for the demo and for benchmarks."""
+"""A broker in a process of its own, for benchmarks and demonstrations."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ COMMAND = (
 """Starts a broker on free ports of the loopback interface; its directory follows."""
 
 
-class DemoFailed(BrokerError):
-    """The demo cannot continue; the message says why and what to do."""
+class ProcessFailed(BrokerError):
+    """A process of a benchmark did not start, or ended; the message says what to do."""
 
-    code = "demo_failed"
+    code = "process_failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def running_broker(
     It writes its output to *log_file*; *settings* are environment variables.
 
     Raises:
-        DemoFailed: It did not start.
+        ProcessFailed: It did not start.
     """
     inherited = {
         name: value
@@ -111,12 +111,12 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log_file: Path) -> None:
     while printed_url(log_file, "http") is None:
         if process.poll() is not None:
             printed = log_file.read_text(errors="replace").strip()
-            raise DemoFailed(
+            raise ProcessFailed(
                 f"The broker ended with exit code {process.returncode} before it was "
                 f"ready. Its output:\n{printed[-2_000:] or '(nothing)'}"
             )
         if time.monotonic() > give_up_at:
-            raise DemoFailed(
+            raise ProcessFailed(
                 f"The broker was not ready after {START_WAIT_S:.0f} s; its output is "
                 f"in {log_file}. Check that the disk is not full."
             )

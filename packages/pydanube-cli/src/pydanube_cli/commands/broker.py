@@ -20,9 +20,17 @@ from pydanube_cli.invocation.declaration import command, option
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
+LISTENER_EXTRAS = ["mqtt"]
+"""The extras of ``pydanube`` that bring listeners."""
+
+
 def _listener_options() -> list[Parameter]:
-    """Return an option for the port of each listener that is installed."""
-    return [
+    """Return an option for the port of each listener."""
+    installed = listener_types()
+    missing = {*LISTENER_EXTRAS} - {each.NAME for each in installed}
+    # The settings refuse these, and name the extra.
+    hidden = Annotated[int | None, typer.Option(hidden=True)]
+    return [option(f"{name}_port", hidden, None) for name in sorted(missing)] + [
         option(
             f"{each.NAME}_port",
             Annotated[
@@ -36,7 +44,7 @@ def _listener_options() -> list[Parameter]:
             ],
             None,
         )
-        for each in listener_types()
+        for each in installed
     ]
 
 

@@ -11,9 +11,15 @@ import typer
 
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import InvalidRequest
-from pydanube_broker.servers.settings.config import load_config
-from pydanube_cli.commands.doctor import DEFAULT_HTTP_URL, find_problems
-from pydanube_cli.diagnosis.debug_bundle import DebugBundle, Sources
+from pydanube_cli.commands.doctor import (
+    BROKER_MISSING,
+    DEFAULT_HTTP_URL,
+    check_running_broker,
+    check_this_machine,
+    find_settings,
+)
+from pydanube_cli.diagnosis.debug_bundle import DebugBundle, Sources, local_bundle
+from pydanube_cli.diagnosis.findings import Finding
 from pydanube_cli.invocation import parameters
 from pydanube_cli.invocation.declaration import command
 from pydanube_cli.invocation.interruption import run
@@ -54,7 +60,8 @@ def bundle(
     state of the broker's process, descriptions of the cluster and of topics, and the
     ends of logs. It has no messages. Passwords, tokens and keys are replaced by ***,
     but names of topics, hosts and files are included: look through the archive before
-    you send it to somebody. A broker that does not answer leaves out its parts.
+    you send it to somebody. A broker that does not answer leaves out its parts, and
+    so does this machine without the packages of the broker.
 
     Args:
         config (FILE): The YAML file with the settings of the broker on this machine;
@@ -69,15 +76,22 @@ def bundle(
             directory.
         topics (COUNT): The maximum number of topics to describe.
     """
-    flags = {"data_dir": None if data_dir is None else str(data_dir)}
-    settings = load_config(config, os.environ, flags)
+    settings = find_settings(config, data_dir, "danube debug for this machine")
     now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = output or Path(f"danube-debug-{now}.tar.gz")
-    sources = Sources(
-        settings, os.environ, url, http_url, tuple(log or ()), topics_max=topics
-    )
-    made = DebugBundle(sources)
-    made.add("findings.json", lambda: find_problems(settings, url, http_url))
+    sources = Sources(os.environ, url, http_url, tuple(log or ()), topics_max=topics)
+
+    def find_problems() -> list[Finding]:
+        local = [] if settings is None else check_this_machine(settings)
+        return local + check_running_broker(url, http_url)
+
+    if settings is None:
+        made = DebugBundle(sources, {})
+        names = ("settings.json", "process.json")
+        made.missing |= dict.fromkeys(names, BROKER_MISSING)
+    else:
+        made = local_bundle(sources, settings)
+    made.add("findings.json", find_problems)
     made.add_machine()
     run(lambda _: made.add_broker())
     made.add_http()

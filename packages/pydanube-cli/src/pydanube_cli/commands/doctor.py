@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pydanube.client.client import DEFAULT_URL
+from pydanube.model.extras import MissingExtra, require
 from pydanube.model.positions import to_datetime
-from pydanube_broker.servers.settings.config import BrokerConfig, load_config
 from pydanube_cli.diagnosis.broker_checks import check_broker, check_http
 from pydanube_cli.diagnosis.findings import Finding, Verdict
-from pydanube_cli.diagnosis.machine_checks import check_machine
 from pydanube_cli.invocation import parameters
 from pydanube_cli.invocation.declaration import command
 from pydanube_cli.invocation.interruption import run
 from pydanube_cli.presentation.output import Columns, Result, Table
 
+if TYPE_CHECKING:
+    from pydanube_broker.servers.settings.config import BrokerConfig
+
 DEFAULT_HTTP_URL = "http://127.0.0.1:8080"
+BROKER_MISSING = "the broker is not installed, pip install 'pydanube[broker]' brings it"
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -54,7 +57,8 @@ def doctor(
     memory, and when the certificate expires. At the broker: whether it answers and
     serves topics, its version and clock, the shards of a cluster, uploads, and
     subscriptions that are blocked or late. Nothing is changed. The exit code is 1 if
-    there is a problem, and 0 if there are only warnings.
+    there is a problem, and 0 if there are only warnings. Without the packages of the
+    broker, only the broker at the URL is checked.
 
     Args:
         config (FILE): The YAML file with the settings of the broker on this machine;
@@ -64,13 +68,12 @@ def doctor(
         http_url (URL): The HTTP port of the broker.
         machine: Check only this machine, not a broker.
     """
-    flags = {"data_dir": None if data_dir is None else str(data_dir)}
-    settings = load_config(config, os.environ, flags)
-    found = (
-        check_this_machine(settings)
-        if machine
-        else find_problems(settings, url, http_url)
+    settings = find_settings(
+        config, data_dir, "danube doctor for this machine", is_needed=machine
     )
+    found = [] if settings is None else check_this_machine(settings)
+    if not machine:
+        found += check_running_broker(url, http_url)
     counts = {
         verdict: sum(each.verdict is verdict for each in found)
         for verdict in (Verdict.PROBLEM, Verdict.WARNING)
@@ -79,6 +82,8 @@ def doctor(
         f"{count} {verdict.value}{'s' * (count != 1)}"
         for verdict, count in counts.items()
     )
+    if settings is None:
+        summary += f"; this machine was not checked: {BROKER_MISSING}"
     return Result(
         found,
         Table.of(found, COLUMNS),
@@ -88,17 +93,39 @@ def doctor(
     )
 
 
+def find_settings(
+    config: Path | None, data_dir: Path | None, feature: str, *, is_needed: bool = False
+) -> BrokerConfig | None:
+    """
+    Return the settings of a broker on this machine; None: it cannot run here.
+
+    Raises:
+        MissingExtra: The packages of the broker are not installed, and they are needed:
+            to read *config*, to look at *data_dir*, or because *is_needed*.
+    """
+    try:
+        require("broker", feature)
+    except MissingExtra:
+        if is_needed or config is not None or data_dir is not None:
+            raise
+        return None
+    # The extra is not needed for brokers on other machines.
+    from pydanube_broker.servers.settings.config import load_config  # noqa: PLC0415
+
+    flags = {"data_dir": None if data_dir is None else str(data_dir)}
+    return load_config(config, os.environ, flags)
+
+
 def check_this_machine(config: BrokerConfig) -> list[Finding]:
     """Return the findings on this machine for a broker with *config*."""
+    from pydanube_cli.diagnosis.machine_checks import check_machine  # noqa: PLC0415
+
     return list(check_machine(config, to_datetime(time.time_ns() // 1000)))
 
 
-def find_problems(config: BrokerConfig, url: str, http_url: str) -> list[Finding]:
-    """Return the findings on this machine and on a running broker."""
-    found = check_this_machine(config)
-    found += run(lambda _: _check(url))
-    found += check_http(http_url)
-    return found
+def check_running_broker(url: str, http_url: str) -> list[Finding]:
+    """Return the findings on a running broker."""
+    return [*run(lambda _: _check(url)), *check_http(http_url)]
 
 
 async def _check(url: str) -> list[Finding]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
 from pydanube.client.client import connect
@@ -27,9 +27,11 @@ from pydanube.client.described_topics import describe_topics
 from pydanube.model.errors import BrokerError
 from pydanube.model.json_values import to_json_value
 from pydanube.model.version import __version__
-from pydanube_broker.servers.settings.config import BrokerConfig, settings_of
 from pydanube_cli.diagnosis.broker_checks import HTTP_TIMEOUT_S
 from pydanube_cli.diagnosis.secret_removal import SecretRemover
+
+if TYPE_CHECKING:
+    from pydanube_broker.servers.settings.config import BrokerConfig
 
 LOG_BYTES_MAX = 2 * 1024**2
 """The end of each log."""
@@ -68,7 +70,6 @@ you send the bundle to somebody.
 class Sources:
     """Where the parts of a bundle come from."""
 
-    config: BrokerConfig
     environ: Mapping[str, str]
     url: str
     http_url: str
@@ -79,11 +80,10 @@ class Sources:
 class DebugBundle:
     """The files of a bundle, without secrets, by their names."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: Sources, settings: dict[str, Any]) -> None:
         self._sources = sources
-        self._settings = settings_as_json(sources.config)
         self._remover = SecretRemover(
-            self._settings,
+            settings,
             dict(sources.environ),
             [sources.url, sources.http_url],
         )
@@ -112,9 +112,7 @@ class DebugBundle:
         """Add what is known without asking the broker."""
         sources = self._sources
         self.add("versions.json", versions)
-        self.add("settings.json", lambda: self._settings)
         self.add("environment.json", lambda: relevant_variables(sources.environ))
-        self.add("process.json", lambda: describe_process(sources.config.data_dir))
         # Two logs may have the same name.
         for number, path in enumerate(sources.logs, 1):
             self.add(f"logs/{number}-{path.name}", partial(end_of_log, path))
@@ -178,6 +176,15 @@ class DebugBundle:
                 archive.addfile(entry, io.BytesIO(content))
 
 
+def local_bundle(sources: Sources, config: BrokerConfig) -> DebugBundle:
+    """Return a bundle with what is known of a broker with *config* on this machine."""
+    settings = settings_as_json(config)
+    made = DebugBundle(sources, settings)
+    made.add("settings.json", lambda: settings)
+    made.add("process.json", lambda: describe_process(config.data_dir))
+    return made
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -198,6 +205,7 @@ def versions() -> dict[str, Any]:
 
 def settings_as_json(config: BrokerConfig) -> dict[str, Any]:
     """Return the settings by their paths, as JSON has them."""
+    from pydanube_broker.servers.settings.config import settings_of  # noqa: PLC0415
 
     def value_of(path: str) -> Any:
         value: Any = config

@@ -574,7 +574,10 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[Setting, Any
         if name not in known:
             raise InvalidConfig(
                 f"environment: unknown variable {name!r}"
-                + _suggested_variable(name, [*known, *OTHER_VARIABLES])
+                + (
+                    extra_hint(_group_of(name, known))
+                    or _suggested_variable(name, [*known, *OTHER_VARIABLES])
+                )
             )
         kind = known[name].field.type
         given: object = environ[name]
@@ -661,6 +664,14 @@ def _decode_path(kind: type, value: object) -> object:
 def _suggestion(name: str, known: Iterable[str]) -> str:
     nearest = get_close_matches(name, known, n=1)
     return f", did you mean {nearest[0]!r}?" if nearest else ""
+
+
+def _group_of(name: str, known: Iterable[str]) -> str:
+    """Return the group of an unknown variable, or nothing if there is this group."""
+    group, separator, _ = name.partition("__")
+    if not separator or any(each.startswith(f"{group}__") for each in known):
+        return ""
+    return group.removeprefix(ENVIRONMENT_PREFIX).lower()
 
 
 def _suggested_variable(name: str, known: Iterable[str]) -> str:

@@ -674,6 +674,8 @@ async def open_object_journal(
             try:
                 with suppress(BrokerError, TimeoutError):
                     async with asyncio.timeout(close_s):
+                        # Nothing more comes that a group could wait for.
+                        journal.hurry()
                         await journal.sync()
             finally:
                 journal.close()
