@@ -9,8 +9,8 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import TopicName
 from pydanube.model.policy import ProducerAccess
-from pydanube_broker.broker.pure import producer_registrations
 from pydanube_broker.broker.pure.producer_registrations import (
+    QUEUED_MAX,
     ProducerRegistration,
     ProducerRegistrations,
 )
@@ -253,12 +253,11 @@ def test_queued_producers_are_not_fenced(topic):
     assert queued.registration.is_valid
 
 
-def test_queue_is_bounded(topic, monkeypatch):
-    monkeypatch.setattr(producer_registrations, "QUEUED_MAX", 2)
+def test_queue_is_bounded(topic):
     topic.register("a")
-    topic.queue("b")
-    topic.queue("c")
-    with pytest.raises(ProducerBusy, match="2 producers already wait"):
+    for number in range(QUEUED_MAX):
+        topic.queue(f"p{number}")
+    with pytest.raises(ProducerBusy, match="1000 producers already wait"):
         topic.queue("d")
 
 

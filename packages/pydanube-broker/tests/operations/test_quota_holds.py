@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
-from pydanube_broker.operations import quota_holds
 from pydanube_broker.operations.quota_holds import QuotaHold, wait_for_quota
 
 
-@pytest.fixture(autouse=True)
-def _short_intervals(monkeypatch):
-    monkeypatch.setattr(quota_holds, "RECHECK_S", 0.001)
+@pytest.fixture
+async def new_hold():
+    """Return a function that makes holds which look at the quota often."""
+    return partial(QuotaHold, asyncio.get_running_loop(), recheck_s=0.001)
 
 
-async def test_hold_ends_early_when_the_quota_is_raised():
+async def test_hold_ends_early_when_the_quota_is_raised(new_hold):
     owed, ended = [1000.0], asyncio.Event()
-    hold = QuotaHold(asyncio.get_running_loop(), lambda _: owed[0], ended.set)
+    hold = new_hold(lambda _: owed[0], ended.set)
     hold.extend(1000.0)
     hold.extend(10.0)
     assert hold.is_held
@@ -26,9 +27,9 @@ async def test_hold_ends_early_when_the_quota_is_raised():
     assert not hold.is_held
 
 
-async def test_hold_can_be_used_again():
+async def test_hold_can_be_used_again(new_hold):
     ended = asyncio.Event()
-    hold = QuotaHold(asyncio.get_running_loop(), lambda _: 0.0, ended.set)
+    hold = new_hold(lambda _: 0.0, ended.set)
     for _ in range(2):
         ended.clear()
         hold.extend(5.0)
@@ -37,12 +38,12 @@ async def test_hold_can_be_used_again():
         assert not hold.is_held
 
 
-async def test_hold_that_was_ended_tells_nothing():
+async def test_hold_that_was_ended_tells_nothing(new_hold):
     told = []
-    hold = QuotaHold(asyncio.get_running_loop(), lambda _: 0.0, lambda: told.append(1))
+    hold = new_hold(lambda _: 0.0, lambda: told.append(1))
     hold.extend(5.0)
     hold.end()
-    await wait_for_quota(5.0, lambda _: 0.0)
+    await wait_for_quota(5.0, lambda _: 0.0, recheck_s=0.001)
     assert not told
     assert not hold.is_held
 

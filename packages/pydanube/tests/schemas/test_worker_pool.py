@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from pydanube.schemas import worker_pool
 from pydanube.schemas.json_schema import JsonSchema
 from pydanube.schemas.worker_pool import LimitExceeded, WorkerPool
 
@@ -32,15 +31,13 @@ def alternatives(least):
 
 
 @pytest.mark.slow
-def test_work_is_answered_or_exceeds_its_time_limit(monkeypatch):
-    monkeypatch.setattr(worker_pool, "SECONDS_MAX", 0.5)
-    processes = WorkerPool()
+def test_work_is_answered_or_exceeds_its_time_limit():
+    processes = WorkerPool(seconds_max=0.5)
     compare = ["compare", alternatives(1).definition, alternatives(0).definition]
     with pytest.raises(LimitExceeded, match=r"more than 0\.5 s"):
         processes.call(compare)
-    # The next request starts another process, which is then reused.  Its limit must be
-    # long enough for the start on a busy machine.
-    monkeypatch.setattr(worker_pool, "SECONDS_MAX", 60)
+    # Long enough for the start on a busy machine.
+    processes = WorkerPool(seconds_max=60)
     request = ["validate", SCHEMA.definition, [b'{"a": 1}', b"1", b"{"]]
     answers = [processes.call(request) for _ in range(2)]
     assert answers[0] == answers[1]
@@ -48,9 +45,10 @@ def test_work_is_answered_or_exceeds_its_time_limit(monkeypatch):
 
 
 @pytest.mark.slow
-def test_work_exceeds_its_memory_limit(monkeypatch):
-    monkeypatch.setattr(worker_pool, "MEMORY_KIB_MAX", 400 * 1024)
-    processes = WorkerPool()
+def test_work_exceeds_its_memory_limit():
+    processes = WorkerPool(memory_kib_max=400 * 1024)
     payload = b"[" + b"{},".join([b""] * 4_000_000) + b"{}]"
     with pytest.raises(LimitExceeded, match="more than 400 MiB"):
         processes.call(["validate", SCHEMA.definition, [payload]])
+    # The next request starts another process.
+    assert processes.call(["validate", SCHEMA.definition, [b"{"]])

@@ -26,14 +26,17 @@ def _do_nothing() -> None:
 class QuotaHold:
     """A pause of something without a task; call ``end`` when that is lost."""
 
-    __slots__ = ("_due", "_loop", "_on_end", "_timer", "_until")
+    __slots__ = ("_due", "_loop", "_on_end", "_recheck_s", "_timer", "_until")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         due: Due,
         on_end: Callable[[], None],
+        *,
+        recheck_s: float = RECHECK_S,
     ) -> None:
+        self._recheck_s = recheck_s
         self._loop = loop
         self._due = due
         self._on_end = on_end
@@ -60,7 +63,7 @@ class QuotaHold:
         self._due, self._on_end = _nothing_due, _do_nothing
 
     def _start(self, left_s: float) -> None:
-        self._timer = self._loop.call_later(min(left_s, RECHECK_S), self._look)
+        self._timer = self._loop.call_later(min(left_s, self._recheck_s), self._look)
 
     def _look(self) -> None:
         now = self._loop.time()
@@ -72,11 +75,13 @@ class QuotaHold:
         self._on_end()
 
 
-async def wait_for_quota(delay_s: float, due: Due) -> None:
+async def wait_for_quota(
+    delay_s: float, due: Due, *, recheck_s: float = RECHECK_S
+) -> None:
     """Wait for *delay_s*, or less if *due* says that nothing is owed any more."""
     clock = asyncio.get_running_loop().time
     until = clock() + delay_s
     left_s = delay_s
     while left_s > 0:
-        await asyncio.sleep(min(left_s, RECHECK_S))
+        await asyncio.sleep(min(left_s, recheck_s))
         left_s = min(until - clock(), due(clock()))

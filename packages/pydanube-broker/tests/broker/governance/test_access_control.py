@@ -21,7 +21,6 @@ from pydanube.security.permissions import Permission
 from pydanube.security.policy import BUILT_IN_ROLES, Binding, Role
 from pydanube.security.principals import Principal
 from pydanube.security.resources import Resource
-from pydanube_broker.broker.governance import access_control
 from pydanube_broker.broker.governance.access_control import open_access_control
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.key import key_of
@@ -41,10 +40,10 @@ async def store():
 
 
 @asynccontextmanager
-async def opened(store, *, is_enforced=True):
+async def opened(store, *, is_enforced=True, **limits):
     is_root = ROOT.__eq__
     async with open_access_control(
-        store, lambda: 1, is_root if is_enforced else None
+        store, lambda: 1, is_root if is_enforced else None, **limits
     ) as access:
         yield access
 
@@ -157,10 +156,8 @@ async def test_built_in_role_cannot_be_changed(store, name):
             await access.delete_role(ROOT, name)
 
 
-async def test_number_of_roles_and_bindings_is_bounded(store, monkeypatch):
-    monkeypatch.setattr(access_control, "ROLES_MAX", 1)
-    monkeypatch.setattr(access_control, "BINDINGS_MAX", 1)
-    async with opened(store) as access:
+async def test_number_of_roles_and_bindings_is_bounded(store):
+    async with opened(store, roles_max=1, bindings_max=1) as access:
         await access.set_role(ROOT, ROLE)
         await access.set_role(ROOT, ROLE)
         with pytest.raises(QuotaExceeded):

@@ -31,6 +31,17 @@ async def shop(broker):
     return broker.quotas
 
 
+def quotas_of(world, **limits):
+    """Return quotas beside those of the broker, with the same metadata store."""
+    return quotas_module.Quotas(
+        world.store,
+        opened={},
+        clock=asyncio.get_running_loop().time,
+        wall_clock_us=lambda: 1,
+        **limits,
+    )
+
+
 async def create(broker, name):
     return await broker.topics.create(TopicName.parse(name), TopicPolicy())
 
@@ -90,12 +101,12 @@ async def test_quota_that_does_not_exist_is_not_removed(shop):
         await shop.remove(BILLING)
 
 
-async def test_quotas_are_bounded(shop, monkeypatch):
-    monkeypatch.setattr(quotas_module, "QUOTAS_MAX", 1)
-    await shop.set(BILLING, Quota(connections=1))
-    await shop.set(BILLING, Quota(connections=2))
-    with pytest.raises(QuotaExceeded):
-        await shop.set(SHOP, Quota(topics=1))
+async def test_quotas_are_bounded(world):
+    quotas = quotas_of(world, quotas_max=1)
+    await quotas.set(BILLING, Quota(connections=1))
+    await quotas.set(BILLING, Quota(connections=2))
+    with pytest.raises(QuotaExceeded, match="there are 1 quotas"):
+        await quotas.set(QuotaTarget.parse("user:shop"), Quota(connections=1))
 
 
 async def test_invalid_quota_is_refused(shop):
@@ -111,28 +122,21 @@ async def test_record_that_the_broker_does_not_understand_is_left_out(world):
 
 
 async def test_another_broker_follows_changes(world, broker, shop):
-    other = quotas_module.Quotas(
-        world.store,
-        opened={},
-        clock=asyncio.get_running_loop().time,
-        wall_clock_us=lambda: 1,
-    )
+    other = quotas_of(world)
     async with quotas_module.following_quotas(other):
         meter = other.of_principal(Principal("billing", "token"))
         await shop.set(BILLING, Quota(connections=7))
         await until(lambda: meter.quota.connections == 7)
 
 
-async def test_idle_principals_are_forgotten_and_connected_ones_are_not(
-    shop, monkeypatch
-):
-    monkeypatch.setattr(quotas_module, "METERS_MAX", 2)
-    connected = shop.of_principal(Principal("a", "token"))
+async def test_idle_principals_are_forgotten_and_connected_ones_are_not(world):
+    quotas = quotas_of(world, meters_max=2)
+    connected = quotas.of_principal(Principal("a", "token"))
     connected.connect()
-    idle = shop.of_principal(Principal("b", "token"))
-    shop.of_principal(Principal("c", "token"))
-    assert shop.of_principal(Principal("a", "token")) is connected
-    assert shop.of_principal(Principal("b", "token")) is not idle
+    idle = quotas.of_principal(Principal("b", "token"))
+    quotas.of_principal(Principal("c", "token"))
+    assert quotas.of_principal(Principal("a", "token")) is connected
+    assert quotas.of_principal(Principal("b", "token")) is not idle
 
 
 # Topics.

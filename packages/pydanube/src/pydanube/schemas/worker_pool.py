@@ -28,12 +28,12 @@ class LimitExceeded(Exception):
     """The work exceeded a limit; the text says which."""
 
 
-def limited_command(*arguments: str) -> list[str]:
+def limited_command(*arguments: str, memory_kib_max: int = MEMORY_KIB_MAX) -> list[str]:
     """Return a command that runs Python with *arguments* and limited memory."""
     return [
         "/bin/sh",
         "-c",
-        f'ulimit -v {MEMORY_KIB_MAX}; exec "$@"',
+        f'ulimit -v {memory_kib_max}; exec "$@"',
         "sh",
         sys.executable,
         *arguments,
@@ -48,7 +48,11 @@ class WorkerPool:
     called from any thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, seconds_max: float = SECONDS_MAX, memory_kib_max: int = MEMORY_KIB_MAX
+    ) -> None:
+        self._seconds_max = seconds_max
+        self._memory_kib_max = memory_kib_max
         self._begin()
 
     def _begin(self) -> None:
@@ -62,7 +66,7 @@ class WorkerPool:
         """
         Return the answer to *request*.
 
-        Bounds: The work takes at most ``SECONDS_MAX`` and ``MEMORY_KIB_MAX``; a call
+        Bounds: The work takes at most *seconds_max* and *memory_kib_max*; a call
             waits while ``PROCESSES_MAX`` others are running.
 
         Raises:
@@ -72,7 +76,7 @@ class WorkerPool:
             # After a fork, the idle processes belong to the parent.
             self._begin()
         with self._slots:
-            process = self._idle.pop() if self._idle else _Process()
+            process = self._idle.pop() if self._idle else self._started()
             try:
                 answer = process.call(request)
             except BaseException:
@@ -81,11 +85,16 @@ class WorkerPool:
             self._idle.append(process)
             return answer
 
+    def _started(self) -> _Process:
+        return _Process(self._seconds_max, self._memory_kib_max)
+
 
 class _Process:
     """A process that answers one request at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds_max: float, memory_kib_max: int) -> None:
+        self._seconds_max = seconds_max
+        self._memory_kib_max = memory_kib_max
         # Most programs start no worker.
         from multiprocessing import Pipe  # noqa: PLC0415
 
@@ -94,7 +103,11 @@ class _Process:
         # The command is our own interpreter, without any input of the client.
         self._process = subprocess.Popen(  # noqa: S603
             limited_command(
-                "-m", "pydanube.schemas.worker", str(theirs.fileno()), str(SECONDS_MAX)
+                "-m",
+                "pydanube.schemas.worker",
+                str(theirs.fileno()),
+                str(seconds_max),
+                memory_kib_max=memory_kib_max,
             ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -114,9 +127,9 @@ class _Process:
             self._connection.send_bytes(msgpack.encode(request))
             return msgpack.decode(self._connection.recv_bytes())
         except (EOFError, ConnectionError) as error:
-            limit = f"{MEMORY_KIB_MAX // 1024} MiB of memory"
+            limit = f"{self._memory_kib_max // 1024} MiB of memory"
             if self._process.wait() == -signal.SIGALRM:
-                limit = f"{SECONDS_MAX:g} s"
+                limit = f"{self._seconds_max:g} s"
             raise LimitExceeded(f"it takes more than {limit}") from error
 
     def close(self) -> None:

@@ -5,7 +5,6 @@ from time import time_ns
 
 import pytest
 
-from pydanube.client.connections import broker_pool
 from pydanube.client.connections.broker_pool import BrokerPool
 from pydanube.client.connections.credentials import NO_CREDENTIALS
 from pydanube.client.connections.redirects import Redirect, redirecting
@@ -25,9 +24,9 @@ class Dials:
         self.go.set()
         self._brokers = {each: ScriptedBroker() for each in (A, B, C)}
 
-    def pool(self):
+    def pool(self, **limits):
         dials = {A: self.dial_of(A), B: self.dial_of(B)}
-        return BrokerPool(dials, NO_CREDENTIALS, 60.0, shown=str)
+        return BrokerPool(dials, NO_CREDENTIALS, 60.0, shown=str, **limits)
 
     def dial_of(self, url):
         async def dial(factory):
@@ -76,11 +75,8 @@ async def test_brokers_that_others_have_named_are_tried_last(dials):
     assert dials.attempts == [A, B, C]
 
 
-async def test_only_some_of_the_brokers_that_others_have_named_are_remembered(
-    dials, monkeypatch
-):
-    monkeypatch.setattr(broker_pool, "OTHERS_MAX", 1)
-    pool = dials.pool()
+async def test_only_some_of_the_brokers_that_others_have_named_are_remembered(dials):
+    pool = dials.pool(others_max=1)
     for host in ("c", "d", "c"):
         with redirecting(Redirect((host, 6651), dials.dial_of(C), time_ns)):
             connection = await pool.connection(f"danube://{host}")

@@ -1,7 +1,7 @@
 """Requests get the replies that belong to them, in time or not at all."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
@@ -158,14 +158,18 @@ async def test_message_that_is_no_request_has_no_reply(client):
             await message.reply(b"r")
 
 
-async def test_requests_in_flight_are_bounded(client, monkeypatch):
-    monkeypatch.setattr(request_reply, "REQUESTS_IN_FLIGHT_MAX", 2)
+async def test_requests_in_flight_are_bounded(client):
+    requests = request_reply.RequestReply(
+        client.requester, client._value_decoding(None), requests_max=2
+    )
+    options = {"key": None, "attributes": None}
     async with (
+        aclosing(requests),
         client.consumer(TOPIC, **SHARED) as consumer,
         asyncio.TaskGroup() as tasks,
     ):
         asked = [
-            tasks.create_task(client.request(TOPIC, str(n), timeout_s=60))
+            tasks.create_task(requests.request(TOPIC, str(n), 60, **options))
             for n in range(3)
         ]
         held = [await consumer.receive(timeout_s=60) for _ in range(2)]
@@ -177,9 +181,8 @@ async def test_requests_in_flight_are_bounded(client, monkeypatch):
         assert [(await each).payload for each in asked] == [b"0", b"1", b"2"]
 
 
-async def test_unused_producers_are_closed_beyond_a_number(client, monkeypatch):
-    monkeypatch.setattr(request_reply, "PRODUCERS_KEPT_MAX", 1)
-    cache = request_reply.ProducerCache(client.requester)
+async def test_unused_producers_are_closed_beyond_a_number(client):
+    cache = request_reply.ProducerCache(client.requester, producers_max=1)
     names = [f"/default/t{n}" for n in range(2)]
     for name in names:
         await client.topics.create(name)

@@ -70,8 +70,13 @@ class AccessControl:
         store: MetadataStore,
         wall_clock_us: Callable[[], int],
         is_superuser: IsSuperuser | None = None,
+        *,
+        roles_max: int = ROLES_MAX,
+        bindings_max: int = BINDINGS_MAX,
     ) -> None:
         """Without *is_superuser*, the policy is kept but not enforced."""
+        self._roles_max = roles_max
+        self._bindings_max = bindings_max
         self._store = store
         self._wall_clock_us = wall_clock_us
         self._is_superuser = is_superuser or (lambda _: False)
@@ -94,7 +99,7 @@ class AccessControl:
         Raises:
             InvalidRequest: The role is malformed, or built in.
             PermissionDenied: *principal* does not hold what the role permits.
-            QuotaExceeded: There are ``ROLES_MAX`` roles.
+            QuotaExceeded: There are *roles_max* roles.
         """
         await self._check_may_grant(principal)
         role.check()
@@ -106,8 +111,8 @@ class AccessControl:
         key = keys.ROLES.key(role.name)
         stored = await self._store.get(key)
         await self.load()
-        if stored is None and len(self.policy.roles) >= ROLES_MAX:
-            raise QuotaExceeded(f"there are {ROLES_MAX} roles, the most allowed")
+        if stored is None and len(self.policy.roles) >= self._roles_max:
+            raise QuotaExceeded(f"there are {self._roles_max} roles, the most allowed")
         if self.is_enforced:
             self.policy.check_may_define(principal, role)
             if stored is not None:
@@ -176,7 +181,7 @@ class AccessControl:
             RoleNotFound: One of the roles does not exist, or *principal* may not know
                 it.
             PermissionDenied: *principal* does not hold what the binding gives.
-            QuotaExceeded: There are ``BINDINGS_MAX`` bindings.
+            QuotaExceeded: There are *bindings_max* bindings.
         """
         await self._check_may_grant(principal)
         binding.check()
@@ -198,8 +203,10 @@ class AccessControl:
                 principal, _role_of(name, role.value)
             ):
                 raise RoleNotFound(f"there is no role {name!r}; define it first")
-        if stored is None and len(self.policy.bindings) >= BINDINGS_MAX:
-            raise QuotaExceeded(f"there are {BINDINGS_MAX} bindings, the most allowed")
+        if stored is None and len(self.policy.bindings) >= self._bindings_max:
+            raise QuotaExceeded(
+                f"there are {self._bindings_max} bindings, the most allowed"
+            )
         if self.is_enforced:
             self.policy.check_may_bind(principal, binding)
             before = None if stored is None else _binding_of(binding.id, stored.value)
@@ -357,9 +364,18 @@ async def open_access_control(
     store: MetadataStore,
     wall_clock_us: Callable[[], int],
     is_superuser: IsSuperuser | None = None,
+    *,
+    roles_max: int = ROLES_MAX,
+    bindings_max: int = BINDINGS_MAX,
 ) -> AsyncIterator[AccessControl]:
     """Read the access policy, and follow it during the body; see ``AccessControl``."""
-    access = AccessControl(store, wall_clock_us, is_superuser)
+    access = AccessControl(
+        store,
+        wall_clock_us,
+        is_superuser,
+        roles_max=roles_max,
+        bindings_max=bindings_max,
+    )
     await access.load()
     async with task_scope() as tasks:
         tasks.run(access.run(), "follow the access policy")

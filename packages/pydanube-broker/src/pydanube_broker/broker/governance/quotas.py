@@ -81,6 +81,8 @@ class Quotas:
         wall_clock_us: Callable[[], int],
         default: Quota = NO_QUOTA,
         is_exempt: Callable[[Principal], bool] | None = None,
+        quotas_max: int = QUOTAS_MAX,
+        meters_max: int = METERS_MAX,
     ) -> None:
         """
         Create the quotas of the topics *opened*.
@@ -89,6 +91,8 @@ class Quotas:
         *is_exempt* returns true have none.
         """
         self.default = default
+        self._quotas_max = quotas_max
+        self._meters_max = meters_max
         self.counts = QuotaCounts()
         self.quotas: dict[QuotaTarget, Quota] = {}
         """The quotas in the metadata store."""
@@ -122,7 +126,7 @@ class Quotas:
         target = QuotaTarget(QuotaScope.PRINCIPAL, principal.name or ANONYMOUS_MEMBER)
         quota = self.quotas.get(target, self.default)
         meter = QuotaMeter(target, self.counts, quota, self._clock())
-        if len(self._principals) >= METERS_MAX:
+        if len(self._principals) >= self._meters_max:
             self._forget_idle()
         self._principals[principal.name] = meter
         return meter
@@ -174,13 +178,13 @@ class Quotas:
 
         Raises:
             InvalidRequest: A limit is out of range, or *target* cannot have it.
-            QuotaExceeded: There are ``QUOTAS_MAX`` quotas.
+            QuotaExceeded: There are *quotas_max* quotas.
         """
         check_quota_of(target, quota)
         before = self.quotas.get(target, NO_QUOTA)
-        if target not in self.quotas and len(self.quotas) >= QUOTAS_MAX:
+        if target not in self.quotas and len(self.quotas) >= self._quotas_max:
             raise QuotaExceeded(
-                f"there are {QUOTAS_MAX} quotas, the most allowed: remove some"
+                f"there are {self._quotas_max} quotas, the most allowed: remove some"
             )
         record = QuotaRecord(
             target=str(target),

@@ -40,7 +40,7 @@ class BrokerPool:
 
     Outside of a cluster there is one broker.
 
-    Bounds: Of the brokers that other brokers have named, it remembers ``OTHERS_MAX``,
+    Bounds: Of the brokers that other brokers have named, it remembers *others_max*,
         and those that are connected.
     """
 
@@ -55,6 +55,7 @@ class BrokerPool:
         on_connected: Callable[[BrokerConnection, bool], None] | None = None,
         on_lost: Callable[[BrokerConnection, BrokerError], None] | None = None,
         on_silent: Callable[[BrokerConnection], None] | None = None,
+        others_max: int = OTHERS_MAX,
     ) -> None:
         """
         *dials* has the brokers that the user named, by URL, and how to reach them.
@@ -72,6 +73,7 @@ class BrokerPool:
         self._credentials = credentials
         self._tls = tls
         self._shown = shown
+        self._others_max = others_max
         self._on_connected, self._on_lost = on_connected, on_lost
         self._on_silent = on_silent
         # Those that the user named come first.
@@ -166,7 +168,7 @@ class BrokerPool:
 
     def _forget_one(self) -> None:
         """Forget a broker that the user did not name, if there are too many."""
-        if len(self._links) >= len(self._named) + OTHERS_MAX:
+        if len(self._links) >= len(self._named) + self._others_max:
             others = list(self._links)[len(self._named) :]
             closed = [each for each in others if not self._links[each].is_open]
             if closed:

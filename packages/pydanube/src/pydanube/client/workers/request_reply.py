@@ -73,12 +73,19 @@ EXPIRY_SLACK_S = 30.0
 class RequestReply:
     """The requests of one client that wait for replies, and the replies it sends."""
 
-    def __init__(self, client: Requester, decoding: ValueDecoding) -> None:
+    def __init__(
+        self,
+        client: Requester,
+        decoding: ValueDecoding,
+        *,
+        requests_max: int = REQUESTS_IN_FLIGHT_MAX,
+    ) -> None:
+        self._requests_max = requests_max
         self._client = client
         self._decoding = decoding
         self._producers = ProducerCache(client)
         self._waiting: dict[str, asyncio.Future[Message]] = {}
-        self._slots = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
+        self._slots = asyncio.Semaphore(requests_max)
         self._topic = REPLY_TOPIC_PREFIX + secrets.token_hex(16)
         self._opening: asyncio.Future[TopicConsumer] | None = None
         self._count = 0
@@ -184,7 +191,7 @@ class RequestReply:
                 start=Start.LATEST,
                 name=parse_or_choose_name("consumer", None),
                 ack_timeout_s=None,
-                prefetch_messages=REQUESTS_IN_FLIGHT_MAX,
+                prefetch_messages=self._requests_max,
                 prefetch_bytes=REPLY_BYTES_MAX,
                 key_filters=(),
                 priority=0,
@@ -220,8 +227,11 @@ class RequestReply:
 class ProducerCache:
     """Producers that are opened on demand; unused ones are kept, up to a number."""
 
-    def __init__(self, client: Requester) -> None:
+    def __init__(
+        self, client: Requester, *, producers_max: int = PRODUCERS_KEPT_MAX
+    ) -> None:
         self._client = client
+        self._producers_max = producers_max
         # The least recently used one is the first.
         self._kept: OrderedDict[str, _KeptProducer] = OrderedDict()
 
@@ -271,7 +281,7 @@ class ProducerCache:
             self._close_later(kept)
 
     def _evict(self) -> None:
-        while len(self._kept) > PRODUCERS_KEPT_MAX:
+        while len(self._kept) > self._producers_max:
             unused = (t for t, kept in self._kept.items() if not kept.user_count)
             topic = next(unused, None)
             if topic is None:
