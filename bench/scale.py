@@ -15,12 +15,19 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack, ExitStack
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import grpc
+
 import pydanube
+import pydanube.sync
 from bench.usage import memory_bytes
+from pydanube.wire.pb import danube_admin_pb2 as pb
 from pydanube_cli.bench.broker_process import BrokerProcess, running_broker
 from pydanube_cli.bench.machine import measure_machine
 
@@ -71,11 +78,14 @@ class Broker:
 
     def get(self, path: str) -> tuple[float, int]:
         """Request a page over HTTP and return the seconds and bytes of the response."""
-        before = time.perf_counter()
-        url = self.process.url("http") + path
-        with urllib.request.urlopen(url) as answer:  # noqa: S310
-            size = len(answer.read())
-        return time.perf_counter() - before, size
+        return _get(self.process.url("http") + path)
+
+
+def _get(url: str) -> tuple[float, int]:
+    before = time.perf_counter()
+    with urllib.request.urlopen(url) as answer:  # noqa: S310
+        size = len(answer.read())
+    return time.perf_counter() - before, size
 
 
 def tell(line: str) -> None:
@@ -142,6 +152,67 @@ async def topics(broker: Broker, table: Table, count: int) -> None:
     table.row("list them, HTTP", f"{seconds * 1000:.0f} ms, {size / 1000:.0f} kB")
     tell_state(broker, table, "open topic", before_mb, count)
     restart(broker, table)
+
+
+async def holds(broker: Broker, table: Table, count: int) -> None:
+    """Publish one message at a time while others list and scrape *count* topics."""
+    http = broker.process.url("http")
+    readers: dict[str, Callable[[], object]] = {
+        "nothing else": partial(time.sleep, 2.0),
+        "a native list": partial(_list_natively, broker.url),
+        "a list over gRPC": partial(_list_over_grpc, broker.process.url("admin")),
+        "a list over HTTP": partial(_get, http + "/api/v1/list_topics"),
+        "a search for problems": partial(
+            _get, http + "/api/v1/list_findings?limit=100"
+        ),
+        "`/metrics`": partial(_get, http + "/metrics"),
+    }
+    # Another process reads, so that what it does with the answer holds nobody.
+    with ProcessPoolExecutor(1, get_context("fork")) as others:
+        # It starts before there are threads.
+        await asyncio.wrap_future(others.submit(time.sleep, 0))
+        async with pydanube.connect(broker.url) as client:
+            await for_each(
+                range(count), lambda n: client.topics.create(f"/default/t-{n:06}")
+            )
+            async with client.producer("/default/t-000000") as producer:
+                await producer.send(b"x")
+                for name, read in readers.items():
+                    slowest_s, took_s = await _slowest_send(producer, others, read)
+                    what = f"slowest publish beside {name}, {count:,} topics"
+                    figure = f"{slowest_s * 1000:.1f} ms; it took {took_s:.2f} s"
+                    table.row(what, figure)
+
+
+async def _slowest_send(
+    producer: pydanube.Producer | pydanube.PartitionedProducer,
+    others: ProcessPoolExecutor,
+    read: Callable[[], object],
+) -> tuple[float, float]:
+    """Return the time of the slowest publish beside *read*, and the time it took."""
+    await producer.send(b"x")
+    began, slowest_s = time.perf_counter(), 0.0
+    reading = others.submit(read)
+    while not reading.done():
+        slowest_s = max(slowest_s, await measured(producer.send(b"x")))
+    reading.result()
+    return slowest_s, time.perf_counter() - began
+
+
+def _list_natively(url: str) -> None:
+    with pydanube.sync.connect(url) as client:
+        client.topics.list()
+
+
+def _list_over_grpc(url: str) -> None:
+    address = url.partition("//")[2]
+    with grpc.insecure_channel(address, [("grpc.max_receive_message_length", -1)]) as c:
+        list_topics = c.unary_unary(
+            "/danube_admin.TopicAdmin/ListNamespaceTopics",
+            request_serializer=pb.NamespaceRequest.SerializeToString,
+            response_deserializer=pb.TopicInfoListResponse.FromString,
+        )
+        list_topics(pb.NamespaceRequest(name="default"))
 
 
 async def subscriptions(broker: Broker, table: Table, count: int) -> None:
@@ -213,6 +284,7 @@ def restart(broker: Broker, table: Table) -> None:
 
 PARTS = {
     "topics": topics,
+    "holds": holds,
     "subscriptions": subscriptions,
     "producers": producers,
     "connections": connections,

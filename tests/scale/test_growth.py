@@ -12,6 +12,7 @@ import asyncio
 
 import pytest
 
+from pydanube.aio.long_work import LongWork
 from pydanube.model import metrics
 from pydanube.model.ids import TopicId
 from pydanube.model.names import SubscriptionName, TopicName
@@ -29,7 +30,7 @@ from pydanube_broker.broker.delivery.cursors import CursorSaver
 from pydanube_broker.dispatch import MACHINES
 from pydanube_broker.dispatch.cursor import Cursor
 from pydanube_broker.metadata.key import prefix_of
-from pydanube_broker.servers.samples import TopicSeries, _of_topics
+from pydanube_broker.servers.topic_samples import TopicSamples, TopicSeries
 from support.drivers.running import TOPIC
 from support.fakes.batches import frame_of
 from support.fakes.brokers import (
@@ -376,18 +377,13 @@ async def test_topic_is_described_in_pages(client):
 
 
 async def test_number_of_topics_with_own_metrics_is_bounded():
-    class Topics:
-        """A broker with many topics, which are the same object."""
-
-        def __init__(self, broker, topic, count):
-            self.counts, self.topics = broker.counts, self
-            self.opened = dict.fromkeys(range(count), topic)
-
     async with BrokerWorld().broker() as broker:
         topic = await broker.topics.create(A_TOPIC, RELIABLE)
         topic.counts.publish(1, 10)
         count = 3 * metrics.SERIES_MAX
-        samples = list(_of_topics(Topics(broker, topic, count), TopicSeries()))
+        walk = TopicSamples(TopicSeries(), now_us=0)
+        await walk.add([topic] * count, LongWork())
+        samples = list(walk.samples())
         assert len(samples) < 7 * metrics.SERIES_MAX
         published = [v for m, _, v in samples if m is metrics.TOPIC_MESSAGES_IN]
         assert sum(published) == count

@@ -25,7 +25,7 @@ class State:
     def why_not_ready(self):
         return None
 
-    def samples(self, pattern=None):
+    async def samples(self, pattern=None):
         return ()
 
     def broker(self):

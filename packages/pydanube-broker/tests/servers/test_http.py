@@ -56,7 +56,7 @@ class State:
     def why_not_ready(self) -> BrokerError | None:
         return self.reason
 
-    def samples(self, pattern: TopicPattern | None = None) -> list[Sample]:
+    async def samples(self, pattern: TopicPattern | None = None) -> list[Sample]:
         return [
             sample
             for sample in self.counted

@@ -12,7 +12,8 @@ from pydanube.security.principals import ANONYMOUS
 from pydanube.security.quotas import Quota
 from pydanube_broker.broker.publishing.message_batcher import SingleMessage
 from pydanube_broker.servers.connections.connections import ConnectionCounts
-from pydanube_broker.servers.samples import TopicSeries, samples_of
+from pydanube_broker.servers.samples import samples_of
+from pydanube_broker.servers.topic_samples import TopicSeries
 from pydanube_broker.testing import memory_broker
 from support.fakes.batches import A_TIME
 from support.fakes.broker_clusters import SHARDS
@@ -30,7 +31,7 @@ async def test_schema_failures_are_counted_by_topic_and_reason():
         outcome = Outcome()
         broker.batcher.publish(topic, SingleMessage("p", b"x", A_TIME), outcome)
         assert await outcome.error() is not None
-        samples = list(samples_of(broker, memory.server, (), is_ready=True))
+        samples = await samples_of(broker, memory.server, (), is_ready=True)
         name = str(A_TOPIC)
         judged = (metrics.SCHEMA_VALIDATIONS, (name, "enforce"), 1)
         failed = (metrics.SCHEMA_VALIDATION_FAILURES, (name, "missing"), 1)
@@ -48,7 +49,7 @@ async def test_requests_publishing_and_deliveries_are_timed():
     ):
         await producer.send(b"x")
         await consumer.receive()
-        samples = samples_of(memory.broker, memory.server, (), is_ready=True)
+        samples = await samples_of(memory.broker, memory.server, (), is_ready=True)
         found = {(sample[0], *sample[1]): sample[2] for sample in samples}
         for name in ("open_producer", "open_consumer"):
             assert found[metrics.REQUEST_SECONDS, name].count == 1
@@ -84,7 +85,7 @@ async def test_only_topics_that_match_have_series():
                 await memory.broker.namespaces.create("other")
             await memory.broker.topics.create(TopicName.parse(name), RELIABLE)
         series = TopicSeries(pattern=TopicPattern("/default/*"), series_max=1)
-        samples = samples_of(
+        samples = await samples_of(
             memory.broker, memory.server, (), (), series, is_ready=True
         )
         topics = [s[1][0] for s in samples if s[0] is metrics.TOPIC_MESSAGES_IN]
@@ -96,7 +97,9 @@ async def test_connections_of_each_listener_are_counted():
         counts = ConnectionCounts(listener="grpc", connections_max=2)
         assert [counts.admit() for _ in range(3)] == [True, True, False]
         counts.lose()
-        samples = samples_of(memory.broker, memory.server, (), [counts], is_ready=True)
+        samples = await samples_of(
+            memory.broker, memory.server, (), [counts], is_ready=True
+        )
         found = {sample[0]: sample[2] for sample in samples if sample[1] == ("grpc",)}
         assert found == {
             metrics.LISTENER_CONNECTIONS: 2,
@@ -111,7 +114,7 @@ async def test_takeovers_of_a_broker_in_a_cluster_are_counted():
         cluster.kill("b")
         await until(lambda: len(cluster.cluster.served("a")) == SHARDS)
         broker, server = cluster.cluster.members["a"].broker, cluster.servers["a"]
-        samples = samples_of(broker, server, (), is_ready=True)
+        samples = await samples_of(broker, server, (), is_ready=True)
         found = {sample[0]: sample[2] for sample in samples}
         assert found[metrics.CLUSTER_SHARDS] == SHARDS
         assert found[metrics.CLUSTER_SHARDS_SERVED] >= SHARDS
@@ -127,7 +130,7 @@ async def test_quotas_and_failed_logins_are_counted():
             meter.connect()
         meter.take_in(3 * 1024, 0.0)
         memory.server.authenticator.failed_count["token"] += 2
-        samples = set(samples_of(memory.broker, memory.server, (), is_ready=True))
+        samples = set(await samples_of(memory.broker, memory.server, (), is_ready=True))
         assert {
             (metrics.QUOTA_REFUSALS, ("principal", "connections"), 1),
             (metrics.QUOTA_THROTTLED_SECONDS, ("principal", "bytes_in_per_s"), 2.0),

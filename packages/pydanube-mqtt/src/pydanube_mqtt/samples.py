@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pydanube.aio.long_work import LongWork
 from pydanube.model.metrics import Sample
 from pydanube_mqtt import metrics
 from pydanube_mqtt.server import MqttServer
 
 
-def of_mqtt(server: MqttServer) -> Iterator[Sample]:
-    """Yield the current values, without waiting."""
-    counts, clients = server.counts, server.clients.values()
+async def of_mqtt(server: MqttServer) -> list[Sample]:
+    """Return the current values, and let other tasks run in between."""
+    work, subscriptions, behind = LongWork(), 0, 0
+    for each in list(server.clients.values()):
+        subscriptions += len(each.session.subscriptions)
+        behind += each.connection is not None and bool(each.session.behind)
+        await work.did()
+    return [
+        (metrics.SUBSCRIPTIONS, (), subscriptions),
+        (metrics.SESSIONS_BEHIND, (), behind),
+        *_of_server(server),
+    ]
+
+
+def _of_server(server: MqttServer) -> Iterator[Sample]:
+    counts = server.counts
     yield metrics.SESSIONS, (), len(server.clients)
-    subscriptions = sum(len(each.session.subscriptions) for each in clients)
-    yield metrics.SUBSCRIPTIONS, (), subscriptions
-    behind = sum(
-        bool(each.session.behind) for each in clients if each.connection is not None
-    )
-    yield metrics.SESSIONS_BEHIND, (), behind
     yield metrics.MESSAGES_IN, (), counts.received
     yield metrics.MESSAGES_OUT, (), counts.sent
     yield metrics.MESSAGES_DROPPED, (), counts.dropped

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, NewType, TypeAlias, TypeVar
 
+from pydanube.aio.long_work import LongWork
 from pydanube.aio.tasks import gather
 from pydanube.model.errors import Corrupt, RevisionConflict
 from pydanube_broker.metadata.damaged_records import DamagedRecords
@@ -205,14 +206,18 @@ class MetadataStore(ABC):
         Return what ``scan`` does, and leave out values that cannot be decoded.
 
         Not for those who delete, or create, what is not in the result.
+
+        Other tasks run while many values are decoded.
         """
         valid: list[tuple[str, Stored[T]]] = []
+        work = LongWork()
         while True:
             left = None if limit is None else limit - len(valid)
             found = await self._scan(prefix.path, after, left)
             for path, stored in found:
                 if (value := self._decode_valid(prefix, path, stored)) is not None:
                     valid.append((path, value))
+                await work.did()
             # Readers of pages take a short one for the last one.
             if left is None or len(found) < left or len(valid) == limit:
                 return valid

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from typing import Protocol, TypeVar
 
+from pydanube.aio.long_work import LongWork
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.findings import Findings, merged
 from pydanube.model.ids import TopicId
@@ -34,8 +36,19 @@ from pydanube_broker.operations.quota_holds import wait_for_quota
 
 CHUNK = 1000
 """The fewest topics that are read at once after the first chunk."""
+DESCRIBING_STEPS = 2
+"""The steps of ``LongWork`` for the description of a topic in a list."""
 
 Records = list[tuple[TopicName, TopicRecord]]
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class RepeatedField(Protocol[T_contra]):
+    """A repeated field of a message."""
+
+    def append(self, value: T_contra, /) -> object: ...
 
 
 async def check_namespace(broker: Broker, name: NamespaceName) -> None:
@@ -58,12 +71,13 @@ async def visible_names(broker: Broker, namespace: NamespaceName) -> list[TopicN
 async def visible_findings(broker: Broker, count_max: int) -> Findings:
     """Return what is wrong with topics that the caller may see; see ``find``."""
     now_us, opened = time.time_ns() // 1000, broker.topics.opened
-    idle = [
-        (name, TopicId(record.topic_id))
-        for name, record in await visible_records(broker)
-        if name not in opened
-        and (broker.shards is None or broker.shards.serves(record.shard))
-    ]
+    idle, work = list[tuple[TopicName, TopicId]](), LongWork()
+    for name, record in await visible_records(broker):
+        await work.did()
+        if name not in opened and (
+            broker.shards is None or broker.shards.serves(record.shard)
+        ):
+            idle.append((name, TopicId(record.topic_id)))
     parts = [
         await find(
             list(opened.values()),
@@ -74,6 +88,18 @@ async def visible_findings(broker: Broker, count_max: int) -> Findings:
         await find_idle(broker.views, broker.storage, idle, now_us, count_max),
     ]
     return merged(parts, count_max)
+
+
+async def describe_in(
+    field: RepeatedField[T],
+    records: Records,
+    describe: Callable[[TopicName, TopicRecord], T],
+) -> None:
+    """Add what *describe* makes of each topic to *field*, and let other tasks run."""
+    work = LongWork()
+    for name, record in records:
+        field.append(describe(name, record))
+        await work.did(DESCRIBING_STEPS)
 
 
 def described_at(
@@ -109,10 +135,13 @@ async def _visible_records(
     after: TopicName | None,
     limit: int | None,
 ) -> Records:
-    found: Records = []
+    found, work = Records(), LongWork()
     for each, begin in await _parts(broker, namespace, after):
         async for chunk in _chunks(broker, each, begin, limit):
-            found += (one for one in chunk if may_see(Resource.topic(one[0])))
+            for one in chunk:
+                if may_see(Resource.topic(one[0])):
+                    found.append(one)
+                await work.did()
             if limit is not None and len(found) >= limit:
                 return found[:limit]
     return found

@@ -15,7 +15,11 @@ from pydanube.wire.native.messages import changes_from_wire, from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.cluster.overview import STREAM
 from pydanube_broker.operations.handlers import PAGE_MAX, Call, operation
-from pydanube_broker.operations.topic_lists import described_at, visible_records
+from pydanube_broker.operations.topic_lists import (
+    describe_in,
+    described_at,
+    visible_records,
+)
 from pydanube_broker.operations.topic_looks import elsewhere, permitted
 
 HOLD_REASON_LENGTH_MAX = 1000
@@ -55,12 +59,16 @@ async def list_topics(call: Call, m: pb.ListTopics) -> pb.Topics:
     wanted = None if limit is None else limit + 1
     records = await visible_records(call.broker, namespace, after, wanted)
     page = records[:limit]
-    answer = pb.Topics(
-        topics=[str(name) for name, _ in page], has_more=len(records) > len(page)
-    )
+    answer = pb.Topics(has_more=len(records) > len(page))
+    await describe_in(answer.topics, page, lambda name, _: str(name))
     if m.has_places:
-        places = [call.broker.place_of(record.shard) for _, record in page]
-        answer.places.extend(to_wire(pb.TopicPlace, each) for each in places)
+        await describe_in(
+            answer.places,
+            page,
+            lambda _, record: to_wire(
+                pb.TopicPlace, call.broker.place_of(record.shard)
+            ),
+        )
     return answer
 
 

@@ -58,7 +58,11 @@ from pydanube_broker.storage.segments.sealing import Sealer, no_room_needed
 from pydanube_broker.storage.segments.segment_cache import SegmentCache
 from pydanube_broker.storage.segments.segment_pages import SegmentPages
 from pydanube_broker.storage.segments.segments import topic_id_of
-from pydanube_broker.storage.segments.topic_log import TailMemory, TopicLog
+from pydanube_broker.storage.segments.topic_log import (
+    SegmentTotals,
+    TailMemory,
+    TopicLog,
+)
 from pydanube_broker.storage.segments.topic_openings import Leftover, opening_of
 
 log = logging.getLogger(__name__)
@@ -93,6 +97,8 @@ class Storage:
         """The topics in the journal at the start, with their names."""
         self.journal = journal
         self.logs: dict[TopicId, TopicLog] = {}
+        self.segment_totals = SegmentTotals()
+        """The segments of ``logs``."""
         """The logs of the open topics."""
         self.memory = TailMemory(
             config.seal_bytes,
@@ -231,6 +237,7 @@ class Storage:
             segments=segments,
             sealed_offset=sealed_offset,
             shard=shard,
+            totals=self.segment_totals,
         )
         opened = opening_of(
             topic_log,
@@ -607,11 +614,8 @@ class Storage:
             problems.append(f"sealing {len(failing) - PROBLEMS_MAX} more topics fails")
         if self.uploader is not None:
             problems += self.uploader.problems
-        logs = self.logs.values()
-        small = small_segments_problem(
-            sum(len(each.segments) for each in logs),
-            sum(each.segment_bytes for each in logs),
-        )
+        totals = self.segment_totals
+        small = small_segments_problem(totals.count, totals.byte_count)
         return problems if small is None else [*problems, small]
 
     def describe(self) -> StorageDescription:
@@ -619,7 +623,7 @@ class Storage:
         uploader = self.uploader
         described = StorageDescription(
             remote_url="",
-            local_bytes=sum(log.segment_bytes for log in self.logs.values()),
+            local_bytes=self.segment_totals.byte_count,
             problems=tuple(self.problems),
             journal_kind=self._config.journal.kind,
             journal_url=self._config.journal_url,
@@ -677,14 +681,7 @@ class Storage:
     @property
     def corrupt_segment_count(self) -> int:
         """The number of segments whose last read failed."""
-        failing = self.cache.failing
-        if not failing:
-            return 0
-        return sum(
-            segment in failing
-            for each in self.logs.values()
-            for segment in each.segments
-        )
+        return len(self.cache.failing)
 
     async def _append(self, entry: Entry) -> None:
         await completion(partial(self.journal.append, entry))

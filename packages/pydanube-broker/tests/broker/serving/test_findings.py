@@ -71,7 +71,7 @@ async def test_blocked_subscription_is_found_behind_a_thousand_topics():
         assert f"{count + 1:,}" in page
         assert judge(found, count + 1).verdict is Verdict.PROBLEM
         # The alerts name them, too.
-        samples = samples_of(broker.broker, broker.server, (), is_ready=True)
+        samples = await samples_of(broker.broker, broker.server, (), is_ready=True)
         labels = (LAST, "s", "blocked")
         assert (metrics.SUBSCRIPTION_PROBLEM, labels, 1) in list(samples)
 
@@ -139,7 +139,7 @@ async def problems_of(cluster, client):
     series = {
         labels[0]
         for broker_id, server in cluster.servers.items()
-        for metric, labels, _ in samples_of(
+        for metric, labels, _ in await samples_of(
             cluster.cluster.members[broker_id].broker, server, (), is_ready=True
         )
         if metric is metrics.SUBSCRIPTION_PROBLEM

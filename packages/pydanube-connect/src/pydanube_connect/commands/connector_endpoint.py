@@ -74,7 +74,7 @@ class Endpoint:
         """Answer the metrics for Prometheus."""
         accept = request.headers.get("accept", "")
         samples = samples_of(self._runs.statuses, _now())
-        body, content_type = expose(samples, accept, SERIES_MAX)
+        body, content_type = await expose(samples, accept, SERIES_MAX)
         return Response(body, headers={"content-type": content_type})
 
     async def status(self, _: Request) -> Response:

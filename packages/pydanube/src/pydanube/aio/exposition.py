@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from math import inf
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -16,9 +17,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
+from pydanube.aio.long_work import STEPS_MAX, LongWork
 from pydanube.model.histograms import Histogram
 from pydanube.model.metrics import (
     SERIES_MAX,
+    BoundedSeries,
     Metric,
     MetricKind,
     Sample,
@@ -37,16 +40,79 @@ _FAMILIES: dict[
 
 _Bucket = tuple[str, float] | tuple[str, float, Exemplar]
 
+PART = 100
+"""The number of series that are encoded before other tasks run."""
+
 # CPU, memory and open files, under the names that every Prometheus client uses.
 _PROCESS = ProcessCollector(registry=None)
 
 
-def expose(
+async def expose(
     samples: Iterable[Sample], accept: str, series_max: int
 ) -> tuple[bytes, str]:
-    """Return the body of a scrape that accepts *accept*, and its content type."""
+    """
+    Return the body of a scrape that accepts *accept*, and its content type.
+
+    Other tasks run in between.
+    """
+    work, bounded = LongWork(), BoundedSeries(series_max)
+    for sample in samples:
+        bounded.add(sample)
+        await work.did()
     encode, content_type = choose_encoder(accept)
-    return encode(registry_of(lambda: samples, series_max)), content_type
+    encoder = _Encoder(encode)
+    for family in _PROCESS.collect():
+        encoder.add(family)
+    for metric, series in bounded.series.items():
+        await _encode(encoder, metric, series, work)
+    return encoder.body(), content_type
+
+
+async def _encode(
+    encoder: _Encoder,
+    metric: Metric,
+    series: dict[tuple[str, ...], Value],
+    work: LongWork,
+) -> None:
+    """Add the series of *metric*, and let other tasks run in between."""
+    left = iter(series.items())
+    is_first = True
+    while part := dict(islice(left, PART)):
+        encoder.add(_family_of(metric, part), is_continued=not is_first)
+        is_first = False
+        # A line takes as long as some steps.
+        await work.did(STEPS_MAX * len(part) // PART)
+
+
+class _Encoder:
+    """The body of a scrape, to which one family after the other is added."""
+
+    def __init__(self, encode: Callable[[Collector], bytes]) -> None:
+        self._encode = encode
+        self._parts: list[bytes] = []
+        self._end = encode(_Families([]))
+        """The end of each body: nothing, or the mark of OpenMetrics."""
+
+    def add(self, family: Family, *, is_continued: bool = False) -> None:
+        """Add *family*; without its header if the family before is continued."""
+        lines = self._encode(_Families([family])).removesuffix(self._end)
+        while is_continued and lines.startswith(b"#"):
+            lines = lines[lines.index(b"\n") + 1 :]
+        self._parts.append(lines)
+
+    def body(self) -> bytes:
+        """Return the body."""
+        return b"".join([*self._parts, self._end])
+
+
+class _Families(Collector):
+    """Families that exist already."""
+
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Family]:
+        return self._families
 
 
 def registry_of(

@@ -35,7 +35,8 @@ class MetricKind(Enum):
     """The number of events by duration, in buckets that only increase."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Each is declared once, and is a key of dictionaries very often.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Metric:
     """A metric of a broker."""
 
@@ -641,25 +642,38 @@ CLUSTER_LOOP_GAP = _gauge(
 )
 
 
-def bound_series(
-    samples: Iterable[Sample], *, series_max: int = SERIES_MAX
-) -> dict[Metric, dict[tuple[str, ...], Value]]:
+class BoundedSeries:
     """
-    Return the samples by metric and label values; values of equal labels are combined.
+    Samples by metric and label values; values of equal labels are combined.
 
     Bounds: A metric has at most *series_max* series, and one more with the label values
     ``(other)``, which combines the rest.  Counters stay monotonic if the samples come
     in a stable order, such as that of creation.
     """
-    bounded: dict[Metric, dict[tuple[str, ...], Value]] = defaultdict(dict)
-    for metric, labels, value in samples:
+
+    def __init__(self, series_max: int = SERIES_MAX) -> None:
+        self.series: dict[Metric, dict[tuple[str, ...], Value]] = defaultdict(dict)
+        self._series_max = series_max
+
+    def add(self, sample: Sample) -> None:
+        """Add *sample*."""
+        metric, labels, value = sample
         assert len(labels) == len(metric.labels), metric.name
-        series = bounded[metric]
-        if labels not in series and len(series) >= series_max:
-            labels = (OTHER,) * len(labels)  # noqa: PLW2901
+        series = self.series[metric]
+        if labels not in series and len(series) >= self._series_max:
+            labels = (OTHER,) * len(labels)
         known = series.get(labels)
         series[labels] = value if known is None else _combine(metric, known, value)
-    return dict(bounded)
+
+
+def bound_series(
+    samples: Iterable[Sample], *, series_max: int = SERIES_MAX
+) -> dict[Metric, dict[tuple[str, ...], Value]]:
+    """Return all *samples* as ``BoundedSeries`` has them."""
+    bounded = BoundedSeries(series_max)
+    for sample in samples:
+        bounded.add(sample)
+    return dict(bounded.series)
 
 
 def _combine(metric: Metric, one: Any, other: Any) -> Value:

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from pydanube.aio.long_work import LongWork
 from pydanube.model.errors import (
     AlreadyExists,
     InvalidRequest,
@@ -266,12 +267,17 @@ class Catalog:
         """
         Return the records of topics (of *namespace*), sorted by name.
 
-        Returns up to *limit* topics, from the first one after *after* on.
+        Returns up to *limit* topics, from the first one after *after* on.  Other tasks
+        run in between.
         """
         prefix = keys.TOPICS if namespace is None else keys.TOPICS.within(namespace)
         behind = "" if after is None else keys.topic(after).path
         found = await self._store.scan_valid(prefix, after=behind, limit=limit)
-        return [(_name_of(keys.TOPICS, path), stored.value) for path, stored in found]
+        records, work = list[tuple[TopicName, TopicRecord]](), LongWork()
+        for path, stored in found:
+            records.append((_name_of(keys.TOPICS, path), stored.value))
+            await work.did()
+        return records
 
     async def names(self, namespace: NamespaceName | None = None) -> list[TopicName]:
         """Return all topics (of *namespace*), sorted by name."""

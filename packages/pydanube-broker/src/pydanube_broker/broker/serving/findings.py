@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
+from pydanube.aio.long_work import LongWork
 from pydanube.model.errors import NotOwner, TopicNotFound
 from pydanube.model.findings import (
     LATE_S,
@@ -26,7 +26,7 @@ from pydanube_broker.broker.topics.topic_views import TopicViews
 from pydanube_broker.storage.storage import Storage
 
 CHUNK = 200
-"""How many topics are examined until other tasks run."""
+"""How many topics are examined until their findings are merged."""
 IDLE_EXAMINED_MAX = 500
 """How many topics that are not open are looked at for one list."""
 
@@ -43,13 +43,15 @@ async def find(
     Bounds: The work is proportional to the number of topics and subscriptions, and
         nothing is read.  At most *count_max* findings are kept; all are counted.
     """
-    found = Findings()
-    for begin in range(0, len(topics), CHUNK):
-        chunk = topics[begin : begin + CHUNK]
-        parts = [_of(each, now_us) for each in chunk if may_see(each.name)]
-        found = merged([found, *parts], count_max)
-        await asyncio.sleep(0)
-    return found
+    found, parts, work = Findings(), list[Findings](), LongWork()
+    for topic in topics:
+        await work.did()
+        if may_see(topic.name):
+            parts.append(_of(topic, now_us))
+            await work.did(len(topic.subscriptions))
+        if len(parts) >= CHUNK:
+            found, parts = merged([found, *parts], count_max), []
+    return merged([found, *parts], count_max)
 
 
 async def find_idle(
@@ -70,7 +72,9 @@ async def find_idle(
     """
     waiting: list[TopicName] = []
     topic_count = subscription_count = 0
+    work = LongWork()
     for name, topic_id in topics:
+        await work.did()
         state = storage.find_state(topic_id)
         cursors = () if state is None else state.cursors.values()
         if state and any(each.offset < state.end_offset for each in cursors):
@@ -83,6 +87,7 @@ async def find_idle(
         with suppress(TopicNotFound, NotOwner):
             async with views.viewing(name) as topic:
                 found.append(_of(topic, now_us))
+        await work.did()
     return merged(found, count_max)
 
 
@@ -115,20 +120,14 @@ def _of(topic: Topic, now_us: int) -> Findings:
     )
 
 
-def problems_of(
-    topics: Iterable[Topic],
-) -> Iterator[tuple[Topic, Subscription, FindingKind]]:
-    """Yield the subscriptions of which a finding would be a problem."""
-    for topic in topics:
-        for each in topic.subscriptions.values():
-            kind = problem_kind(
-                is_stopped=each.is_stopped,
-                is_blocked=each.is_blocked,
-                has_dead_letter_error=isinstance(each, ReliableSubscription)
-                and each.dead_letter_error is not None,
-            )
-            if kind is not None:
-                yield topic, each, kind
+def problem_of(each: Subscription) -> FindingKind | None:
+    """Return the kind of the problem that a finding would report, if there is one."""
+    return problem_kind(
+        is_stopped=each.is_stopped,
+        is_blocked=each.is_blocked,
+        has_dead_letter_error=isinstance(each, ReliableSubscription)
+        and each.dead_letter_error is not None,
+    )
 
 
 def _stored_bytes(topic: Topic) -> int:

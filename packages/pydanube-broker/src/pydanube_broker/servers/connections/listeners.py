@@ -7,7 +7,7 @@ TLS, identities, permissions, quotas and limits.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pkgutil import resolve_name
@@ -42,13 +42,17 @@ class ListenerParts:
     wall_clock_us: Callable[[], int]
 
 
+async def _no_samples() -> Iterable[Sample]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerState:
     """The port and the metrics of an open listener."""
 
     port: int
-    samples: Callable[[], Iterable[Sample]] = tuple
-    """Return the current values of its metrics, without waiting."""
+    samples: Callable[[], Awaitable[Iterable[Sample]]] = _no_samples
+    """Return the current values of its metrics, and do not hold other tasks."""
 
 
 OpenFunction: TypeAlias = (

@@ -7,7 +7,7 @@ in the original Danube.  Requests that may succeed later fail with UNAVAILABLE.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from statistics import fmean, pstdev
 from typing import Any, TypeVar
@@ -32,19 +32,18 @@ from pydanube.model.names import (
 )
 from pydanube.model.policy import SubscriptionSettings
 from pydanube.model.schemas import TopicSchema
-from pydanube.security.resources import Resource
 from pydanube.wire.pb import danube_admin_pb2 as pb
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.metadata.records import TopicRecord
 from pydanube_broker.operations.authorization import (
     author_of_settings,
     check_subject,
-    may_see,
     visible_namespaces,
 )
 from pydanube_broker.operations.topic_lists import (
+    Records,
     check_namespace,
-    visible_names,
+    describe_in,
     visible_records,
 )
 from pydanube_broker.servers.grpc.security_admin import SecurityAdmin
@@ -249,10 +248,12 @@ class NamespaceAdmin:
         """List the topics and partitions of a namespace."""
         name = parse_namespace(request.name)
         await check_namespace(self._broker, name)
-        topics = await visible_names(self._broker, name)
-        return pb.TopicListResponse(
-            topics=(str(name).removeprefix("/") for name in topics)
+        records = await visible_records(self._broker, name)
+        listed = pb.TopicListResponse()
+        await describe_in(
+            listed.topics, records, lambda name, _: str(name).removeprefix("/")
         )
+        return listed
 
     async def get_namespace_policies(
         self, request: pb.NamespaceRequest
@@ -296,13 +297,13 @@ class TopicAdmin:
         """List the topics and partitions of one namespace."""
         name = parse_namespace(request.name)
         await check_namespace(self._broker, name)
-        return self._listed(await visible_records(self._broker, name))
+        return await self._listed(await visible_records(self._broker, name))
 
     async def list_broker_topics(
         self, request: pb.BrokerRequest
     ) -> pb.TopicInfoListResponse:
         """List the topics that a broker serves; none if there is no such broker."""
-        return self._listed(
+        return await self._listed(
             [
                 (name, record)
                 for name, record in await visible_records(self._broker)
@@ -452,22 +453,16 @@ class TopicAdmin:
             dispatch_config=dispatch_limits_to_wire(settings.limits)
         )
 
-    def _listed(
-        self, records: Sequence[tuple[TopicName, TopicRecord]]
-    ) -> pb.TopicInfoListResponse:
-        records = [each for each in records if may_see(Resource.topic(each[0]))]
-        return _bounded(
-            pb.TopicInfoListResponse(
-                topics=[
-                    pb.TopicInfo(
-                        name=str(name),
-                        broker_id=self._owner_of(record),
-                        delivery=danube_name(record.policy.dispatch),
-                    )
-                    for name, record in records
-                ]
-            ),
-            f"{len(records)} topics",
+    async def _listed(self, records: Records) -> pb.TopicInfoListResponse:
+        listed = pb.TopicInfoListResponse()
+        await describe_in(listed.topics, records, self._info)
+        return _bounded(listed, f"{len(records)} topics")
+
+    def _info(self, name: TopicName, record: TopicRecord) -> pb.TopicInfo:
+        return pb.TopicInfo(
+            name=str(name),
+            broker_id=self._owner_of(record),
+            delivery=danube_name(record.policy.dispatch),
         )
 
     def _owner_of(self, record: TopicRecord) -> str:

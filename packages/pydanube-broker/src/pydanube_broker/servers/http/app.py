@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -47,8 +46,9 @@ from pydanube_broker.servers.http.responses import (
 )
 from pydanube_broker.servers.http.same_origin import SameOriginMiddleware
 from pydanube_broker.servers.native.server import NativeServer
-from pydanube_broker.servers.samples import TopicSeries, samples_of
+from pydanube_broker.servers.samples import samples_of
 from pydanube_broker.servers.settings.security_config import SecurityConfig
+from pydanube_broker.servers.topic_samples import TopicSeries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,20 +133,22 @@ class BrokerState:
             raise Unavailable("the broker is starting")
         return self._serving[0]
 
-    def samples(self, pattern: TopicPattern | None = None) -> Iterable[Sample]:
+    async def samples(self, pattern: TopicPattern | None = None) -> list[Sample]:
         """
-        Return the current values of the metrics, without waiting.
+        Return the current values of the metrics.
 
         With *pattern*, of the topics only those that match have values.
         """
         if self._serving is None:
-            return ()
+            return []
         is_ready = self.why_not_ready() is None
         series = TopicSeries(series_max=self.series_max, pattern=pattern)
-        samples = samples_of(
+        samples = await samples_of(
             *self._serving, self._connections, series, is_ready=is_ready
         )
-        return chain(samples, *(each.state.samples() for each in self.listeners))
+        for each in self.listeners:
+            samples += await each.state.samples()
+        return samples
 
 
 INDEX = f"""\
@@ -201,7 +203,8 @@ def make_app(
         except InvalidName as error:
             return error_response(error)
         accept = request.headers.get("accept", "")
-        body, content_type = expose(state.samples(pattern), accept, state.series_max)
+        samples = await state.samples(pattern)
+        body, content_type = await expose(samples, accept, state.series_max)
         # A header, because Starlette would add a second charset to a media type.
         return Response(body, headers={"content-type": content_type})
 

@@ -8,12 +8,14 @@ so are the errors.  Clients need the same permissions as for reading a topic.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
+from pydanube.aio.long_work import LongWork
 from pydanube.model.errors import (
     BrokerError,
     InvalidName,
@@ -177,16 +179,19 @@ async def _existing_namespace(call: Call) -> NamespaceName:
 async def _table_names(broker: Broker, namespace: NamespaceName) -> list[TopicName]:
     """Return the topics that are tables and that the caller may see, by name."""
     partitioned = await broker.catalog.partitioned(namespace)
-    names = {
+    names = [
         name
         for name, record in partitioned.items()
         if record.policy.is_reliable and may_see(Resource.topic(name))
-    }
+    ]
+    work = LongWork()
     for name, record in await visible_records(broker, namespace):
+        await work.did()
         split = name.split_partition()
         if record.policy.is_reliable and (split is None or split[0] not in partitioned):
-            names.add(name)
-    return sorted(names, key=lambda name: name.topic)
+            names.append(name)
+    # It has two sorted parts, so this takes few comparisons.
+    return sorted(names, key=attrgetter("topic"))
 
 
 def iceberg_error(error: BrokerError) -> Response:

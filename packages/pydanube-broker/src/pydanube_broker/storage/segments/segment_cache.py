@@ -225,6 +225,8 @@ class SegmentCache:
         gone = set(entries)
         for key in [key for key in self._cached if key[0] in gone]:
             self._drop(key)
+        for key in [key for key in self._failed if key[0] in gone]:
+            del self._failed[key]
         for key in [key for key in self._ahead if key[0] in gone]:
             self._take_ahead(key)
 

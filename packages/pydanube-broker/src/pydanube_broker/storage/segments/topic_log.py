@@ -108,6 +108,22 @@ class TailMemory:
             self.due.set()
 
 
+@dataclass(slots=True)
+class SegmentTotals:
+    """The segments of all open logs together, so that nobody needs to add them up."""
+
+    count: int = 0
+    byte_count: int = 0
+
+    def change(self, old: Sequence[SegmentEntry], new: Sequence[SegmentEntry]) -> int:
+        """Count *new* instead of *old*; return by how many bytes they are longer."""
+        change = sum(each.byte_count for each in new)
+        change -= sum(each.byte_count for each in old)
+        self.count += len(new) - len(old)
+        self.byte_count += change
+        return change
+
+
 FindCursors: TypeAlias = "Callable[[], Iterable[int]]"
 
 
@@ -143,7 +159,9 @@ class TopicLog:
         segments: tuple[SegmentEntry, ...],
         sealed_offset: Offset,
         shard: int | None = None,
+        totals: SegmentTotals | None = None,
     ) -> None:
+        """*totals* count its segments until it is discarded."""
         self.topic_id = topic_id
         self.name = name
         self.epoch = epoch
@@ -163,11 +181,15 @@ class TopicLog:
         acknowledged in the journal, though perhaps not on disk."""
         self.drop_end = Offset(0)
         """The end of the segments that were last to be dropped."""
-        self.segments = segments
+        self._totals = SegmentTotals() if totals is None else totals
+        self.segments: tuple[SegmentEntry, ...] = ()
         """
         Sorted by offset, each beginning at the end of the one before; every change
         makes a new tuple.
         """
+        self.segment_bytes = 0
+        """The length of all segments together."""
+        self._replace(0, (), segments)
         self.holds: frozenset[str] = frozenset()
         """While there are any, no segment is dropped or replaced."""
         self.sealed_offset = sealed_offset
@@ -285,11 +307,6 @@ class TopicLog:
     def first_kept(self) -> Offset:
         """The first offset that can be read and was not to be dropped."""
         return max(self.base_offset, self.drop_end)
-
-    @property
-    def segment_bytes(self) -> int:
-        """The length of all segments together."""
-        return sum(segment.byte_count for segment in self.segments)
 
     def read_tail(self, offset: int, *, bytes_max: int) -> list[BatchFrame] | None:
         """
@@ -490,7 +507,7 @@ class TopicLog:
 
     def on_sealed(self, segment: SegmentEntry) -> None:
         """Add *segment* and drop its messages from the tail."""
-        self.segments = (*self.segments, segment)
+        self._replace(len(self.segments), (), (segment,))
         self.sealed_offset = Offset(segment.end)
         self._drop_tail(segment.end)
 
@@ -514,11 +531,8 @@ class TopicLog:
         self, old: Sequence[SegmentEntry], new: Sequence[SegmentEntry]
     ) -> None:
         """Replace the segments *old* by *new*."""
-        at = self.segments.index(old[0])
-        end = at + len(old)
-        assert self.segments[at:end] == tuple(old)
         self._cache.discard(old)
-        self.segments = (*self.segments[:at], *new, *self.segments[end:])
+        self._replace(self.segments.index(old[0]), old, new)
 
     @property
     def uploaded_offset(self) -> Offset:
@@ -529,7 +543,7 @@ class TopicLog:
     def on_uploaded(self, segment: SegmentEntry) -> None:
         """Take over the entry of a segment that is uploaded now."""
         released_offset, at = self.released_offset, self.segments.index(segment)
-        self.segments = (*self.segments[:at], segment, *self.segments[at + 1 :])
+        self._replace(at, self.segments[at : at + 1], (segment,))
         self._note_released(released_offset)
 
     def find_segment(self, object_name: str) -> SegmentEntry | None:
@@ -540,7 +554,7 @@ class TopicLog:
         """Remove the oldest *count* segments."""
         released_offset = self.released_offset
         self._cache.discard(self.segments[:count])
-        self.segments = self.segments[count:]
+        self._replace(0, self.segments[:count], ())
         self._note_released(released_offset)
 
     @property
@@ -576,9 +590,20 @@ class TopicLog:
         """Release all memory; the log must not be used any more."""
         self._drop_tail(self.tail.end)
         self._cache.discard(self.segments)
+        self._totals.change(self.segments, ())
+        self._totals = SegmentTotals()
         self._unwatch_failures()
         # It refers to the topic, which refers to this log.
         self.find_cursors = tuple
+
+    def _replace(
+        self, at: int, old: Sequence[SegmentEntry], new: Sequence[SegmentEntry]
+    ) -> None:
+        """Replace the segments *old*, which are those from index *at* on, by *new*."""
+        end = at + len(old)
+        assert self.segments[at:end] == tuple(old)
+        self.segments = (*self.segments[:at], *new, *self.segments[end:])
+        self.segment_bytes += self._totals.change(old, new)
 
     def _on_grown(self, size: int) -> None:
         if self._seal_failure is not None:
