@@ -26,6 +26,8 @@ REMOVALS = Bounds(
 )
 LATE_ANSWERS = Bounds(sessions=2, learns_late=True)
 READERS = Bounds(sessions=2, in_flight=1, moves=1, reads=True)
+LOCKS = Bounds(messages=1, in_flight=1, locks=True)
+MOVES_WITH_LOCKS = Bounds(sessions=2, messages=1, in_flight=1, moves=1, locks=True)
 
 BOUNDS = {
     "takeovers": TAKEOVERS,
@@ -35,6 +37,8 @@ BOUNDS = {
     "sealing": SEALING,
     "late answers": LATE_ANSWERS,
     "readers": READERS,
+    "locks": LOCKS,
+    "moves with locks": MOVES_WITH_LOCKS,
 }
 
 LARGER = {
@@ -54,6 +58,7 @@ FOUND_IN = {
     "claim_compares_own_presence": (REMOVALS, "lost"),
     "claim_freezes_journal": (SEALING, "lost"),
     "fence_before_read": (TAKEOVERS, "lost"),
+    "read_only_after_the_lock_is_held": (LOCKS, "lost"),
     "read_again_if_groups_were_removed": (PREPARED_MOVES, "duplicated"),
     "read_manifest_after_claim": (SEALING, "lost"),
     "read_only_source_epoch": (MOVES, "lost"),
@@ -135,3 +140,10 @@ def test_messages_do_not_depend_on_leases(bounds: Bounds) -> None:
     rules = Rules(claim_compares_absence=False, stop_when_own_clock_says_so=False)
     found = explore(rules, bounds)
     assert found.violation is None, str(found.violation)
+
+
+@pytest.mark.slow
+def test_reading_before_the_lock_is_held_loses_messages() -> None:
+    violation = explore(Rules(fence_before_read=False), LOCKS).violation
+    assert violation is not None
+    assert violation.message.startswith("lost"), str(violation)

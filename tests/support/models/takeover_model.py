@@ -128,6 +128,9 @@ class Model:
     ) -> Iterator[Action]:
         name = name_of(at)
         for number, put in enumerate(session.puts):
+            if session.is_dead:
+                # A process that has ended writes nothing more to its files.
+                break
             if not put.is_stored and number not in session.fences:
                 yield (
                     f"the store has {put.entry} of {name}",
@@ -196,7 +199,7 @@ class Model:
             session.read is None and not self.rules.fence_before_read
         ):
             yield f"{name} reads {machine.source}", lambda: self._read_early(world, at)
-        elif machine.stage is Stage.FENCING:
+        elif machine.stage is Stage.FENCING and self._can_fence(world, machine):
             yield f"{name} fences {machine.source}", lambda: self._fence(world, at)
         if machine.stage is Stage.READING:
             yield f"{name} reads {machine.source}", lambda: self._read(world, at)
@@ -261,6 +264,8 @@ class Model:
         self, world: World, at: int, session: Session
     ) -> Iterator[Action]:
         name = name_of(at)
+        if self.bounds.locks and not session.is_dead:
+            yield f"the process of {name} ends", lambda: self._end_process(world, at)
         if session.lease == 0 and self.bounds.reads:
             yield (
                 f"the clock of {name} says that its lease is over",
@@ -427,11 +432,27 @@ class Model:
         """Read without a fence, although the machine waits for it."""
         return with_session(world, at, read=self._fold(world, at))
 
+    def _end_process(self, world: World, at: int) -> World:
+        """Kill a process: what it has not written is lost, and its lock is free."""
+        world = with_session(world, at, is_dead=True, change=None, prepares=None)
+        session = world.sessions[at]
+        return self._apply(world, at, session.machine.on_session_over())
+
+    def _can_fence(self, world: World, machine: Ownership) -> bool:
+        """Return whether the reader gets the lock, if the fence is one."""
+        if not self.bounds.locks or not self.rules.read_only_after_the_lock_is_held:
+            return True
+        assert machine.source is not None
+        return world.sessions["ABC".index(machine.source)].is_dead
+
     def _fence(self, world: World, at: int) -> World:
         machine = world.sessions[at].machine
         assert machine.source is not None
         source = "ABC".index(machine.source)
         old = world.sessions[source]
+        if self.bounds.locks:
+            # The lock is the fence.
+            return self._apply(world, at, machine.on_fenced())
         number = self._reading(world, at)[1]
         while number not in old.fences and is_there(old, number):
             number += 1

@@ -23,6 +23,13 @@ class Bounds:
     """Whether a session learns the outcome of a put later than it happens."""
     reads: bool = False
     """Whether the ends that readers see are compared."""
+    locks: bool = False
+    """
+    Whether the fence is a lock that ends with its process, as on one machine.
+
+    Nothing is put into such a journal but by its session, so that a reader who does
+    not wait for the lock stops nobody.
+    """
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,7 @@ class Rules:
     claim_compares_own_presence: bool = True
     claim_freezes_journal: bool = True
     fence_before_read: bool = True
+    read_only_after_the_lock_is_held: bool = True
     read_again_if_groups_were_removed: bool = True
     read_manifest_after_claim: bool = True
     read_only_source_epoch: bool = True

@@ -71,6 +71,8 @@ class Session(NamedTuple):
     machine: Ownership
     lease: int = 0
     """0: held; 1: over, by the session's clock; 2: gone from the store."""
+    is_dead: bool = False
+    """Whether its process has ended, so that others can have its lock."""
     change: ChangeShard | None = None
     """The transaction under way."""
     source_first: First = First()
