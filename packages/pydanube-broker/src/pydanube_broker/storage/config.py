@@ -14,6 +14,9 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 
+FILES = "files"
+"""The kind of the journals of a broker with several processes; not for settings."""
+
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(ge=0)]
 Interval = Annotated[float, Meta(ge=0.001)]
@@ -260,6 +263,8 @@ class StorageConfig(
                 return self.journal.object.url or self.remote.url
             case "redis":
                 return self.journal.redis.url
+            case kind if kind == FILES:
+                return self.journal.options["path"]
             case kind:
                 return f"{kind}:"
 

@@ -59,6 +59,8 @@ READS_IN_FLIGHT = 32
 """How many objects are read at the same time; a group has 4 MiB at most by default."""
 READS_BEGIN = 4
 """How many are read at first; each time all of them exist, twice as many follow."""
+FIRST_SESSION = 1
+"""The number of the first session of a journal."""
 _SESSION_ID_BYTES = 16
 
 
@@ -230,7 +232,7 @@ def new_session_id() -> bytes:
     return os.urandom(_SESSION_ID_BYTES)
 
 
-def _prefix_of(root: str, number: int, session_id: bytes) -> str:
+def prefix_of(root: str, number: int, session_id: bytes) -> str:
     """Return the prefix of the names of a session's objects."""
     return f"{root}{number:010d}-{session_id.hex()[:8]}/"
 
@@ -276,11 +278,11 @@ async def take_over(
         if fold.sections:
             recovery.journal_id = journal_id
         check(recovery)
-        number = known[-1].number + 1 if known else 1
+        number = known[-1].number + 1 if known else FIRST_SESSION
         new = JournalSession(
             number=number,
             session_id=session_id.hex(),
-            prefix=_prefix_of(root, number, session_id),
+            prefix=prefix_of(root, number, session_id),
         )
         # A session without groups has no objects but its fence, which stays for ever.
         new_sessions = (*(each for each in ended if each.end != FIRST_GROUP), new)
@@ -439,7 +441,7 @@ class GroupReader:
         """
         if self._root is None:
             return
-        prefix = _prefix_of(self._root, session.number + 1, writer)
+        prefix = prefix_of(self._root, session.number + 1, writer)
         if self._objects.supports_listing:
             names = partial(self._objects.names, prefix, count_max=1)
             is_known = not await self._repeat(names)
