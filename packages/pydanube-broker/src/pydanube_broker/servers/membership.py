@@ -40,6 +40,8 @@ from pydanube_broker.servers.settings.config import BrokerConfig
 from pydanube_broker.storage.journal.object_journal import ObjectJournal
 
 PEER_KEY_BYTES = 32
+PROCESS_WAIT_S = 10
+"""How long a process waits at most for the end of the one that it replaces."""
 
 
 @asynccontextmanager
@@ -56,13 +58,14 @@ async def open_membership(
         MetadataUnavailable: The store does not answer.
     """
     remote = config.metadata.remote
-    assert remote is not None, "settings of clusters have a service for metadata"
-    await check_is_cluster(store, remote)
+    if remote is not None:
+        await check_is_cluster(store, remote)
     await create_shards(store, config.cluster.shards)
-    # Such a broker may have started meanwhile.
-    await check_is_cluster(store, remote)
+    if remote is not None:
+        # Such a broker may have started meanwhile.
+        await check_is_cluster(store, remote)
     record = session_record_of(config, started_at=wall_clock_us())
-    ttl_s = remote.session_ttl_s
+    ttl_s = PROCESS_WAIT_S if remote is None else remote.session_ttl_s
     async with open_cluster_session(store, record, ttl_s=ttl_s) as session:
         yield session
 

@@ -14,7 +14,13 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -25,6 +31,9 @@ from contextlib import (
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from pydanube.aio.loops import new_loop
 from pydanube.model.histograms import NO_EXEMPLARS
@@ -68,6 +77,7 @@ from pydanube_broker.servers.directories.identity import (
     refuse_lost_metadata,
 )
 from pydanube_broker.servers.directories.journals import (
+    find_kind,
     journal_opener,
     journal_place,
     open_journal_objects,
@@ -99,15 +109,18 @@ from pydanube_broker.servers.recovery.journal_switch import switch_journal
 from pydanube_broker.servers.settings.addresses import (
     Addresses,
     addresses_of,
+    addresses_text,
     check_exposure,
     http_hosts_of,
     url_of,
 )
-from pydanube_broker.servers.settings.config import BrokerConfig
+from pydanube_broker.servers.settings.config import BrokerConfig, ListenConfig
 from pydanube_broker.servers.settings.logs import configure_logging
+from pydanube_broker.servers.settings.process_config import has_processes
 from pydanube_broker.servers.settings.tls import ServerTls, open_tls
 from pydanube_broker.servers.settings.tracing import open_traces
-from pydanube_broker.storage.config import StorageConfig
+from pydanube_broker.servers.supervisor import ProcessPart, supervising
+from pydanube_broker.storage.config import FILES, StorageConfig
 from pydanube_broker.storage.files import DirectoryFiles
 from pydanube_broker.storage.journal.reserve import Reserve, ReserveFile
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects, open_remote
@@ -140,9 +153,14 @@ class RunningBroker:
 
 
 @asynccontextmanager
-async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
+async def serve(
+    config: BrokerConfig, *, own: ListenConfig | None = None
+) -> AsyncIterator[RunningBroker]:
     """
     Run a complete broker during the body.
+
+    With *own*, it shares the ports of ``config.listen`` with other processes of the
+    broker, and *own* has further ports and the addresses of this process.
 
     At the end, the broker refuses to publish, commits accepted messages, saves cursors
     and sends clients GOODBYE.
@@ -159,6 +177,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
             others, or belongs to another cluster; nothing was deleted.
     """
     listens = config.listen
+    reached = config if own is None else msgspec.structs.replace(config, listen=own)
     counts = {
         name: ConnectionCounts(listener=name, connections_max=listens.connections_max)
         for name in (
@@ -187,6 +206,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 host,
                 listens.http_port,
                 state,
+                own_port=own.http_port if own else None,
                 hosts=http_hosts_of(listens),
                 trusted_proxies=parse_proxies(listens.trusted_proxies),
                 counts=counts["http"],
@@ -199,9 +219,10 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 name="clients of Danube",
                 flag="--grpc-port",
                 tls=tls,
+                own_port=own.grpc_port if own else None,
             ) as danube_listener,
             open_metadata(config, directory, make_room=reserve.release) as metadata,
-            _open_session(config, metadata.store) as (session, owners),
+            _open_session(reached, metadata.store) as (session, owners),
             _open_storage(
                 config.storage, directory, metadata.store, reserve, session
             ) as (storage, identity),
@@ -213,7 +234,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 new_broker_id=partial(_new_broker_id, config),
                 shards=_shards_of(config, owners),
                 wall_clock_us=wall_clock_us,
-                address=(addresses := _addresses(config, danube_listener)).broker_url,
+                address=(addresses := _addresses(reached, danube_listener)).broker_url,
                 auto_create_topics=config.topics.auto_create,
                 done_ranges_max=config.subscriptions.done_ranges_max,
                 batch_bytes_max=batch_bytes_max(config.listen.frame_bytes_max),
@@ -239,11 +260,17 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
             ),
             open_native_server(
                 broker,
-                config.listen,
+                listens,
                 authenticator,
                 exemplars=NO_EXEMPLARS if tracing is None else tracing.published,
             ) as server,
-            listen(server, host, config.listen.stream_port, tls) as stream_port,
+            listen(
+                server,
+                host,
+                listens.stream_port,
+                tls,
+                own_port=own.stream_port if own else None,
+            ) as stream_port,
             _open_listeners(
                 broker,
                 config,
@@ -263,6 +290,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 counts=counts,
                 tls=tls,
                 authenticator=authenticator,
+                own=own,
             ) as (
                 admin_port,
                 services,
@@ -305,7 +333,8 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 )
             finally:
                 state.on_stopping()
-                if session is not None:
+                if session is not None and own is None:
+                    # Processes of one broker are stopped together.
                     await leave(session, metadata.store)
                 await broker.drain()
 
@@ -366,7 +395,7 @@ async def _open_session(
     config: BrokerConfig, store: MetadataStore
 ) -> AsyncIterator[tuple[ClusterSession | None, ShardOwners | None]]:
     """Begin the session of the broker in its cluster, if it is in one."""
-    if not config.cluster.enabled:
+    if not config.is_in_cluster:
         yield None, None
         return
     async with open_membership(config, store) as session:
@@ -374,7 +403,7 @@ async def _open_session(
 
 
 def _new_broker_id(config: BrokerConfig) -> str:
-    return broker_id_of(config) if config.cluster.enabled else uuid.uuid4().hex
+    return broker_id_of(config) if config.is_in_cluster else uuid.uuid4().hex
 
 
 def _shards_of(config: BrokerConfig, owners: ShardOwners | None) -> Shards | None:
@@ -472,6 +501,7 @@ async def _open_grpc(
     counts: Mapping[str, ConnectionCounts],
     tls: ServerTls | None,
     authenticator: Authenticator,
+    own: ListenConfig | None,
 ) -> AsyncIterator[tuple[int, Sequence[Service]]]:
     """Open both gRPC servers; yields the port for administrators, and the services."""
     listens = config.listen
@@ -503,6 +533,7 @@ async def _open_grpc(
             name="administrators",
             flag="--admin-port",
             tls=tls,
+            own_port=own.admin_port if own else None,
         ) as admin,
     ):
         admins = admin_services(
@@ -527,7 +558,7 @@ def _addresses(config: BrokerConfig, listener: Listener) -> Addresses:
     """Return the addresses of a broker that *listener* serves to clients of Danube."""
     return addresses_of(
         config.listen.host,
-        listener.port,
+        config.listen.grpc_port or listener.port,
         advertised_url=config.listen.advertised_url,
         connect_url=config.listen.connect_url,
         scheme=config.tls.http_scheme,
@@ -538,7 +569,7 @@ def _peer_channels(
     config: BrokerConfig,
 ) -> AbstractAsyncContextManager[PeerChannels | None]:
     """Return the connections to other brokers; a broker alone has none."""
-    if not config.cluster.enabled:
+    if not config.is_in_cluster:
         return nullcontext()
     files = PeerFiles(
         ca=config.cluster.ca_file,
@@ -586,35 +617,42 @@ def run(config: BrokerConfig, *, ignored_variables: Sequence[str] = ()) -> None:
             "are not settings of this broker: %s",
             ", ".join(ignored_variables),
         )
+    if config.storage.journal.kind == FILES:
+        # Only the processes of a broker have it.
+        find_kind(FILES)
+    if config.processes.are_several or has_processes(config.data_dir):
+        with supervising(config) as part:
+            if part is not None:
+                run_loop(_run(part.config, part))
+        return
+    run_loop(_run(config))
+
+
+def run_loop(running: Coroutine[Any, Any, None]) -> None:
+    """Run a broker in an event loop."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_run(config))
+        runner.run(running)
 
 
-def _print_addresses(running: RunningBroker) -> None:
-    listeners = "".join(
-        f"  {name:<8}  {url}\n" for name, url in running.listener_urls.items()
-    )
-    sys.stdout.write(
-        f"pydanube broker is ready\n"
-        f"  stream    {running.stream_url}\n"
-        f"  grpc      {running.grpc_url}\n"
-        f"  admin     {running.admin_url}\n"
-        f"{listeners}"
-        f"  http      {running.http_url}\n"
-        f"  data      {running.directory.path.absolute()}\n"
-        f"  console   danube console --url {running.stream_url}\n"
-    )
-    sys.stdout.flush()
-
-
-async def _run(config: BrokerConfig) -> None:
+async def _run(config: BrokerConfig, part: ProcessPart | None = None) -> None:
     stop = asyncio.Event()
     failure: BaseException | None = None
     begun_at = time.monotonic()
     with _stopping_on_signals(stop):
         try:
-            async with serve(config) as running:
-                _print_addresses(running)
+            async with serve(config, own=part.own if part else None) as running:
+                if part is None:
+                    sys.stdout.write(
+                        addresses_text(
+                            stream_url=running.stream_url,
+                            grpc_url=running.grpc_url,
+                            admin_url=running.admin_url,
+                            http_url=running.http_url,
+                            listener_urls=running.listener_urls,
+                            data_dir=running.directory.path,
+                        )
+                    )
+                    sys.stdout.flush()
                 log.info(
                     "serving after %.2f s: %s, %s (gRPC), %s (administration), %s",
                     time.monotonic() - begun_at,
@@ -626,6 +664,7 @@ async def _run(config: BrokerConfig) -> None:
                 for name, url in running.listener_urls.items():
                     log.info("serving clients of %s: %s", name, url)
                 async with (
+                    nullcontext() if part is None else part.reporting(stop.set),
                     memory_upkeep(),
                     watching_directory(running.directory),
                     watching_session(running.session),

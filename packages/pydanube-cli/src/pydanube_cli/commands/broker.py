@@ -48,11 +48,18 @@ def _listener_options() -> list[Parameter]:
     ]
 
 
+def _count_of(processes: str | None) -> object:
+    """Return a number as such; the settings check it."""
+    is_number = processes is not None and processes.isdecimal()
+    return int(processes) if processes is not None and is_number else processes
+
+
 @command(
     app,
     "danube broker",
     "danube broker --data-dir /var/lib/danube --host 0.0.0.0 --insecure",
     "danube broker --config broker.yaml --log-format json",
+    "danube broker --data-dir /var/lib/danube --processes 4",
     "danube broker --data-dir /tmp/try --stream-port 0 --grpc-port 0 "
     "--admin-port 0 --http-port 0",
     more=_listener_options(),
@@ -71,6 +78,14 @@ def broker(
     log_level: str | None = None,
     log_format: str | None = None,
     insecure: bool = False,
+    processes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="The number of processes, each of which uses about one core; auto is "
+            "one less than the number of cores. By default 1.",
+        ),
+    ] = None,
     **listener_ports: int | None,
 ) -> None:
     """
@@ -119,6 +134,7 @@ def broker(
         "log.level": log_level,
         "log.format": log_format,
         "listen.insecure": insecure or None,
+        "processes.count": _count_of(processes),
     }
     for name, port in listener_ports.items():
         flags[f"{name.removesuffix('_port')}.port"] = port

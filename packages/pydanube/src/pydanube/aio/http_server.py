@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from typing import Any
 
 import uvicorn
@@ -47,23 +52,25 @@ def forwarding_of(trusted_proxies: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def listener_at(host: str, port: int) -> socket.socket:
+def listener_at(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     """
     Return a socket that listens at *host*, a name or an address.
+
+    With *reuse_port*, other processes with the same user may listen there, too.
 
     Raises:
         OSError: The address is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family)
+    return socket.create_server((host, port), family=family, reuse_port=reuse_port)
 
 
 @asynccontextmanager
 async def serving(
-    config: uvicorn.Config, listener: socket.socket
+    config: uvicorn.Config, *listeners: socket.socket
 ) -> AsyncIterator[None]:
     """
-    Serve on *listener* during the body, and close it.
+    Serve on *listeners* during the body, and close them.
 
     The server does not handle signals.  At the end, it waits for running requests as
     long as the configuration says.
@@ -71,10 +78,12 @@ async def serving(
     server = _Server(config)
     # Accepted connections inherit it.  asyncio does not set it for such a socket, and
     # the body of a response would wait 40 ms for the client's acknowledgement.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    with listener:
+    with ExitStack() as stack:
+        for listener in listeners:
+            stack.enter_context(listener)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         async with task_scope() as tasks:
-            running = tasks.start(server.serve([listener]), "http server")
+            running = tasks.start(server.serve([*listeners]), "http server")
             listening = tasks.start(server.is_listening.wait())
             both: list[asyncio.Future[Any]] = [running, listening]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

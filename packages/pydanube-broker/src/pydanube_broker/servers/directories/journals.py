@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.plugins import JOURNALS, has_plugin, load_plugin
@@ -18,16 +19,29 @@ from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.store import MetadataStore
 from pydanube_broker.servers.directories.directory import DataDirectory
 from pydanube_broker.servers.directories.identity import ClusterIdentity
-from pydanube_broker.storage.config import JournalConfig, StorageConfig
+from pydanube_broker.storage.config import (
+    FILES,
+    GIB,
+    JournalConfig,
+    ObjectJournalConfig,
+    StorageConfig,
+)
 from pydanube_broker.storage.files import Files
+from pydanube_broker.storage.journal.group_files import GroupFiles
 from pydanube_broker.storage.journal.journal import Journal, open_journal
 from pydanube_broker.storage.journal.journal_opening import JournalOpening, OpenJournal
 from pydanube_broker.storage.journal.journal_sessions import JournalSessions
-from pydanube_broker.storage.journal.object_journal import open_object_journal
-from pydanube_broker.storage.journal.object_recovery import new_session_id
+from pydanube_broker.storage.journal.object_journal import ROOT, open_object_journal
+from pydanube_broker.storage.journal.object_recovery import (
+    FIRST_SESSION,
+    new_session_id,
+    prefix_of,
+)
 from pydanube_broker.storage.journal.recovery import Recovery
 from pydanube_broker.storage.journal.reserve import Reserve
 
+BYTES_MAX = 4 * GIB
+"""The size of the journal of a process from which messages are refused, at least."""
 OTHER_REQUESTS_MAX = 32
 """How many objects may be read and removed while groups are stored."""
 
@@ -41,12 +55,14 @@ def journal_place(config: StorageConfig, directory: DataDirectory) -> str:
 
 def open_journal_objects(config: StorageConfig) -> Objects:
     """
-    Open the store of an object journal.
+    Open the store of the journals of a cluster.
 
     Raises:
         InvalidConfig: The URL or an option is invalid.
         MissingExtra: OpenDAL is not installed.
     """
+    if config.journal.kind == FILES:
+        return GroupFiles(Path(config.journal_url))
     limits = config.journal.object
     return open_objects(
         config.journal_url,
@@ -88,6 +104,28 @@ async def open_kind_redis(opening: JournalOpening) -> AsyncIterator[Journal]:
         await opening.claim(objects)
         async with open_object_journal(
             objects, limits=limits, **opening.for_objects()
+        ) as journal:
+            yield journal
+
+
+@asynccontextmanager
+async def open_kind_files(opening: JournalOpening) -> AsyncIterator[Journal]:
+    """Open a journal of the kind ``files``, for one of the processes of a broker."""
+    config = opening.config
+    files = GroupFiles(Path(config.journal_url), make_room=opening.reserve.release)
+    session_id = opening.new_session_id()
+    limits = ObjectJournalConfig(
+        linger_ms=0.0,
+        # The next group is collected while the disk stores one.
+        in_flight_max=1,
+        groups_max=0,
+        bytes_max=max(4 * config.journal_bytes_max, BYTES_MAX),
+    )
+    with files.open_session(prefix_of(ROOT, FIRST_SESSION, session_id)):
+        async with open_object_journal(
+            files,
+            limits=limits,
+            **(opening.for_objects() | {"new_session_id": lambda: session_id}),
         ) as journal:
             yield journal
 
@@ -136,7 +174,8 @@ def journal_opener(
         return partial(
             open_journal, new_id=identity.journal_id, check=identity.check_journal
         )
-    open_kind = find_kind(config.journal.kind)
+    is_file = session is not None and config.journal.kind == FILES
+    open_kind = open_kind_files if is_file else find_kind(config.journal.kind)
     sessions: JournalSessions = MetadataSessions(store)
     check: Callable[[Recovery], None] = identity.check_journal
     new_id: Callable[[], bytes] = new_session_id

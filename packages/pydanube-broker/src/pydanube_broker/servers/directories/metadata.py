@@ -22,6 +22,7 @@ from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import ActiveBrokerRecord
 from pydanube_broker.metadata.remote_config import RemoteStoreConfig
 from pydanube_broker.metadata.sessions import Session
+from pydanube_broker.metadata.shared_sqlite import open_shared_sqlite
 from pydanube_broker.metadata.sqlite import SqliteStore, open_sqlite
 from pydanube_broker.metadata.store import (
     ABSENT,
@@ -33,6 +34,7 @@ from pydanube_broker.metadata.store import (
 )
 from pydanube_broker.servers.directories.directory import DataDirectory
 from pydanube_broker.servers.settings.config import BrokerConfig
+from pydanube_broker.storage.config import FILES
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +69,12 @@ async def open_metadata(
         InvalidConfig: The metadata is that of a cluster of brokers.
         MissingExtra: The packages for the service are not installed.
     """
+    if config.storage.journal.kind == FILES:
+        async with open_shared_sqlite(
+            directory.metadata, config.cluster.broker_id, make_room=make_room
+        ) as shared:
+            yield BrokerMetadata(store=shared, file=None, session=None)
+        return
     if (remote := config.metadata.remote) is None:
         async with open_sqlite(directory.metadata, make_room=make_room) as file:
             yield BrokerMetadata(store=file, file=file, session=None)

@@ -26,11 +26,17 @@ class Listener:
     """A bound port, which accepts connections when its services are known."""
 
     def __init__(self) -> None:
-        self._listening: asyncio.Server
+        self._listening: list[asyncio.Server] = []
         self._server: GrpcServer
 
-    async def bind(self, host: str, port: int, tls: ServerTls | None) -> None:
-        """Bind the port; a connection is accepted when ``serving`` has begun."""
+    async def bind(
+        self, host: str, port: int, tls: ServerTls | None, own_port: int | None = None
+    ) -> None:
+        """
+        Bind the port; a connection is accepted when ``serving`` has begun.
+
+        With *own_port*, the port is shared with other processes, and that one is not.
+        """
         refusing = Http2Connection()
         refusing.go_away(ErrorCode.INADEQUATE_SECURITY, PLAIN_REFUSED)
         factory = over_tls(
@@ -41,19 +47,27 @@ class Listener:
             # before they try again.
             plain_answer=refusing.take_output()[-1],
         )
-        self._listening = await asyncio.get_running_loop().create_server(
-            factory, host, port, backlog=1024, start_serving=False
-        )
+        for each in [port] if own_port is None else [port, own_port]:
+            listening = await asyncio.get_running_loop().create_server(
+                factory,
+                host,
+                each,
+                backlog=1024,
+                reuse_port=own_port is not None,
+                start_serving=False,
+            )
+            self._listening.append(listening)
 
     @property
     def port(self) -> int:
         """The bound port."""
-        port: int = self._listening.sockets[0].getsockname()[1]
+        port: int = self._listening[0].sockets[0].getsockname()[1]
         return port
 
     def close(self) -> None:
         """Release the port."""
-        self._listening.close()
+        for each in self._listening:
+            each.close()
 
     @asynccontextmanager
     async def serving(
@@ -72,7 +86,8 @@ class Listener:
             self._server = server = GrpcServer(
                 [*services, *standard], tasks, broker=broker, **limits
             )
-            await self._listening.start_serving()
+            for each in self._listening:
+                await each.start_serving()
             try:
                 yield server
             finally:
@@ -89,9 +104,10 @@ async def open_listener(
     name: str,
     flag: str,
     tls: ServerTls | None = None,
+    own_port: int | None = None,
 ) -> AsyncIterator[Listener]:
     """
-    Bind a port for the body (0: any free port).
+    Bind a port for the body (0: any free port), and *own_port* as ``Listener.bind``.
 
     Errors contain *name*, the name of the server, and *flag*, the option for the port.
 
@@ -100,7 +116,7 @@ async def open_listener(
     """
     listener = Listener()
     with binding(host, port, name, flag):
-        await listener.bind(host, port, tls)
+        await listener.bind(host, port, tls, own_port)
     try:
         yield listener
     finally:

@@ -30,6 +30,7 @@ async def open_http(
     port: int,
     state: BrokerState,
     *,
+    own_port: int | None = None,
     hosts: Iterable[str] = (),
     trusted_proxies: Sequence[str] = (),
     counts: ConnectionCounts | None = None,
@@ -38,6 +39,8 @@ async def open_http(
 ) -> AsyncIterator[int]:
     """
     Serve health, metrics and the JSON API; yields the port (0: any free port).
+
+    With *own_port*, the port is shared with other processes, and that one is not.
 
     The host of a request must be an address, a name without a dot or one of *hosts*.
     The headers ``X-Forwarded-*`` count only from *trusted_proxies*.
@@ -51,7 +54,9 @@ async def open_http(
         InvalidConfig: The address is not available.
     """
     with binding(host, port, "HTTP", "--http-port"):
-        listener = listener_at(host, port)
+        listeners = [listener_at(host, port, reuse_port=own_port is not None)]
+        if own_port is not None:
+            listeners.append(listener_at(host, own_port, reuse_port=True))
     counted = counts or ConnectionCounts(listener="http")
     factory = over_tls(
         partial(HttpConnection, counted),
@@ -67,8 +72,8 @@ async def open_http(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
-    port = listener.getsockname()[1]
-    async with serving(config, listener):
+    port = listeners[0].getsockname()[1]
+    async with serving(config, *listeners):
         yield port
 
 

@@ -545,10 +545,16 @@ def _units_of(frame: ReceivedFrame) -> int:
 
 @asynccontextmanager
 async def listen(
-    server: NativeServer, host: str, port: int, tls: ServerTls | None = None
+    server: NativeServer,
+    host: str,
+    port: int,
+    tls: ServerTls | None = None,
+    own_port: int | None = None,
 ) -> AsyncIterator[int]:
     """
     Accept connections on *host* and *port* (0: any free port); yields the port.
+
+    With *own_port*, the port is shared with other processes, and that one is not.
 
     Raises:
         InvalidConfig: The address is not available.
@@ -561,8 +567,14 @@ async def listen(
         plain_answer=StreamConnection(Side.BROKER).send(Kind.ERROR, refusal),
     )
     with binding(host, port, "the native protocol", "--stream-port"):
-        listener = await loop.create_server(factory, host, port, backlog=1024)
+        listeners = [
+            await loop.create_server(
+                factory, host, each, backlog=1024, reuse_port=own_port is not None
+            )
+            for each in ([port] if own_port is None else [port, own_port])
+        ]
     try:
-        yield listener.sockets[0].getsockname()[1]
+        yield listeners[0].sockets[0].getsockname()[1]
     finally:
-        listener.close()
+        for listener in listeners:
+            listener.close()

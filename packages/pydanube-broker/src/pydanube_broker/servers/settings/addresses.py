@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -59,6 +60,29 @@ def http_hosts_of(listens: ListenConfig) -> list[str]:
         listens.host,
         socket.gethostname(),
     ]
+
+
+def addresses_text(
+    *,
+    stream_url: str,
+    grpc_url: str,
+    admin_url: str,
+    http_url: str,
+    listener_urls: Mapping[str, str],
+    data_dir: Path,
+) -> str:
+    """Return the text with the addresses of a broker that is ready."""
+    listeners = "".join(f"  {name:<8}  {url}\n" for name, url in listener_urls.items())
+    return (
+        f"pydanube broker is ready\n"
+        f"  stream    {stream_url}\n"
+        f"  grpc      {grpc_url}\n"
+        f"  admin     {admin_url}\n"
+        f"{listeners}"
+        f"  http      {http_url}\n"
+        f"  data      {data_dir.absolute()}\n"
+        f"  console   danube console --url {stream_url}\n"
+    )
 
 
 @contextmanager

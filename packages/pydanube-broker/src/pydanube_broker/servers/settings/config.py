@@ -33,6 +33,7 @@ from pydanube_broker.metadata.remote_config import RemoteStoreConfig
 from pydanube_broker.servers.settings.listener_config import ListenerConfig
 from pydanube_broker.servers.settings.security_config import SecurityConfig
 from pydanube_broker.storage.config import (
+    FILES,
     NamedStoreConfig,
     StagingConfig,
     StorageConfig,
@@ -319,6 +320,28 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
+class ProcessesConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a broker that uses several cores of its machine."""
+
+    count: Annotated[int, Meta(ge=1, le=256)] | Literal["auto"] = 1
+    """The number of processes of the broker, which share its topics as a cluster does;
+    `auto` is one less than the number of cores. A process that ends is started again,
+    and meanwhile the others serve its topics. Needs metadata.kind sqlite and
+    storage.journal.kind local. The number can be changed between two starts; a data
+    directory that one process has used cannot be used by several."""
+    first_port: Port = 0
+    """The first of the ports that clients of one process connect to. They follow each
+    other: the native protocol of the first process, its gRPC, the native protocol of
+    the second process, and so on. Clients begin at the ports in listen, which all
+    processes share, and are then directed to the process with their topic. 0 chooses
+    free ports."""
+
+    @property
+    def are_several(self) -> bool:
+        """Whether there are several processes."""
+        return self.count != 1
+
+
 class TopicsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of topics."""
 
@@ -390,6 +413,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ``storage.remote`` has. Requests cannot use other stores. In the environment, a JSON
     object."""
     cluster: ClusterConfig = ClusterConfig()
+    processes: ProcessesConfig = ProcessesConfig()
     log: LogConfig = LogConfig()
     metrics: MetricsConfig = MetricsConfig()
     traces: TracesConfig = TracesConfig()
@@ -400,6 +424,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 parse_client_name("store", name)
             except InvalidName as error:
                 raise InvalidConfig(f"stores: {error}") from error
+        if self.processes.are_several:
+            self._check_processes()
         if not self.cluster.enabled:
             return
         for each in self.open_listeners:
@@ -424,6 +450,37 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 "cluster.advertised_url: expected the address for clients, because "
                 "listen.stream_port is 0, got nothing"
             )
+
+    def _check_processes(self) -> None:
+        """Raise if the broker cannot have several processes."""
+        for each in self.open_listeners:
+            if not each.SERVES_CLUSTERS:
+                raise InvalidConfig(
+                    f"{each.NAME}.port: expected nothing, because processes.count is "
+                    f"{self.processes.count}: a broker with a listener for "
+                    f"{each.TITLE} has one process, got {each.port}"
+                )
+        if self.cluster.enabled:
+            raise InvalidConfig(
+                "processes.count: expected 1, because cluster.enabled is true: start "
+                "several brokers of the cluster on a machine instead, got "
+                f"{self.processes.count}"
+            )
+        for setting, given, needed in (
+            ("metadata.kind", self.metadata.kind, {"sqlite"}),
+            ("storage.journal.kind", self.storage.journal.kind, {"local", FILES}),
+        ):
+            if given not in needed:
+                raise InvalidConfig(
+                    f"processes.count: expected 1, because {setting} is {given}: "
+                    "several processes share their metadata and journals in the data "
+                    f"directory, got {self.processes.count}"
+                )
+
+    @property
+    def is_in_cluster(self) -> bool:
+        """Whether topics are shared with other brokers, or other processes."""
+        return self.cluster.enabled or self.storage.journal.kind == FILES
 
     @property
     def open_listeners(self) -> Sequence[ListenerConfig]:

@@ -1,0 +1,91 @@
+"""The settings of each of the processes of a broker, which share a data directory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from pydanube.security.addresses import host_in_url
+from pydanube_broker.servers.settings.config import BrokerConfig, ListenConfig
+from pydanube_broker.storage.config import FILES
+
+PROCESSES = "processes"
+"""The directory with a data directory for each process."""
+JOURNALS = "journals"
+"""The directory with the journals of all processes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPorts:
+    """The ports of one process, beside those that all processes share."""
+
+    stream: int
+    grpc: int
+    admin: int
+    http: int
+
+
+def process_count(config: BrokerConfig) -> int:
+    """Return the number of processes that the settings ask for."""
+    count = config.processes.count
+    return max(1, usable_cores() - 1) if count == "auto" else count
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this program may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def has_processes(data_dir: Path) -> bool:
+    """Return whether several processes have used a data directory."""
+    return (data_dir / PROCESSES).is_dir()
+
+
+def config_of_process(config: BrokerConfig, number: int) -> BrokerConfig:
+    """
+    Return the settings of the process *number*, which begins with 1.
+
+    Each process has a data directory of its own for what it alone uses.  All have the
+    metadata, the directory of the journals, and, if there is no remote object store,
+    the directory of the uploaded segments in common.
+    """
+    data_dir = config.data_dir.absolute()
+    replace = msgspec.structs.replace
+    storage = config.storage
+    remote = storage.remote
+    if not remote.url:
+        remote = replace(remote, url=(data_dir / "objects").as_uri())
+    journal = replace(
+        storage.journal, kind=FILES, options={"path": str(data_dir / JOURNALS)}
+    )
+    metadata = config.metadata
+    path = metadata.path or str(data_dir / "metadata.sqlite")
+    return replace(
+        config,
+        data_dir=data_dir / PROCESSES / str(number),
+        metadata=replace(metadata, path=path),
+        storage=replace(storage, remote=remote, journal=journal),
+        cluster=replace(config.cluster, broker_id=f"process-{number}"),
+    )
+
+
+def own_listens(config: BrokerConfig, ports: OwnPorts) -> ListenConfig:
+    """Return the listeners of a process at which clients find its topics."""
+    listens = config.listen
+    advertised = listens.advertised_url
+    if advertised:
+        url = urlsplit(advertised)
+        host = host_in_url(url.hostname or "")
+        advertised = f"{url.scheme}://{host}:{ports.grpc}"
+    return msgspec.structs.replace(
+        listens,
+        stream_port=ports.stream,
+        grpc_port=ports.grpc,
+        admin_port=ports.admin,
+        http_port=ports.http,
+        advertised_url=advertised,
+    )

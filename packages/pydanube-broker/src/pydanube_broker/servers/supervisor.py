@@ -1,0 +1,414 @@
+"""
+The supervisor of a broker with several processes.
+
+The supervisor holds the lock of the data directory and reserves the ports.  It forks a
+process for each number, and starts a process that has ended again.  It has no event
+loop and no threads, so a fork is safe at any time.  The processes inherit the lock, so
+that a new supervisor waits for the processes of one that was killed.
+
+Each process writes to a pipe once in a while.  The supervisor kills a process that has
+been silent for long, because the lock of its journal would keep the others from taking
+its topics over.  A process whose pipe has no reader any more stops: its supervisor was
+killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from pydanube.aio.tasks import task_scope
+from pydanube.model.errors import DirectoryLocked, InvalidConfig
+from pydanube.model.retry import RetryPolicy
+from pydanube.security.addresses import host_in_url
+from pydanube_broker.servers.directories.directory import hold_directory
+from pydanube_broker.servers.settings.addresses import addresses_text, binding
+from pydanube_broker.servers.settings.config import BrokerConfig, ListenConfig
+from pydanube_broker.servers.settings.logs import configure_logging
+from pydanube_broker.servers.settings.process_config import (
+    JOURNALS,
+    PROCESSES,
+    OwnPorts,
+    config_of_process,
+    own_listens,
+    process_count,
+)
+from pydanube_broker.storage.journal.group_files import GroupFiles
+
+log = logging.getLogger(__name__)
+
+BEAT_S = 1.0
+"""The interval at which a process reports that its event loop runs."""
+SILENCE_S = 30.0
+"""A process that reports nothing for this time is killed."""
+STEADY_S = 30.0
+"""A process that has run for this time has started well."""
+HANDOVER_S = 20.0
+"""How long a supervisor waits for the processes of one that was killed."""
+RESTARTS = RetryPolicy(first_s=0.1, max_s=15.0)
+"""When a process is started again that has ended shortly after its start."""
+_READY = b"r"
+_BEAT = b"b"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessPart:
+    """The part of one process of the broker, in that process."""
+
+    config: BrokerConfig
+    own: ListenConfig
+    pipe: int
+    """The pipe to the supervisor."""
+
+    @asynccontextmanager
+    async def reporting(self, stop: Callable[[], None]) -> AsyncIterator[None]:
+        """Tell the supervisor that this process is ready; call *stop* if it is gone."""
+
+        async def beat() -> None:
+            word = _READY
+            while True:
+                try:
+                    os.write(self.pipe, word)
+                except BlockingIOError:
+                    # It has not read for long, and has time to do it.
+                    pass
+                except BrokenPipeError:
+                    log.critical("the supervisor has ended; this process stops")
+                    stop()
+                    return
+                word = _BEAT
+                await asyncio.sleep(BEAT_S)
+
+        async with task_scope() as tasks:
+            tasks.run(beat(), "report to the supervisor")
+            yield
+
+
+@dataclass(slots=True)
+class _Child:
+    """A process of the broker, or its next run."""
+
+    number: int
+    ports: OwnPorts
+    pid: int | None = None
+    pipe: int = -1
+    begun_at: float = 0.0
+    heard_at: float = 0.0
+    is_ready: bool = False
+    failures: int = 0
+    """How often it has ended shortly after its start."""
+    start_at: float = 0.0
+
+
+@dataclass(slots=True)
+class _Supervisor:
+    config: BrokerConfig
+    children: list[_Child]
+    wakeup: int
+    signals: list[int] = field(default_factory=list)
+    is_stopping: bool = False
+    is_serving: bool = False
+    failure_code: int = 0
+
+    def run(self) -> ProcessPart | None:
+        """Run the processes until a signal; return in each process with its part."""
+        while True:
+            now = time.monotonic()
+            for child in self.children:
+                due = child.pid is None and now >= child.start_at
+                if due and not self.is_stopping:
+                    part = self._start(child, now)
+                    if part is not None:
+                        return part
+            self._wait()
+            self._reap()
+            self._kill_silent()
+            if self.is_stopping and all(each.pid is None for each in self.children):
+                return None
+
+    def _start(self, child: _Child, now: float) -> ProcessPart | None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            os.set_blocking(writer, False)
+            return self._become(child, writer)
+        os.close(writer)
+        os.set_blocking(reader, False)
+        child.pid, child.pipe = pid, reader
+        child.begun_at = child.heard_at = now
+        child.is_ready = False
+        return None
+
+    def _become(self, child: _Child, pipe: int) -> ProcessPart:
+        """Return the part of this process, which has just been forked."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        for other in self.children:
+            if other.pipe >= 0:
+                os.close(other.pipe)
+        config = config_of_process(self.config, child.number)
+        configure_logging(config.log, process=child.number)
+        return ProcessPart(
+            config=config, own=own_listens(self.config, child.ports), pipe=pipe
+        )
+
+    def _wait(self) -> None:
+        """Wait for a signal, a report, or the time of the next start."""
+        readers = [self.wakeup, *(each.pipe for each in self.children if each.pid)]
+        found, _, _ = select.select(readers, [], [], self._patience_s())
+        if self.wakeup in found:
+            for number in os.read(self.wakeup, 64):
+                self._on_signal(number)
+        for child in self.children:
+            if child.pid is not None and child.pipe in found:
+                self._on_report(child)
+
+    def _patience_s(self) -> float:
+        now = time.monotonic()
+        waits = [each.start_at - now for each in self.children if each.pid is None]
+        return max(0.0, min([BEAT_S, *waits])) if not self.is_stopping else BEAT_S
+
+    def _on_report(self, child: _Child) -> None:
+        words = b""
+        with suppress(BlockingIOError):
+            words = os.read(child.pipe, 4096)
+        child.heard_at = time.monotonic()
+        if not words:
+            # It is ending; waitpid() says how.
+            time.sleep(0.001)
+        if _READY in words:
+            child.is_ready = True
+            if not self.is_serving and all(each.is_ready for each in self.children):
+                self.is_serving = True
+                self._print_addresses()
+
+    def _on_signal(self, number: int) -> None:
+        if number not in {signal.SIGINT, signal.SIGTERM}:
+            return
+        if not self.is_stopping:
+            log.info("received %s: stopping all processes", signal.Signals(number).name)
+        self.is_stopping = True
+        self._send(number)
+
+    def _send(self, number: int) -> None:
+        for child in self.children:
+            if child.pid is not None:
+                os.kill(child.pid, number)
+
+    def _reap(self) -> None:
+        for child in self.children:
+            if child.pid is None:
+                continue
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid:
+                self._on_end(child, os.waitstatus_to_exitcode(status))
+
+    def _on_end(self, child: _Child, code: int) -> None:
+        os.close(child.pipe)
+        pid, child.pid, child.pipe = child.pid, None, -1
+        if self.is_stopping:
+            if code:
+                self.failure_code = self.failure_code or code
+            return
+        if not self.is_serving and code > 0:
+            # The process has said why the broker cannot start.
+            self.failure_code, self.is_stopping = code, True
+            self._send(signal.SIGTERM)
+            return
+        now = time.monotonic()
+        child.failures = 0 if now - child.begun_at >= STEADY_S else child.failures + 1
+        delay_s = RESTARTS.delay_s(child.failures) if child.failures > 1 else 0.0
+        child.start_at = now + delay_s
+        log.error(
+            "process %d of the broker (pid %d) ended with %s; it starts again in %.1f "
+            "s, and the others serve its topics",
+            child.number,
+            pid,
+            f"exit code {code}" if code >= 0 else signal.Signals(-code).name,
+            delay_s,
+        )
+
+    def _kill_silent(self) -> None:
+        if self.is_stopping:
+            return
+        now = time.monotonic()
+        for child in self.children:
+            if child.pid is None or not child.is_ready:
+                continue
+            if now - child.heard_at > SILENCE_S:
+                log.error(
+                    "process %d of the broker (pid %d) has not reported for %g s: it "
+                    "is killed, so that the others can serve its topics",
+                    child.number,
+                    child.pid,
+                    SILENCE_S,
+                )
+                child.heard_at = now
+                os.kill(child.pid, signal.SIGKILL)
+
+    def _print_addresses(self) -> None:
+        listens, tls = self.config.listen, self.config.tls
+        host = host_in_url(listens.host)
+        sys.stdout.write(
+            addresses_text(
+                stream_url=f"{tls.stream_scheme}://{host}:{listens.stream_port}",
+                grpc_url=f"{tls.http_scheme}://{host}:{listens.grpc_port}",
+                admin_url=f"{tls.http_scheme}://{host}:{listens.admin_port}",
+                http_url=f"{tls.http_scheme}://{host}:{listens.http_port}",
+                listener_urls={},
+                data_dir=self.config.data_dir,
+            )
+        )
+        sys.stdout.flush()
+
+
+@contextmanager
+def supervising(config: BrokerConfig) -> Iterator[ProcessPart | None]:
+    """
+    Run the processes of a broker; the body is run in each of them.
+
+    In the process that has called it, the body is run with None when all have ended.
+
+    Raises:
+        DirectoryLocked: Another broker uses the data directory.
+        InvalidConfig: A port or the data directory cannot be used.
+        SystemExit: A process could not start, or has failed at the end; it has said
+            why.
+    """
+    with ExitStack() as stack:
+        _hold(stack, config)
+        _prepare(config)
+        ports = _Ports(stack, config)
+        config, children = ports.reserve(process_count(config))
+        supervisor = _Supervisor(config, children, _wakeup(stack))
+        log.info("the broker has %d processes", len(children))
+        part = supervisor.run()
+        yield part
+        if part is None and supervisor.failure_code:
+            # A signal that ended a process counts as in shells.
+            code = supervisor.failure_code
+            raise SystemExit(code if code > 0 else 128 - code)
+
+
+def _hold(stack: ExitStack, config: BrokerConfig) -> None:
+    """Take the lock of the data directory; wait for processes without supervisor."""
+    give_up_at = time.monotonic() + HANDOVER_S
+    while True:
+        try:
+            stack.enter_context(hold_directory(config.data_dir))
+        except DirectoryLocked:
+            is_left = (config.data_dir / PROCESSES).is_dir()
+            if not is_left or time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _prepare(config: BrokerConfig) -> None:
+    """Make the directories of the processes."""
+    data_dir = config.data_dir
+    if not (data_dir / PROCESSES).is_dir() and (data_dir / "journal").is_dir():
+        raise InvalidConfig(
+            f"processes.count: expected 1, because one process has used the data "
+            f"directory {data_dir}, and several cannot take its topics over, got "
+            f"{config.processes.count}; choose another directory, and copy the "
+            "messages"
+        )
+    (data_dir / PROCESSES).mkdir(mode=0o700, exist_ok=True)
+    journals = data_dir / JOURNALS
+    journals.mkdir(mode=0o700, exist_ok=True)
+    GroupFiles(journals).remove_empty()
+
+
+class _Ports:
+    """Reserves ports for the processes, so that no other program gets them."""
+
+    def __init__(self, stack: ExitStack, config: BrokerConfig) -> None:
+        self._stack = stack
+        self._config = config
+        self._next = config.processes.first_port
+
+    def reserve(self, count: int) -> tuple[BrokerConfig, list[_Child]]:
+        """Return the settings with the shared ports, and the processes."""
+        listens = self._config.listen
+        shared = msgspec.structs.replace(
+            listens,
+            stream_port=self._bind(
+                listens.stream_port, "the native protocol", "--stream-port"
+            ),
+            grpc_port=self._bind(listens.grpc_port, "clients of Danube", "--grpc-port"),
+            admin_port=self._bind(listens.admin_port, "administrators", "--admin-port"),
+            http_port=self._bind(listens.http_port, "HTTP", "--http-port"),
+        )
+        children = [
+            _Child(
+                number,
+                OwnPorts(
+                    stream=self._following(number),
+                    grpc=self._following(number),
+                    admin=self._bind(0, f"process {number}", "--admin-port"),
+                    http=self._bind(0, f"process {number}", "--http-port"),
+                ),
+            )
+            for number in range(1, count + 1)
+        ]
+        return msgspec.structs.replace(self._config, listen=shared), children
+
+    def _following(self, number: int) -> int:
+        """Reserve the next port of the range."""
+        port = self._next
+        if port > 65_535:
+            raise InvalidConfig(
+                f"processes.first_port: expected a port with two ports for each of "
+                f"the processes behind it, got {self._config.processes.first_port}"
+            )
+        if port:
+            self._next += 1
+        return self._bind(port, f"process {number}", "processes.first_port")
+
+    def _bind(self, port: int, name: str, flag: str) -> int:
+        host = self._config.listen.host
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with binding(host, port, name, flag):
+            if port:
+                # Sharing a port must not join that of another broker.
+                socket.create_server((host, port), family=family).close()
+            reserved = self._stack.enter_context(socket.socket(family))
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            reserved.bind((host, port))
+        found: int = reserved.getsockname()[1]
+        return found
+
+
+def _wakeup(stack: ExitStack) -> int:
+    """Return a pipe that has the numbers of the signals of this process."""
+    reader, writer = os.pipe()
+    stack.callback(os.close, reader)
+    stack.callback(os.close, writer)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, _ignore)
+    stack.callback(signal.set_wakeup_fd, -1)
+    return reader
+
+
+def _ignore(*_: object) -> None:
+    """Leave a signal to the pipe."""
