@@ -271,7 +271,9 @@ async def open_broker(
                 access=access,
                 audit=audit,
                 backups=backups,
-                batcher=MessageBatcher(loop, batch_bytes_max=batch_bytes_max),
+                batcher=MessageBatcher(
+                    loop, storage.journal.when_free, batch_bytes_max=batch_bytes_max
+                ),
                 catalog=catalog,
                 consumer_registry=ConsumerRegistry(store),
                 counts=counts,

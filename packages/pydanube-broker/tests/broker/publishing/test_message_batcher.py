@@ -1,5 +1,6 @@
 import asyncio
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +20,12 @@ from pydanube.model.policy import (
     Start,
     SubscriptionType,
 )
-from pydanube_broker.broker.publishing.message_batcher import SingleMessage
+from pydanube_broker.broker.publishing.message_batcher import (
+    BATCH_TARGET_BYTES,
+    GATHERED_BYTES_MAX,
+    MessageBatcher,
+    SingleMessage,
+)
 from support.drivers.running import using
 from support.fakes.batches import A_TIME, frame_of, payloads_of
 from support.fakes.brokers import (
@@ -63,6 +69,63 @@ async def test_messages_of_one_iteration_become_one_batch(broker, topic):
     assert batch.column("payload").to_pylist() == [b"a", b"b", b"c"]
     assert batch.column("producer").to_pylist() == ["p", "q", "p"]
     assert (frame.header.producer, frame.header.producer_id) == ("", 0)
+
+
+@pytest.fixture
+def when_free():
+    """Return the callbacks that wait until the journal is free."""
+    return []
+
+
+@pytest.fixture
+async def waiting(broker, when_free):
+    """Return the broker with a batcher whose journal is busy."""
+    loop = asyncio.get_running_loop()
+    return SimpleNamespace(batcher=MessageBatcher(loop, when_free.append))
+
+
+async def turns():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_messages_that_wait_for_the_journal_become_one_batch(
+    waiting, when_free, topic
+):
+    outcomes = publish(waiting, topic, message(b"a"))
+    await turns()
+    outcomes += publish(waiting, topic, message(b"b"))
+    await turns()
+    assert frames_in(topic) == []
+    [publish_all] = when_free
+    publish_all()
+    assert await offsets(outcomes) == [0, 1]
+    assert [frame.count for frame in frames_in(topic)] == [2]
+    publish(waiting, topic, message(b"c"))
+    assert len(when_free) == 2
+
+
+async def test_messages_that_wait_for_the_journal_are_bounded(waiting, topic):
+    size = BATCH_TARGET_BYTES - 1024
+    count = -(-GATHERED_BYTES_MAX // size)
+    outcomes = publish(
+        waiting,
+        topic,
+        *(
+            message(bytes(size), schema_id=1 + at, schema_version=1)
+            for at in range(count)
+        ),
+    )
+    assert await offsets(outcomes) == list(range(count))
+
+
+async def test_messages_of_non_reliable_topics_do_not_wait_for_the_journal(
+    waiting, when_free, broker
+):
+    topic = await broker.topics.get_or_create(A_TOPIC, NON_RELIABLE)
+    outcomes = publish(waiting, topic, message(b"a"))
+    assert await offsets(outcomes) == [0]
+    assert not when_free
 
 
 async def test_next_iteration_makes_the_next_batch(broker, topic):

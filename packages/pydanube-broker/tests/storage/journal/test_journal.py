@@ -1,6 +1,7 @@
 import asyncio
 import errno
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -75,6 +76,90 @@ async def test_callbacks_run_in_order_after_entries_are_in_the_state(files):
                 await asyncio.sleep(0)
         await journal.sync()
     assert told == [("opened", None), *((at, None) for at in range(50))]
+
+
+class HeldThread:
+    """A commit thread whose jobs wait until the test lets them run."""
+
+    def __init__(self) -> None:
+        self.jobs = []
+        self.is_free = False
+
+    @contextmanager
+    def start(self):
+        yield self.submit
+
+    def submit(self, job) -> None:
+        self.jobs.append(job)
+        if self.is_free:
+            self.release()
+
+    def release(self) -> None:
+        """Run the jobs, and all later ones at once."""
+        self.is_free = True
+        while self.jobs:
+            self.jobs.pop(0)()
+
+
+async def test_group_that_the_loop_commits_is_reported_after_that_of_the_thread(
+    tmp_path,
+):
+    told, thread = [], HeldThread()
+    files = DirectoryFiles(tmp_path)
+    async with open_journal(files, JournalConfig(), new_thread=thread.start) as journal:
+        journal.append(OPENED, lambda _: told.append("synced"))
+        await asyncio.sleep(0)
+        assert thread.jobs
+        written = asyncio.Event()
+        journal.append(Batches().next(), lambda _: told.append("written"), sync=False)
+        journal.append(None, lambda _: written.set(), sync=False)
+        thread.release()
+        await written.wait()
+    assert told == ["synced", "written"]
+
+
+async def test_what_is_appended_when_the_journal_is_free_is_in_the_next_group(tmp_path):
+    told, thread = [], HeldThread()
+    files = DirectoryFiles(tmp_path)
+    async with open_journal(files, JournalConfig(), new_thread=thread.start) as journal:
+        journal.append(OPENED, None)
+        await asyncio.sleep(0)
+        batches = Batches()
+
+        def append() -> None:
+            told.append(journal.commit_count)
+            journal.append(batches.next(), None)
+
+        journal.when_free(append)
+        journal.when_free(append)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not told
+        thread.release()
+        await journal.sync()
+        assert told == [1, 1]
+        assert journal.commit_count == 2
+        journal.when_free(append)
+        await asyncio.sleep(0)
+        assert told == [1, 1, 2]
+
+
+async def test_journal_is_free_after_a_failure():
+    thread, told, free = HeldThread(), [], asyncio.Event()
+
+    def fail(operation) -> None:
+        if thread.is_free and operation.kind == "write":
+            raise OSError(errno.EIO, "the disk is broken")
+
+    files = RecordingFiles(fail=fail)
+    files.is_blocking = True
+    async with open_journal(files, JournalConfig(), new_thread=thread.start) as journal:
+        journal.append(OPENED, told.append)
+        await asyncio.sleep(0)
+        journal.when_free(free.set)
+        thread.release()
+        await free.wait()
+        assert isinstance(told[0], JournalFailed)
 
 
 async def test_what_was_committed_is_recovered(files):

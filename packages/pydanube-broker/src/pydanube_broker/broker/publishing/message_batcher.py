@@ -5,7 +5,8 @@ Servers that receive messages one by one, as the gRPC API does, publish them her
 messages for a topic that arrive in one iteration of the event loop, from any number of
 producers, become one batch and one append; each has its own callback.  An Arrow batch
 costs some twenty microseconds whether it has one message or a hundred, and so does
-each later step.
+each later step.  While the journal commits, messages of reliable topics wait here for
+the next commit, which they could not be in earlier.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from pydanube.wire.batches import (
     encode_payloads,
 )
 from pydanube.wire.native.frames import FRAME_BYTES_MAX, batch_bytes_max
-from pydanube_broker.broker.publishing.topic import Topic
+from pydanube_broker.broker.publishing.topic import ReliableTopic, Topic
 from pydanube_broker.broker.pure.limits import too_large
 from pydanube_broker.broker.pure.producer_session import OnPublished
 
@@ -49,6 +50,10 @@ ATTRIBUTE_BYTES = 8
 
 BATCH_TARGET_MESSAGES = 10_000
 """A batch with this many messages is published early, too."""
+
+GATHERED_BYTES_MAX = 4 * 1024 * 1024
+GATHERED_MESSAGES_MAX = 20_000
+"""How much waits for a commit of the journal to end; then all batches are published."""
 
 BATCH_BYTES_MAX = batch_bytes_max(FRAME_BYTES_MAX)
 """The default of the largest batch that clients accept."""
@@ -90,22 +95,45 @@ class _Group:
         return frame_of(self.messages) if kept else None
 
 
+class _Gathered:
+    """The messages that are published together, in groups for batches."""
+
+    def __init__(self, schedule: Callable[[Callable[[], None]], object]) -> None:
+        self.schedule = schedule
+        self.groups: dict[tuple[Topic, int, int], _Group] = {}
+        self.byte_count = 0
+        self.message_count = 0
+        self.is_scheduled = False
+
+    def take(self) -> dict[tuple[Topic, int, int], _Group]:
+        """Return and forget all groups."""
+        groups, self.groups = self.groups, {}
+        self.byte_count = self.message_count = 0
+        return groups
+
+
 class MessageBatcher:
     """
-    The messages of this iteration of the event loop that are not published yet.
+    The messages that are not published yet.
 
-    Bounds: A batch is published early when it reaches ``BATCH_TARGET_BYTES``.  Servers
-        wait for room as they do before publishing batches.
+    Bounds: A batch is published early when it reaches ``BATCH_TARGET_BYTES``, and all
+        are when they have ``GATHERED_BYTES_MAX`` or ``GATHERED_MESSAGES_MAX``.
+        Servers wait for room as they do before publishing batches.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, *, batch_bytes_max: int = BATCH_BYTES_MAX
+        self,
+        loop: asyncio.AbstractEventLoop,
+        when_free: Callable[[Callable[[], None]], object],
+        *,
+        batch_bytes_max: int = BATCH_BYTES_MAX,
     ) -> None:
-        self._call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
+        """*when_free* is that of the journal."""
         self._batch_bytes_max = batch_bytes_max
         self._group_bytes_max = min(BATCH_TARGET_BYTES, batch_bytes_max // 4)
-        self._groups: dict[tuple[Topic, int, int], _Group] = {}
-        self._is_scheduled = False
+        self._stored = _Gathered(when_free)
+        # Of non-reliable topics, which do not wait for the journal.
+        self._direct = _Gathered(loop.call_soon)
 
     def publish(self, topic: Topic, message: SingleMessage, done: OnPublished) -> None:
         """
@@ -129,25 +157,34 @@ class MessageBatcher:
         if refusal is not None:
             done(0, refusal)
             return
+        gathered = self._stored if isinstance(topic, ReliableTopic) else self._direct
+        groups = gathered.groups
         key = (topic, message.schema_id, message.schema_version)
-        group = self._groups.get(key)
+        group = groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group()
-            if not self._is_scheduled:
-                self._is_scheduled = True
-                self._call_soon(self._publish_all)
+            group = groups[key] = _Group()
+            if not gathered.is_scheduled:
+                gathered.is_scheduled = True
+                gathered.schedule(partial(self._publish_scheduled, gathered))
         elif group.byte_count + size > self._group_bytes_max:
             self._publish(topic, group)
-            group = self._groups[key] = _Group()
+            group = groups[key] = _Group()
         group.messages.append(message)
         group.callbacks.append(done)
         group.byte_count += size
+        gathered.byte_count += size
+        gathered.message_count += 1
         if (
             group.byte_count >= self._group_bytes_max
             or len(group.messages) >= BATCH_TARGET_MESSAGES
         ):
-            del self._groups[key]
+            del groups[key]
             self._publish(topic, group)
+        elif (
+            gathered.byte_count >= GATHERED_BYTES_MAX
+            or gathered.message_count >= GATHERED_MESSAGES_MAX
+        ):
+            self._publish_all(gathered)
 
     def _find_refusal(
         self, topic: Topic, message: SingleMessage, size: int
@@ -165,10 +202,12 @@ class MessageBatcher:
                 return fenced
         return _find_malformed(message)
 
-    def _publish_all(self) -> None:
-        self._is_scheduled = False
-        groups, self._groups = self._groups, {}
-        for (topic, _, _), group in groups.items():
+    def _publish_scheduled(self, gathered: _Gathered) -> None:
+        gathered.is_scheduled = False
+        self._publish_all(gathered)
+
+    def _publish_all(self, gathered: _Gathered) -> None:
+        for (topic, _, _), group in gathered.take().items():
             self._publish(topic, group)
 
     def _publish(self, topic: Topic, group: _Group) -> None:

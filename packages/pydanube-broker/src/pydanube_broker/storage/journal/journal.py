@@ -197,6 +197,14 @@ class Journal(ABC):
         On a full disk, that file may hold most of the space that can be freed.
         """
 
+    def when_free(self, callback: Callable[[], None]) -> None:
+        """
+        Call *callback* soon, when entries that it appends need not wait for others.
+
+        Those who gather entries use the time in which nothing more can be committed.
+        """
+        asyncio.get_running_loop().call_soon(callback)
+
     async def sync(self) -> None:
         """
         Return when everything that was appended is durable.
@@ -278,6 +286,8 @@ class LocalJournal(Journal):
         self._submitted_at = 0.0
         self._is_scheduled = False
         self._is_roll_wanted = False
+        # Callbacks for the end of the group in flight; see when_free().
+        self._waiting: list[Callable[[], None]] = []
 
     def append(
         self, entry: Entry | None, done: Done | None, *, sync: bool = True
@@ -295,6 +305,12 @@ class LocalJournal(Journal):
         if self._in_flight is None and not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._submit_group)
+
+    def when_free(self, callback: Callable[[], None]) -> None:
+        if self._in_flight is None:
+            self._loop.call_soon(callback)
+        else:
+            self._waiting.append(callback)
 
     @property
     def byte_count(self) -> int:
@@ -382,15 +398,18 @@ class LocalJournal(Journal):
     def on_written(self, group: Group, outcome: Outcome) -> None:
         """Take over the outcome of the group in flight."""
         assert group is self._in_flight
-        self._in_flight = None
+        waiting, self._waiting = self._waiting, []
         if outcome.rolled is not None:
             self._files.append(outcome.rolled)
         self._files[-1].byte_count = outcome.position
         if outcome.error is not None:
+            self._in_flight = None
             if isinstance(outcome.error, JournalFailed):
                 self.failure = outcome.error
                 log.critical("the journal failed: %s", outcome.error)
             self._fail(group, outcome.error)
+            for callback in waiting:
+                self._loop.call_soon(callback)
             return
         if group.sync:
             self._durable_end = end_of(self._files[-1])
@@ -399,10 +418,22 @@ class LocalJournal(Journal):
         self.commit_count += 1
         self.sync_count += group.sync
         self.commit_seconds.observe(self._writer.clock() - self._submitted_at)
+        for callback in waiting:
+            # What it appends is in the next group.
+            try:
+                callback()
+            except Exception:
+                log.exception("a callback of the journal failed")
+        self._in_flight = None
         # Submit the next group first, so that the disk works while the callbacks run;
-        # but if it may be refused, later, because refusals are reported in order.
+        # but later if its outcome, which is reported in order, may be known at once:
+        # it may be refused, or be committed by the loop.
         if self._collected.entries and not self._is_scheduled:
-            if self._writer.is_blocking and not self._is_refusing:
+            if (
+                self._writer.is_blocking
+                and not self._is_refusing
+                and not self._writer.can_commit_inline(self._collected)
+            ):
                 self._submit_group()
             else:
                 self._is_scheduled = True
