@@ -5,9 +5,29 @@ from contextvars import ContextVar
 
 import pytest
 
-from pydanube.aio.contexts import in_own_context
+from pydanube.aio.contexts import begin_in_own_context
 
 variable: ContextVar[str] = ContextVar("variable", default="unset")
+
+
+async def in_own_context(work):
+    rest = begin_in_own_context(work)
+    assert rest is not None
+    await rest
+
+
+async def test_work_that_does_not_wait_ends_at_once():
+    async def work():
+        variable.set("work")
+        return "result"
+
+    async def fail():
+        raise LookupError("nothing")
+
+    assert begin_in_own_context(work()) is None
+    assert variable.get() == "unset"
+    with pytest.raises(LookupError, match="nothing"):
+        begin_in_own_context(fail())
 
 
 async def test_variables_are_not_set_for_the_caller():
@@ -16,10 +36,9 @@ async def test_variables_are_not_set_for_the_caller():
         variable.set("work")
         await asyncio.sleep(0)
         assert variable.get() == "work"
-        return variable.get()
 
     variable.set("caller")
-    assert await in_own_context(work()) == "work"
+    await in_own_context(work())
     assert variable.get() == "caller"
 
 
@@ -29,6 +48,7 @@ async def test_callbacks_of_the_work_get_its_context():
     async def work():
         variable.set("work")
         asyncio.get_running_loop().call_soon(lambda: seen.set_result(variable.get()))
+        await asyncio.sleep(0)
 
     await in_own_context(work())
     assert await seen == "work"
@@ -49,10 +69,12 @@ async def test_work_is_a_part_of_the_task_that_awaits_it():
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
                 await asyncio.Event().wait()
-        return "timed out"
+        ended.append(asyncio.current_task())
 
+    ended = []
     task = asyncio.current_task()
-    assert await in_own_context(work()) == "timed out"
+    await in_own_context(work())
+    assert ended == [task]
 
 
 async def test_cancelling_the_task_cancels_the_work():

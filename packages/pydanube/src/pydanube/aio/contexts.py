@@ -1,26 +1,35 @@
-"""Awaiting coroutines in contexts of their own."""
+"""Running coroutines in contexts of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import copy_context
 from types import coroutine
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 
-@coroutine
-def in_own_context(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+def begin_in_own_context(work: Coroutine[Any, Any, object]) -> Awaitable[None] | None:
     """
-    Await *work* in a copy of the current context, as if it were a task of its own.
+    Run *work* in a copy of the current context until it waits.
 
-    It takes less time than a task.  Context variables that *work* sets are not set
-    for the caller.
+    Returns None if it has returned, or else its rest, which must be awaited at once.
+    The work is a part of the current task and takes less time than a task.  Context
+    variables that it sets are not set for the caller.
     """
     run = copy_context().run
     try:
         awaited = run(work.send, None)
+    except StopIteration:
+        return None
+    return _rest_of(work, run, awaited)
+
+
+@coroutine
+def _rest_of(
+    work: Coroutine[Any, Any, object], run: Callable[..., Any], awaited: Any
+) -> Generator[Any, Any, None]:
+    """Await *work*, which waits for *awaited*."""
+    try:
         while True:
             try:
                 sent = yield awaited
@@ -28,6 +37,5 @@ def in_own_context(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
                 awaited = run(work.throw, error)
             else:
                 awaited = run(work.send, sent)
-    except StopIteration as end:
-        result: T = end.value
-        return result
+    except StopIteration:
+        return

@@ -339,6 +339,100 @@ async def test_a_broken_connection_runs_no_message_twice_at_the_same_time(
     assert await backlog(client) == 0
 
 
+async def test_a_call_that_leaves_its_task_cancelled_does_not_hold_others_up(
+    client, calls, orders
+):
+    await published(client, *[str(n).encode() for n in range(6)])
+
+    async def fail():
+        raise LookupError
+
+    @client.worker(TOPIC, **OPTIONS)
+    async def work(message: pydanube.Message):
+        calls.add((message.offset, message.attempt))
+        task = asyncio.current_task()
+        match message.offset, message.attempt:
+            case 0, 1:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(fail())
+            case 1, 1:
+                task.cancel()
+                await asyncio.sleep(0)
+            case 2, 1:
+                # The function returns nevertheless.
+                task.cancel()
+
+    async with client.running_workers():
+        await calls.first(8)
+    assert sorted(calls.all) == [
+        *((0, 1), (0, 2), (1, 1), (1, 2)),
+        *((offset, 1) for offset in range(2, 6)),
+    ]
+    assert await backlog(client) == 0
+
+
+async def test_calls_have_their_own_timeouts(client, calls, orders):
+    await published(client, *[b"message"] * 20)
+
+    @client.worker(TOPIC, concurrency=5, **OPTIONS)
+    async def work(message: pydanube.Message):
+        try:
+            async with asyncio.timeout(0 if message.offset % 2 else None):
+                await asyncio.sleep(0)
+                calls.add(message.offset)
+                await asyncio.sleep(0)
+        except TimeoutError:
+            calls.add(-message.offset)
+
+    async with client.running_workers():
+        while await backlog(client):
+            await calls.first(len(calls.all))
+    assert {offset for offset in calls.all if offset >= 0} >= {*range(0, 20, 2)}
+    assert {-offset for offset in calls.all if offset < 0} == {*range(1, 20, 2)}
+
+
+async def test_a_task_makes_the_calls_that_do_not_wait(client, calls, orders):
+    await published(client, *[b"message"] * 100)
+    tasks = set()
+
+    @client.worker(TOPIC, concurrency=100, **OPTIONS)
+    async def work(message: pydanube.Message):
+        tasks.add(asyncio.current_task())
+        calls.add(message.offset)
+
+    async with client.running_workers():
+        await calls.first(100)
+    assert len(tasks) < 50
+
+
+async def test_functions_without_async_run_as_many_at_a_time_as_set(
+    client, calls, orders
+):
+    await published(client, *[b"message"] * 40)
+    may_end = threading.Semaphore(0)
+    running, most = [], []
+
+    @client.worker(TOPIC, concurrency=3, **OPTIONS)
+    def work(message: pydanube.Message):
+        running.append(message.offset)
+        most.append(len(running))
+        calls.add(message.offset)
+        may_end.acquire()
+        running.remove(message.offset)
+
+    async with client.running_workers() as workers:
+        await calls.first(3)
+        may_end.release(10)
+        started = len(await calls.first(13))
+        workers.stop()
+        await workers.wait()
+        may_end.release(3)
+    assert max(most) == 3
+    # Those that waited for a thread are given back.
+    assert len(calls.all) == started
+    assert await backlog(client) == 40 - started
+
+
 async def test_workers_fail_with_their_consumer(client, orders):
     @client.worker(TOPIC, name="w", **OPTIONS)
     async def work(message):

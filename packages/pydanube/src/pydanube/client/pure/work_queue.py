@@ -4,20 +4,23 @@ The messages that a worker holds, and which of them are processed next.  Pure.
     arrived ──→ waiting ──→ running ──→ (finished)
                    └──────────────────→ (released, or lost)
 
-Messages of one *lane* are processed in the order in which they arrived, and one call
-at a time has messages of a lane.  With the order of keys, a lane is a key; without,
-every message is a lane of its own.
+Messages wait as they arrived: a run is a part of a delivery, so waiting costs nothing
+for each message.
+
+With the order of keys, a *lane* has the messages of a key.  They are processed in the
+order in which they arrived, and one call at a time has messages of a lane.  A message
+that is next while its lane runs is parked until the call ends.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Collection, Hashable, Iterator, MutableSequence, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from pydanube.client.messages.messages import Message, MessageId
+from pydanube.client.messages.messages import MessageId, ReceivedBatch
 
 WAITING_S = 0.1
 """A worker lets as many messages wait as it processes in this time."""
@@ -28,7 +31,7 @@ MEASURE_S = 0.02
 
 
 class DeliverySource(Protocol):
-    """The consumer of one topic or partition, as ``WorkItem`` uses it."""
+    """The consumer of one topic or partition, as ``Delivery`` uses it."""
 
     drops: int
     """
@@ -38,31 +41,34 @@ class DeliverySource(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class WorkItem:
-    """A message that a worker holds."""
+class Delivery:
+    """Messages that arrived together."""
 
-    id: MessageId
-    lane: Hashable
-    message: Message
+    batch: ReceivedBatch
     source: DeliverySource
     drops: int
-    """The value of ``source.drops`` when the message arrived."""
-    arrival: int = 0
-    """The number of the delivery, which rises from one to the next of its source."""
-    is_running: bool = False
+    """The value of ``source.drops`` when the messages arrived."""
+    lanes: Sequence[Hashable] | None = None
+    """The lane of each message of the batch; None: they have no order."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether the broker delivers the message again, perhaps to another worker."""
+        """Whether the broker delivers them again, perhaps to another worker."""
         return self.source.drops != self.drops
+
+
+Run: TypeAlias = tuple[Delivery, int, int]
+"""A part of a delivery: the index of its first message in the batch, and its end."""
 
 
 @dataclass(slots=True, eq=False)
 class Work:
     """The messages of one call, in order."""
 
-    items: list[WorkItem]
-    lanes: list[Hashable]
+    runs: list[Run]
+    count: int
+    lanes: dict[Hashable, None]
+    """The lanes of the messages as keys; empty if they have no order."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,12 +86,12 @@ class Recovery:
     limit: float = inf
     """Deliveries from this number on were sent afterwards; infinite: not known yet."""
 
-    def is_over(self, item: WorkItem) -> bool:
-        """Return whether *item* was sent after the broker had learnt of the failure."""
+    def is_over(self, delivery: Delivery, id: MessageId) -> bool:  # noqa: A002
+        """Return whether a message was sent after the broker had learnt of it."""
         return (
-            item.id in self.failed
-            or item.arrival >= self.limit
-            or item.drops != self.drops
+            id in self.failed
+            or delivery.batch.arrival >= self.limit
+            or delivery.drops != self.drops
         )
 
 
@@ -123,8 +129,9 @@ class WorkQueue:
     Ordering: After a failure, later messages of the same lanes are released, so that
         the broker delivers them after the failed ones.
 
-    Bounds: At most *concurrency* calls run, each with at most *batch_max* messages.
-        Callers add no more messages than ``room``.
+    Bounds: At most *concurrency* calls run, each with at most *batch_max* messages, and
+        *prepared_max* more calls are taken before they can run.  Callers add no more
+        messages than ``room``.
     """
 
     def __init__(
@@ -133,27 +140,32 @@ class WorkQueue:
         concurrency: int,
         batch_max: int,
         waiting_max: int,
-        is_ordered: bool = False,
+        prepared_max: int = 0,
     ) -> None:
         self.waiting_max = waiting_max
         """The most messages that wait."""
-        self._concurrency = concurrency
         self._batch_max = batch_max
-        # The waiting messages of every lane that has messages, waiting or running.
-        self._lanes: dict[Hashable, list[WorkItem]] = {}
-        # The lanes that have waiting messages and no running ones.
+        self._taken_max = concurrency + prepared_max
+        self._running_messages_max = concurrency * batch_max
+        # The messages that wait, in the order in which they arrived.
+        self._waiting: deque[Run] = deque()
+        # Those of them that were next while a call had messages of their lane.
+        self._parked: dict[Hashable, deque[Run]] = {}
+        # The lanes that have parked messages and no running ones.
         self._ready: deque[Hashable] = deque()
-        self._held: dict[MessageId, WorkItem] = {}
+        self._waiting_messages = 0
         self._running: set[Work] = set()
         self._running_messages = 0
-        self._is_ordered = is_ordered
+        self._running_lanes: set[Hashable] = set()
+        # The offsets of all messages, by topic.
+        self._held: dict[str, set[int]] = {}
         self._recovering: dict[Hashable, Recovery] = {}
 
     @property
     def room(self) -> int:
         """The number of messages that may be added now."""
-        waiting = len(self._held) - self._running_messages
-        return max(0, self.waiting_max - waiting)
+        prepared = max(0, self._running_messages - self._running_messages_max)
+        return max(0, self.waiting_max - self._waiting_messages - prepared)
 
     @property
     def has_room(self) -> bool:
@@ -161,99 +173,90 @@ class WorkQueue:
         return self.room * 2 >= self.waiting_max
 
     @property
-    def is_running(self) -> bool:
-        """Whether any call runs."""
-        return bool(self._running)
+    def running(self) -> Collection[Work]:
+        """The calls that run, or were taken to run."""
+        return self._running
 
-    def __iter__(self) -> Iterator[WorkItem]:
+    def __iter__(self) -> Iterator[Run]:
         """Yield all messages, waiting and running."""
-        return iter(self._held.values())
+        yield from self._waiting
+        for parked in self._parked.values():
+            yield from parked
+        for work in self._running:
+            yield from work.runs
 
-    def add(self, item: WorkItem) -> bool:
+    def add(self, delivery: Delivery, base: int, end: int) -> list[Run]:
         """
-        Add a message; return False if it must be released instead.
+        Add messages; return those that must be released instead.
 
         A message that is running already is ignored: the broker has delivered it again
         because the connection broke, and the result of the call counts for both
         deliveries.
         """
-        held = self._held.get(item.id)
-        if held is not None:
-            if held.is_running or not held.is_lost:
-                return True
-            self._lanes[held.lane].remove(held)
-        recovery = self._recovering.get(item.lane)
-        if recovery is not None:
-            if not recovery.is_over(item):
-                return False
-            del self._recovering[item.lane]
-        self._held[item.id] = item
-        lane = self._lanes.get(item.lane)
-        if lane is None:
-            self._lanes[item.lane] = [item]
-            self._ready.append(item.lane)
-        else:
-            lane.append(item)
-        return True
+        offsets = delivery.batch.offsets[base:end]
+        held = self._held.setdefault(delivery.batch.topic, set())
+        is_new = held.isdisjoint(offsets)
+        if is_new and not self._recovering:
+            held.update(offsets)
+            self._waiting_messages += end - base
+            _append(self._waiting, delivery, base, end)
+            return []
+        if not is_new:
+            self._drop_lost()
+        return self._add_each(delivery, base, end)
 
     def take(self) -> Work | None:
         """Return the messages of the next call, which runs from now on, or None."""
-        if not self._ready or len(self._running) >= self._concurrency:
+        if len(self._running) >= self._taken_max:
             return None
-        items: list[WorkItem] = []
-        lanes: list[Hashable] = []
-        while self._ready and len(items) < self._batch_max:
-            key = self._ready.popleft()
-            self._drop_lost(key)
-            taken = self._lanes[key][: self._batch_max - len(items)]
-            if not taken:
-                del self._lanes[key]
-                continue
-            del self._lanes[key][: len(taken)]
-            items += taken
-            lanes.append(key)
-        if not items:
+        runs: list[Run] = []
+        lanes: dict[Hashable, None] = {}
+        left = self._take_ready(runs, lanes) if self._ready else self._batch_max
+        while left and self._waiting:
+            delivery, base, end = run = self._waiting.popleft()
+            if delivery.is_lost:
+                self._drop(run)
+            elif delivery.lanes is None:
+                cut = min(base + left, end)
+                if cut < end:
+                    self._waiting.appendleft((delivery, cut, end))
+                runs.append((delivery, base, cut))
+                left -= cut - base
+            else:
+                left = self._take_in_order(run, delivery.lanes, runs, lanes, left)
+        if not runs:
             return None
-        for item in items:
-            item.is_running = True
-        work = Work(items, lanes)
+        work = Work(runs, self._batch_max - left, lanes)
+        self._waiting_messages -= work.count
+        self._running_messages += work.count
+        self._running_lanes.update(lanes)
         self._running.add(work)
-        self._running_messages += len(items)
         return work
 
     def finish(self, work: Work) -> None:
         """Remove *work*, whose messages are settled."""
         self._running.remove(work)
-        self._running_messages -= len(work.items)
-        for item in work.items:
-            del self._held[item.id]
-        for key in work.lanes:
-            if self._lanes[key]:
-                self._ready.append(key)
-            else:
-                del self._lanes[key]
+        self._running_messages -= work.count
+        for run in work.runs:
+            self._forget(run)
+        if work.lanes:
+            self._running_lanes.difference_update(work.lanes)
+            self._ready += [lane for lane in work.lanes if lane in self._parked]
 
-    def fail(self, work: Work) -> tuple[list[WorkItem], list[Recovery]]:
+    def fail(self, work: Work) -> tuple[list[Run], list[Recovery]]:
         """
         Remove *work*, of which messages were rejected.
 
         Returns:
             The messages to release, and the lanes that recover.
         """
-        released, recoveries = [], []
-        for key in work.lanes:
-            self._drop_lost(key)
-            released += self._lanes[key]
-            for item in self._lanes[key]:
-                del self._held[item.id]
-            self._lanes[key].clear()
-            if self._is_ordered:
-                mine = [item for item in work.items if item.lane == key]
-                last = mine[-1]
-                failed = frozenset(item.id for item in mine)
-                recovery = Recovery(key, last.source, last.source.drops, failed)
-                self._recovering[key] = recovery
-                recoveries.append(recovery)
+        released: list[Run] = []
+        recoveries: list[Recovery] = []
+        if work.lanes:
+            self._drop_lost()
+            released = self._remove_waiting(work.lanes)
+            recoveries = _recoveries(work)
+            self._recovering |= {each.lane: each for each in recoveries}
         self.finish(work)
         return released, recoveries
 
@@ -263,8 +266,154 @@ class WorkQueue:
             if recovery.source is source and recovery.limit <= unread_from:
                 del self._recovering[recovery.lane]
 
-    def _drop_lost(self, key: Hashable) -> None:
-        # They arrived before all others of the lane.
-        lane = self._lanes[key]
-        while lane and lane[0].is_lost:
-            del self._held[lane.pop(0).id]
+    # Adding.
+
+    def _add_each(self, delivery: Delivery, base: int, end: int) -> list[Run]:
+        """Add messages of which some are held already, or some lanes recover."""
+        topic, offsets = delivery.batch.topic, delivery.batch.offsets
+        held = self._held.setdefault(topic, set())
+        refused: list[Run] = []
+        for index in range(base, end):
+            offset = offsets[index]
+            if offset in held:
+                continue
+            lane = None if delivery.lanes is None else delivery.lanes[index]
+            recovery = self._recovering.get(lane)
+            if recovery is not None:
+                if not recovery.is_over(delivery, MessageId(topic, offset)):
+                    _append(refused, delivery, index, index + 1)
+                    continue
+                del self._recovering[lane]
+            held.add(offset)
+            self._waiting_messages += 1
+            _append(self._waiting, delivery, index, index + 1)
+        if not held:
+            del self._held[topic]
+        return refused
+
+    # Taking.
+
+    def _take_ready(self, runs: list[Run], lanes: dict[Hashable, None]) -> int:
+        """Take parked messages; return how many more the call may have."""
+        left = self._batch_max
+        while left and self._ready:
+            lane = self._ready.popleft()
+            parked = self._parked[lane]
+            while left and parked:
+                delivery, base, end = run = parked.popleft()
+                if delivery.is_lost:
+                    self._drop(run)
+                    continue
+                cut = min(base + left, end)
+                if cut < end:
+                    parked.appendleft((delivery, cut, end))
+                runs.append((delivery, base, cut))
+                left -= cut - base
+                lanes[lane] = None
+            if not parked:
+                del self._parked[lane]
+        return left
+
+    def _take_in_order(
+        self,
+        run: Run,
+        lanes_of_all: Sequence[Hashable],
+        runs: list[Run],
+        lanes: dict[Hashable, None],
+        left: int,
+    ) -> int:
+        """Take messages of lanes that do not run; return as ``_take_ready``."""
+        delivery, base, end = run
+        for index in range(base, end):
+            lane = lanes_of_all[index]
+            if lane not in lanes:
+                if lane in self._running_lanes or lane in self._parked:
+                    parked = self._parked.setdefault(lane, deque())
+                    _append(parked, delivery, index, index + 1)
+                    continue
+                lanes[lane] = None
+            _append(runs, delivery, index, index + 1)
+            left -= 1
+            if not left:
+                if index + 1 < end:
+                    self._waiting.appendleft((delivery, index + 1, end))
+                break
+        return left
+
+    # Removing.
+
+    def _remove_waiting(self, lanes: dict[Hashable, None]) -> list[Run]:
+        """Remove and return the waiting messages of *lanes*."""
+        removed: list[Run] = []
+        for lane in lanes:
+            removed += self._parked.pop(lane, ())
+        kept: deque[Run] = deque()
+        for run in self._waiting:
+            delivery, base, end = run
+            of_all = delivery.lanes
+            if of_all is None or lanes.keys().isdisjoint(of_all[base:end]):
+                kept.append(run)
+                continue
+            for index in range(base, end):
+                to = removed if of_all[index] in lanes else kept
+                _append(to, delivery, index, index + 1)
+        self._waiting = kept
+        for run in removed:
+            self._drop(run)
+        return removed
+
+    def _drop_lost(self) -> None:
+        """Forget the waiting messages that the broker delivers again."""
+        for run in [run for run in self._waiting if run[0].is_lost]:
+            self._drop(run)
+        self._waiting = deque(run for run in self._waiting if not run[0].is_lost)
+        for lane, parked in list(self._parked.items()):
+            # They arrived before all others of the lane.
+            while parked and parked[0][0].is_lost:
+                self._drop(parked.popleft())
+            if not parked:
+                del self._parked[lane]
+        self._ready = deque(lane for lane in self._ready if lane in self._parked)
+
+    def _drop(self, run: Run) -> None:
+        _, base, end = run
+        self._waiting_messages -= end - base
+        self._forget(run)
+
+    def _forget(self, run: Run) -> None:
+        delivery, base, end = run
+        batch = delivery.batch
+        held = self._held[batch.topic]
+        if end - base == 1:
+            held.remove(batch.offsets[base])
+        else:
+            held.difference_update(batch.offsets[base:end])
+        if not held:
+            del self._held[batch.topic]
+
+
+def _append(
+    runs: MutableSequence[Run], delivery: Delivery, base: int, end: int
+) -> None:
+    """Append messages to *runs*, if possible to the last one."""
+    if runs and runs[-1][0] is delivery and runs[-1][2] == base:
+        base = runs.pop()[1]
+    runs.append((delivery, base, end))
+
+
+def _recoveries(work: Work) -> list[Recovery]:
+    """Return the recovery of each lane of *work*."""
+    failed: defaultdict[Hashable, list[MessageId]] = defaultdict(list)
+    last: dict[Hashable, DeliverySource] = {}
+    for delivery, base, end in work.runs:
+        if delivery.lanes is None:
+            continue
+        for index in range(base, end):
+            lane = delivery.lanes[index]
+            id = MessageId(delivery.batch.topic, delivery.batch.offsets[index])  # noqa: A001
+            failed[lane].append(id)
+            last[lane] = delivery.source
+    return [
+        Recovery(lane, source, source.drops, frozenset(failed[lane]))
+        for lane, source in last.items()
+    ]

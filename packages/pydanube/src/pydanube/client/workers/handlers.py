@@ -11,19 +11,32 @@ import asyncio
 import inspect
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Generic,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from pydanube.aio.contexts import in_own_context
+from pydanube.client.connections.telemetry import Telemetry
 from pydanube.client.messages.messages import Message, MessageBatch
 from pydanube.client.messages.schema import Schema
 from pydanube.model.errors import InvalidRequest
 
 _PLAIN = (Any, object, dict)
 """Annotations of values that are decoded as their writer schemas say."""
+
+
+BoundHandler: TypeAlias = Callable[[Message | MessageBatch, Any], Any]
+"""A function as a worker calls it: with the message, and its value if it wants it."""
 
 
 class ForWorkers:
@@ -53,7 +66,7 @@ class Handler:
         self.has_values = False
         """Whether the function wants the decoded values."""
         self._function = function
-        self._is_batched = is_batched
+        self.is_batched = is_batched
         self._roles = [self._role(each) for each in _parameters(self.name, function)]
         if self._roles.count("value") > 1 or not {"value", "message"} & {*self._roles}:
             given = "messages" if is_batched else "a message"
@@ -63,35 +76,28 @@ class Handler:
                 f"annotated as {self._message_type.__name__}"
             )
 
-    def arguments(
-        self, client: object, message: Message | MessageBatch, values: list[Any]
-    ) -> list[Any]:
-        """Return the arguments of a call with *message*, which may be a batch."""
-        found: dict[str, Any] = {"client": client, "message": message}
-        if self._is_batched:
-            found["value"] = values
-        else:
-            found["value"] = values[0] if values else None
-        return [found[role] for role in self._roles]
+    def bound(self, client: object, telemetry: Telemetry | None) -> BoundHandler:
+        """Return the function with *client* as its argument, traced if at all."""
+        function = self._function
+        call: BoundHandler
+        match self._roles:
+            case ["message"]:
+                call = lambda message, _: function(message)  # noqa: E731
+            case ["value"]:
+                call = lambda _, value: function(value)  # noqa: E731
+            case roles:
 
-    def message(self, messages: Sequence[Message]) -> Message | MessageBatch:
-        """Return *messages* as the function receives them."""
-        if self._is_batched:
-            return MessageBatch.of(messages[0].topic, messages)
-        return messages[0]
+                def call(message: Message | MessageBatch, value: Any) -> Any:
+                    found = {"client": client, "message": message, "value": value}
+                    return function(*[found[role] for role in roles])
 
-    async def call(self, threads: CallThreads, arguments: Sequence[Any]) -> None:
-        """
-        Call the function, in a context of its own, and in a thread if not asynchronous.
-        """
-        if self.is_async:
-            await in_own_context(self._function(*arguments))
-        else:
-            await threads.run(partial(self._function, *arguments))
+        if telemetry is None:
+            return call
+        return (_traced if self.is_async else _traced_in_thread)(call, telemetry)
 
     @property
     def _message_type(self) -> type:
-        return MessageBatch if self._is_batched else Message
+        return MessageBatch if self.is_batched else Message
 
     def _role(self, parameter: tuple[str, Any]) -> str:
         name, hint = parameter
@@ -109,11 +115,11 @@ class Handler:
         if hint in (Message, MessageBatch):
             raise InvalidRequest(
                 f"{name} of {self.name}() is a {hint.__name__}: a worker "
-                f"{'with' if self._is_batched else 'without'} batch= calls it with a "
+                f"{'with' if self.is_batched else 'without'} batch= calls it with a "
                 f"{self._message_type.__name__}"
             )
         self.has_values = True
-        if self._is_batched and hint is not inspect.Parameter.empty:
+        if self.is_batched and hint is not inspect.Parameter.empty:
             if get_origin(hint) not in (list, Sequence):
                 raise InvalidRequest(
                     f"{name} of {self.name}() is {hint!r}: a worker with batch= calls "
@@ -153,65 +159,92 @@ def _parameters(name: str, function: Callable[..., Any]) -> list[tuple[str, Any]
     return found
 
 
-class CallThreads:
+def _traced(call: BoundHandler, telemetry: Telemetry) -> BoundHandler:
+    async def traced(message: Message | MessageBatch, value: Any) -> None:
+        with telemetry.processing(message):
+            await call(message, value)
+
+    return traced
+
+
+def _traced_in_thread(call: BoundHandler, telemetry: Telemetry) -> BoundHandler:
+    def traced(message: Message | MessageBatch, value: Any) -> None:
+        with telemetry.processing(message):
+            call(message, value)
+
+    return traced
+
+
+C = TypeVar("C")
+"""The description of a call that callers of ``CallThreads`` get back."""
+
+
+class CallThreads(Generic[C]):
     """
-    Threads for the calls of functions that are not asynchronous.
+    Threads that make calls, one after the other, and keep their results.
 
-    A call that never returns does not keep the process from ending.
+    Calls that wait for a thread begin in their order.  A call that never returns does
+    not keep the process from ending.
 
-    Bounds: As many threads as calls that have run at the same time.
+    Bounds: At most *threads_max* threads, and as many as calls that are not done.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self, name: str, threads_max: int, on_result: Callable[[], None]
+    ) -> None:
+        """*on_result* is called in the event loop when there are results."""
         self._name = name
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._count = 0
-        self._busy = 0
+        self._threads_max = threads_max
+        self._on_result = on_result
+        self._loop = asyncio.get_running_loop()
+        self._waiting: queue.SimpleQueue[tuple[C, Callable[[], Any]] | None]
+        self._waiting = queue.SimpleQueue()
+        self._results: deque[tuple[C, BaseException | None]] = deque()
+        self._is_told = False
+        self._thread_count = 0
+        self._call_count = 0
 
-    async def run(self, call: Callable[[], Any]) -> None:
-        """
-        Run *call* in a thread and wait for it.
-
-        Cancellation: The call continues in its thread, and its result is dropped.
-        """
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-        context = copy_context()
-
-        def finish(error: BaseException | None) -> None:
-            self._busy -= 1
-            if done.cancelled():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-        def job() -> None:
-            failure: BaseException | None = None
-            try:
-                context.run(call)
-            except StopIteration as error:
-                # A future does not take it.
-                failure = RuntimeError(repr(error))
-            except BaseException as error:  # noqa: BLE001  # The caller gets it.
-                failure = error
-            # The loop may be closed, if it no longer waits for the call.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(finish, failure)
-
-        self._busy += 1
-        if self._busy > self._count:
-            self._count += 1
+    def start(self, call: C, function: Callable[[], Any]) -> None:
+        """Call *function* in a thread, in a copy of the current context."""
+        self._call_count += 1
+        if self._thread_count < min(self._call_count, self._threads_max):
+            self._thread_count += 1
             threading.Thread(target=self._work, name=self._name, daemon=True).start()
-        self._jobs.put(job)
-        await done
+        self._waiting.put((call, partial(copy_context().run, function)))
+
+    def results(self) -> Iterator[tuple[C, BaseException | None]]:
+        """Return the calls that are done, and what they have raised, once each."""
+        self._is_told = False
+        while self._results:
+            self._call_count -= 1
+            yield self._results.popleft()
+
+    def remove_waiting(self) -> list[C]:
+        """Remove and return the calls that have not begun."""
+        removed = []
+        with suppress(queue.Empty):
+            while (waiting := self._waiting.get_nowait()) is not None:
+                removed.append(waiting[0])
+        self._call_count -= len(removed)
+        return removed
 
     def close(self) -> None:
         """End the threads after their present calls."""
-        for _ in range(self._count):
-            self._jobs.put(None)
+        self.remove_waiting()
+        for _ in range(self._thread_count):
+            self._waiting.put(None)
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
+        while (waiting := self._waiting.get()) is not None:
+            call, function = waiting
+            error: BaseException | None = None
+            try:
+                function()
+            except BaseException as raised:  # noqa: BLE001  # The loop gets it.
+                error = raised
+            self._results.append((call, error))
+            if not self._is_told:
+                self._is_told = True
+                # The loop may be closed, if it no longer waits for the call.
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._on_result)

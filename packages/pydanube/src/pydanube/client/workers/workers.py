@@ -12,32 +12,47 @@ import asyncio
 import logging
 import signal
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import (
     AbstractAsyncContextManager,
-    AbstractContextManager,
     AsyncExitStack,
     contextmanager,
-    nullcontext,
     suppress,
 )
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from math import inf
+from time import monotonic
 from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 from pydanube.aio.async_scopes import async_scope
+from pydanube.aio.contexts import begin_in_own_context
 from pydanube.aio.tasks import TaskScope, run_all, task_scope
 from pydanube.client.connections.requester import check_seconds
 from pydanube.client.connections.telemetry import Telemetry
 from pydanube.client.consumers.consumer import Consumer, TopicConsumer
-from pydanube.client.messages.messages import Message, MessageBatch, MessageId
+from pydanube.client.messages.messages import (
+    Message,
+    MessageBatch,
+    ReceivedBatch,
+)
 from pydanube.client.messages.schema import Schema
 from pydanube.client.pure.offsets import AckTarget
 from pydanube.client.pure.work_queue import (
+    Delivery,
     Recovery,
+    Run,
     WaitingLimit,
     Work,
-    WorkItem,
     WorkQueue,
 )
 from pydanube.client.workers.handlers import CallThreads, Handler
@@ -57,6 +72,8 @@ EXTENSIONS_PER_TIMEOUT = 3
 """How often a worker extends the ack timeout of a message before it has passed."""
 TURN_S = 0.001
 """How long calls that do not wait may follow each other in a turn of the loop."""
+PREPARED_CALLS = 64
+"""How many calls wait for threads, so that a thread need not wait for the loop."""
 SETTINGS_INTERVAL_S = 10.0
 """The longest time after which a worker learns of another ack timeout."""
 
@@ -122,18 +139,28 @@ class Worker:
     consumer_options: dict[str, Any]
 
     @property
+    def prepared_max(self) -> int:
+        """The most calls that wait for a thread that becomes free."""
+        is_threaded = not self.handler.is_async and not self.handler.is_batched
+        return PREPARED_CALLS if is_threaded else 0
+
+    @property
     def waiting_max(self) -> int:
         """The most messages that wait for a call of a slow worker."""
         factor = WAITING_PER_CALL_IN_LANES if self.is_ordered else WAITING_PER_CALL
         return factor * self.concurrency * self.batch_max
 
-    def lane_of(self, message: Message, id: MessageId) -> Any:  # noqa: A002
-        """Return what the message shares with those that it must not overtake."""
+    def lanes_of(self, batch: ReceivedBatch) -> list[tuple[str, bytes]] | None:
+        """Return what each message shares with those that it must not overtake."""
         if not self.is_ordered:
-            return id
-        key = message.key_bytes
+            return None
+        keys = batch.keys or repeat(None, batch.count)
         # As the broker does for messages without a key.
-        return id.topic, message.producer.encode() if key is None else key
+        producers = batch.producers or repeat(batch.frame.header.producer, batch.count)
+        return [
+            (batch.topic, (producer or "").encode() if key is None else key)
+            for key, producer in zip(keys, producers, strict=True)
+        ]
 
 
 class Workers:
@@ -276,6 +303,11 @@ class RunningWorkers:
         for each in self._running:
             each.report_unfinished()
 
+    def close(self) -> None:
+        """Drop the results of calls; the tasks of the workers are cancelled next."""
+        for each in self._running:
+            each.close()
+
 
 class RunningWorker:
     """
@@ -286,58 +318,72 @@ class RunningWorker:
     """
 
     def __init__(
-        self,
-        worker: Worker,
-        client: WorkerClient,
-        consumer: Consumer,
-        tasks: TaskScope,
-        threads: CallThreads,
+        self, worker: Worker, client: WorkerClient, consumer: Consumer, tasks: TaskScope
     ) -> None:
         self.failure: BrokerError | None = None
         """Why the worker can receive no more messages."""
         self.on_failure: Callable[[], None] = lambda: None
+        handler = worker.handler
         self._worker = worker
-        self._client = client
         self._consumer = consumer
         self._tasks = tasks
-        self._threads = threads
+        self._call = handler.bound(client, client.telemetry)
+        self._threads: CallThreads[Call] | None = None
+        self._has_results = asyncio.Event()
+        if not handler.is_async:
+            self._threads = CallThreads(
+                f"{handler.name} works", worker.concurrency, self._has_results.set
+            )
         self._queue = WorkQueue(
             concurrency=worker.concurrency,
             batch_max=worker.batch_max,
             waiting_max=worker.waiting_max,
-            is_ordered=worker.is_ordered,
+            prepared_max=worker.prepared_max,
         )
-        self._clock = asyncio.get_running_loop().time
-        self._limit = WaitingLimit(worker.waiting_max, self._clock())
+        self._delivery: Delivery | None = None
+        self._limit = WaitingLimit(worker.waiting_max, monotonic())
+        self._task_count = 0
         self._is_stopping = False
+        self._is_closed = False
         # Set when a call ends, if there is room for more messages, or while stopping.
         self._call_ended = asyncio.Event()
-        name = worker.handler.name
-        self._receiving = tasks.run(self._receive(), f"{name} receives")
-        tasks.run(self._keep_messages(), f"{name} extends ack timeouts")
+        self._receiving = tasks.run(self._receive(), f"{handler.name} receives")
+        tasks.run(self._keep_messages(), f"{handler.name} extends ack timeouts")
+        if self._threads is not None:
+            tasks.run(self._settle_results(self._threads), f"{handler.name} settles")
 
     def stop_receiving(self) -> None:
         """Start no more calls."""
         self._is_stopping = True
         self._receiving.cancel()
+        if self._threads is not None:
+            for call in self._threads.remove_waiting():
+                self._queue.finish(call.work)
+            self._call_ended.set()
+
+    def close(self) -> None:
+        """Drop the results of calls; the tasks are cancelled next."""
+        self.stop_receiving()
+        self._is_closed = True
+        if self._threads is not None:
+            self._threads.close()
 
     async def finished(self) -> None:
         """Wait until no call runs."""
-        while self._queue.is_running:
+        while self._queue.running:
             self._call_ended.clear()
             await self._call_ended.wait()
 
     def report_unfinished(self) -> None:
         """Log which messages calls are still processing."""
-        running = [item.id for item in self._queue if item.is_running]
+        running = [run for work in self._queue.running for run in work.runs]
         if running:
+            delivery, index, _ = running[0]
             log.warning(
                 "%s is stopped before it has processed %d messages, the first is "
                 "message %d of %s: the broker delivers them again",
-                self._worker.handler.name,
-                len(running),
-                running[0].offset,
-                running[0].topic,
+                *(self._worker.handler.name, _count_of(running)),
+                *(delivery.batch.offsets[index], delivery.batch.topic),
             )
 
     # Receiving.
@@ -361,22 +407,16 @@ class RunningWorker:
             self.on_failure()
 
     def _add(self, batch: MessageBatch) -> None:
-        refused = []
+        refused: list[Run] = []
         for received, base, end in batch.slices:
-            source: Any = received.source
-            consumer: TopicConsumer = source.consumer
-            for message in received.messages(base, end):
-                id = message.id  # noqa: A001  # It is what users call it.
-                item = WorkItem(
-                    id,
-                    self._worker.lane_of(message, id),
-                    message,
-                    consumer,
-                    consumer.drops,
-                    received.arrival,
-                )
-                if not self._queue.add(item):
-                    refused.append(item)
+            delivery = self._delivery
+            if delivery is None or delivery.batch is not received or delivery.is_lost:
+                source: Any = received.source
+                consumer: TopicConsumer = source.consumer
+                lanes = self._worker.lanes_of(received)
+                delivery = Delivery(received, consumer, consumer.drops, lanes)
+                self._delivery = delivery
+            refused += self._queue.add(delivery, base, end)
         self._release(refused)
 
     # Processing.
@@ -385,69 +425,166 @@ class RunningWorker:
         return None if self._is_stopping else self._queue.take()
 
     def _start_calls(self) -> None:
-        """Start a task for each call that may begin now."""
+        """Begin the calls that may begin now, in threads or in one more task."""
+        if self._threads is None:
+            if self._task_count < self._worker.concurrency and (
+                work := self._next_work()
+            ):
+                self._task_count += 1
+                self._tasks.run(self._make_calls(work), self._worker.handler.name)
+            return
         while (work := self._next_work()) is not None:
-            self._tasks.run(self._run_calls(work), self._worker.handler.name)
+            call = self._call_of(work)
+            if call is not None:
+                self._threads.start(call, partial(self._call, call.message, call.value))
 
-    async def _run_calls(self, work: Work | None) -> None:
-        """Process *work*, and then what is ready, one call after the other."""
+    async def _settle_results(self, threads: CallThreads[Call]) -> None:
+        """Settle the messages of calls in threads, and start others."""
+        while True:
+            await self._has_results.wait()
+            self._has_results.clear()
+            for call, error in threads.results():
+                if error is not None and not isinstance(error, _CALL_ERRORS):
+                    raise error
+                self._end(call, error)
+            self._start_calls()
+
+    async def _make_calls(self, work: Work | None) -> None:
+        """
+        Process *work*, and then what is ready, one call after the other.
+
+        A task makes many calls.  While one of them waits, another task goes on.
+        """
         task = asyncio.current_task()
         assert task is not None
-        turn_end = self._clock() + TURN_S
+        turn_end = monotonic() + TURN_S
         while work is not None:
-            await self._process(work)
-            if self._clock() >= turn_end:
+            call = self._call_of(work)
+            if call is not None:
+                rest = self._begin(call)
+                if rest is not None:
+                    self._start_calls()
+                    await self._await_rest(call, rest)
+                    turn_end = monotonic() + TURN_S
+            if task.cancelling():
+                # The function has cancelled the task: leave the next call to another.
+                break
+            if monotonic() >= turn_end:
                 await asyncio.sleep(0)
-                turn_end = self._clock() + TURN_S
-            # A function may return although its task is cancelled.
-            work = None if task.cancelling() else self._next_work()
+                turn_end = monotonic() + TURN_S
+            work = self._next_work()
+        self._task_count -= 1
+        if not self._is_closed:
             self._start_calls()
-            if self._queue.has_room or self._is_stopping:
-                self._call_ended.set()
 
-    async def _process(self, work: Work) -> None:
-        """Call the function with the messages of *work*, and settle them."""
+    def _call_of(self, work: Work) -> Call | None:
+        """
+        Return the call with the messages of *work*.
+
+        Messages that cannot be decoded are rejected; None: there are no others.
+        """
         handler = self._worker.handler
-        good, values, invalid = _decoded(work.items, handler)
-        behind: list[WorkItem] = []
-        if invalid:
-            for item, error in invalid:
-                self._reject([item], error)
-            failed_lanes = {item.lane for item, _ in invalid}
-            # Their places are behind the rejected messages.
-            behind = [item for item in good if item.lane in failed_lanes]
-            kept = [at for at, item in enumerate(good) if item not in behind]
-            good = [good[at] for at in kept]
-            values = [values[at] for at in kept]
-        is_failed = bool(invalid)
-        if good:
-            message = handler.message([item.message for item in good])
-            arguments = handler.arguments(self._client, message, values)
+        if not handler.is_batched:
+            [(delivery, index, _)] = work.runs
+            batch = delivery.batch
+            message = Message(batch, batch.offsets[index], batch.payloads[index])
+            if not handler.has_values:
+                return Call(work, message, None)
             try:
-                with self._tracing(message):
-                    await handler.call(self._threads, arguments)
-            except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
-                    raise
-                # The function has cancelled itself.
-                self._reject(good, error)
-                is_failed = True
+                return Call(work, message, message.value)
             except Exception as error:  # noqa: BLE001  # One message may fail alone.
-                self._reject(good, error)
-                is_failed = True
-            else:
-                self._settle(self._consumer._ack_nowait, message)
+                self._end(Call(work, message, None), error)
+                return None
+        messages = _batch_of(work.runs)
+        if not handler.has_values:
+            return Call(work, messages, None)
+        try:
+            return Call(work, messages, messages.values())
+        except Exception:  # noqa: BLE001  # Some messages fail alone.
+            return self._call_without_invalid(work)
+
+    def _call_without_invalid(self, work: Work) -> Call | None:
+        """Reject messages of *work* that cannot be decoded; return as ``_call_of``."""
+        good: list[tuple[Run, Any]] = []
+        failed_lanes = set()
+        for delivery, base, end in work.runs:
+            for index in range(base, end):
+                run = delivery, index, index + 1
+                [message] = _batch_of([run])
+                try:
+                    good.append((run, message.value))
+                except Exception as error:  # noqa: BLE001
+                    self._reject(message, error)
+                    if delivery.lanes is not None:
+                        failed_lanes.add(delivery.lanes[index])
+        # Messages whose places are behind the rejected ones are released later.
+        behind = [run for run, _ in good if _is_in(failed_lanes, run)]
+        good = [(run, value) for run, value in good if not _is_in(failed_lanes, run)]
+        messages = _batch_of(run for run, _ in good)
+        call = Call(work, messages, [value for _, value in good], behind, True)
+        if good:
+            return call
+        self._end(call, None)
+        return None
+
+    def _begin(self, call: Call) -> Awaitable[None] | None:
+        """Begin a call; return its rest if it waits."""
+        try:
+            rest = begin_in_own_context(self._call(call.message, call.value))
+        except _CALL_ERRORS as error:
+            self._end(call, error)
+            return None
+        if rest is None:
+            self._end(call, None)
+        return rest
+
+    async def _await_rest(self, call: Call, rest: Awaitable[None]) -> None:
+        try:
+            await rest
+        except _CALL_ERRORS as error:
+            if self._is_closed and isinstance(error, asyncio.CancelledError):
+                raise
+            self._end(call, error)
+        else:
+            self._end(call, None)
+
+    def _end(self, call: Call, error: BaseException | None) -> None:
+        """Settle the messages of a call, which failed if there is an error."""
+        work, message = call.work, call.message
+        is_failed = call.has_invalid
+        if error is not None:
+            self._reject(message, error)
+            is_failed = True
+        elif type(message) is Message:
+            self._ack(work.runs[0][0].source, message)
+        else:
+            self._ack(self._consumer, message)
         if is_failed:
-            released, recoveries = self._queue.fail(work)
-            self._release([*behind, *released])
-            for source in {recovery.source for recovery in recoveries}:
-                mine = [each for each in recoveries if each.source is source]
-                self._tasks.run(self._recover(source, mine), "recovery")
+            self._fail(call)
         else:
             self._queue.finish(work)
-        if self._limit.on_processed(len(work.items), self._clock()):
+        if self._limit.on_processed(work.count, monotonic()):
             self._apply_limit()
+        if self._queue.has_room or self._is_stopping:
+            self._call_ended.set()
+
+    def _ack(self, consumer: Any, messages: AckTarget) -> None:
+        try:
+            consumer._ack_nowait(messages)
+        except BrokerError:
+            # The consumer has failed: the broker delivers the messages again, and
+            # receiving raises the error.
+            return
+
+    def _fail(self, call: Call) -> None:
+        """Release the messages behind the rejected ones of a call."""
+        released, recoveries = self._queue.fail(call.work)
+        self._release([*call.behind, *released])
+        if self._is_closed:
+            return
+        for source in {recovery.source for recovery in recoveries}:
+            mine = [each for each in recoveries if each.source is source]
+            self._tasks.run(self._recover(source, mine), "recovery")
 
     def _apply_limit(self) -> None:
         """Let as many messages wait, here and on their way, as the limit says."""
@@ -458,12 +595,6 @@ class RunningWorker:
             share = max(1, self._limit.messages // len(consumers))
             each.credit.change_max(share, bytes_max)
 
-    def _tracing(
-        self, message: Message | MessageBatch
-    ) -> AbstractContextManager[object]:
-        telemetry = self._client.telemetry
-        return nullcontext() if telemetry is None else telemetry.processing(message)
-
     async def _recover(self, consumer: Any, recoveries: list[Recovery]) -> None:
         """Note when the broker has learnt of failures and of released messages."""
         with suppress(BrokerError):
@@ -473,33 +604,23 @@ class RunningWorker:
             unread = [each.arrival for each in consumer._unread.batches]
             self._queue.recover(consumer, min(unread, default=inf))
 
-    def _reject(self, items: list[WorkItem], error: BaseException) -> None:
+    def _reject(self, messages: Message | MessageBatch, error: BaseException) -> None:
         reason = f"{type(error).__name__}: {error}"
+        first = messages if isinstance(messages, Message) else messages[0]
+        others = 0 if isinstance(messages, Message) else len(messages) - 1
         log.warning(
             "%s failed with message %d of %s, attempt %d%s: %s",
-            self._worker.handler.name,
-            items[0].id.offset,
-            items[0].id.topic,
-            items[0].message.attempt,
-            _and_more(len(items) - 1),
-            reason,
+            *(self._worker.handler.name, first.offset, first.topic),
+            *(first.attempt, _and_more(others), reason),
             exc_info=error,
         )
-        messages = [item.message for item in items]
-        self._settle(self._consumer._nack_nowait, messages, reason=reason)
-
-    def _release(self, items: list[WorkItem]) -> None:
-        if items:
-            messages = [item.message for item in items]
-            self._settle(self._consumer._release_nowait, messages)
-
-    def _settle(
-        self, settle: Callable[..., None], messages: AckTarget, **options: Any
-    ) -> None:
-        # If the consumer has failed, the broker delivers the messages again, and
-        # receiving raises the error.
         with suppress(BrokerError):
-            settle(messages, **options)
+            self._consumer._nack_nowait(messages, reason=reason)
+
+    def _release(self, runs: list[Run]) -> None:
+        if runs:
+            with suppress(BrokerError):
+                self._consumer._release_nowait(_batch_of(runs))
 
     # Slow work keeps its messages.
 
@@ -519,32 +640,48 @@ class RunningWorker:
 
     def _extend(self) -> None:
         """Extend the ack timeout of all messages that are not processed yet."""
-        held: defaultdict[object, list[Message]] = defaultdict(list)
-        for item in self._queue:
-            if not item.is_lost:
-                held[item.source].append(item.message)
+        held: defaultdict[object, list[Run]] = defaultdict(list)
+        for run in self._queue:
+            if not run[0].is_lost:
+                held[run[0].source].append(run)
         for consumer in self._consumer._consumers:
             timeout_s = consumer.ack_timeout_s
             if timeout_s is not None:
-                consumer._extend_nowait(held[consumer], timeout_s)
+                if consumer in held:
+                    consumer._extend_nowait(_batch_of(held[consumer]), timeout_s)
                 consumer._extend_unread()
 
 
-def _decoded(
-    items: list[WorkItem], handler: Handler
-) -> tuple[list[WorkItem], list[Any], list[tuple[WorkItem, Exception]]]:
-    """Return the items that can be decoded, their values, and the others."""
-    if not handler.has_values:
-        return items, [], []
-    good, values = [], []
-    invalid: list[tuple[WorkItem, Exception]] = []
-    for item in items:
-        try:
-            values.append(item.message.value)
-            good.append(item)
-        except Exception as error:  # noqa: BLE001  # One message may fail alone.
-            invalid.append((item, error))
-    return good, values, invalid
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call of the function of a worker."""
+
+    work: Work
+    message: Message | MessageBatch
+    value: Any
+    """The value of the message, or the values of a batch, if the function has them."""
+    behind: Sequence[Run] = ()
+    """Messages of *work* to release when the call ends."""
+    has_invalid: bool = False
+    """Whether messages of *work* were rejected before the call."""
+
+
+_CALL_ERRORS = (Exception, asyncio.CancelledError)
+"""One message may fail alone, also by cancelling itself."""
+
+
+def _batch_of(runs: Iterable[Run]) -> MessageBatch:
+    slices = [(delivery.batch, base, end) for delivery, base, end in runs]
+    return MessageBatch(slices[0][0].topic if slices else "", slices)
+
+
+def _count_of(runs: Iterable[Run]) -> int:
+    return sum(end - base for _, base, end in runs)
+
+
+def _is_in(lanes: set[Hashable], run: Run) -> bool:
+    delivery, index, _ = run
+    return delivery.lanes is not None and delivery.lanes[index] in lanes
 
 
 def _and_more(count: int) -> str:
@@ -566,24 +703,23 @@ async def running_workers(
         raise InvalidRequest(
             "there are no workers to run: decorate a function with @client.worker(…)"
         )
-    threads = CallThreads("pydanube worker")
-    try:
-        # From the last to the first: the tasks end before the consumers are closed.
-        async with AsyncExitStack() as consumers, task_scope() as tasks:
-            if handle_signals:
-                consumers.enter_context(_signals(running.stop))
-            opened = [
-                await consumers.enter_async_context(_open_consumer(client, each))
-                for each in workers
-            ]
+    # From the last to the first: the tasks end before the consumers are closed.
+    async with AsyncExitStack() as consumers, task_scope() as tasks:
+        if handle_signals:
+            consumers.enter_context(_signals(running.stop))
+        opened = [
+            await consumers.enter_async_context(_open_consumer(client, each))
+            for each in workers
+        ]
+        try:
             for each, consumer in zip(workers, opened, strict=True):
-                running.add(RunningWorker(each, client, consumer, tasks, threads))
+                running.add(RunningWorker(each, client, consumer, tasks))
             yield running
             await running.finish()
-            if running.failure is not None:
-                raise running.failure
-    finally:
-        threads.close()
+        finally:
+            running.close()
+        if running.failure is not None:
+            raise running.failure
 
 
 def _open_consumer(
