@@ -12,7 +12,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import NamespacePolicy, Start, SubscriptionType
-from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec, encode
+from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame, Codec, encode
 from pydanube_broker.broker.pure.limits import verify
 from support.drivers.running import using
 from support.fakes.batches import empty_messages, frame_of
@@ -29,6 +29,20 @@ NO_LIMITS = NamespacePolicy()
 
 def subscription_name(text):
     return SubscriptionName(text)
+
+
+def test_small_batch_is_decoded_once():
+    class CountingFrame(BatchFrame):
+        decodings = 0
+
+        def decode_small_batch(self):
+            self.decodings += 1
+            return super().decode_small_batch()
+
+    published = frame_of([b"a", b"b"])
+    frame = CountingFrame(published.header, published.buffer, published.body_at)
+    verify(frame, 1, A_TOPIC)
+    assert frame.decodings == 1
 
 
 # The attributes of messages.

@@ -222,11 +222,20 @@ class BatchFrame:
         return validate(self.arrow())
 
     def verify(self) -> None:
-        """Check the frame as ``check`` does, without decoding a small batch."""
+        """Check the frame as ``check`` does, without Arrow if it is a small batch."""
         small = self.decode_small_batch()
         if small is None:
             self.check()
-            return
+        else:
+            self.verify_small(small)
+
+    def verify_small(self, small: SmallBatch) -> None:
+        """
+        Check the frame as ``check`` does; *small* are its decoded messages.
+
+        Raises:
+            CorruptBatch: The bytes are not the batch that the header describes.
+        """
         self.verify_checksum()
         header = self.header
         _check_time(header.first_publish_time)

@@ -90,7 +90,7 @@ def _verify_and_measure(frame: BatchFrame, size_max: int) -> int:
     needs_no_measure = not size_max or frame.plain_body_bytes <= size_max
     small = frame.decode_small_batch()
     if small is not None:
-        frame.verify()
+        frame.verify_small(small)
         return frame.plain_body_bytes if needs_no_measure else small.longest
     batch = frame.check()
     check_attributes(batch)
