@@ -33,6 +33,8 @@ class Workload:
     sharing: int = 1
     """The number of consumers of each subscription."""
     subscriptions: int = 1
+    only: tuple[str, ...] = ()
+    """The systems that it compares; empty: all."""
     messages_max: int | None = None
     burst: int | None = None
     """The messages published to one topic before the next; None: any number."""
@@ -58,6 +60,12 @@ WORKLOADS = {
     for workload in (
         Workload(name="publish", title="Publish", sizes=SIZES),
         Workload(name="both", title="Publish and consume at once", sizes=SIZES),
+        Workload(
+            name="program",
+            title="The same, with a program that reads every message",
+            sizes=(100,),
+            only=("danube", "prototype"),
+        ),
         Workload(
             name="backlog",
             title="Consume a backlog",
@@ -206,6 +214,8 @@ def plan_trials(
             continue
         able = []
         for line in lines:
+            if workload.only and line.system.name not in workload.only:
+                continue
             reason = line.variant.cannot.get(workload.name)
             if reason is None:
                 able.append(line)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 NAMES = (
     "danube",
     "danube-grpc",
+    "prototype",
     "nats",
     "redis",
     "rabbitmq-quorum",

@@ -77,6 +77,7 @@ def serving(variant: Variant, directory: Path, workload: str) -> Iterator[Server
             "url": printed_url(log, "stream"),
             "grpc_url": printed_url(log, "grpc"),
             "variant": variant.name,
+            "reads_each": workload == "program",
         }
         yield Server(endpoint=endpoint, pids=(pid,))
 
@@ -181,7 +182,9 @@ class DanubeDriver(Driver):
                 for topic in topics
             ]
             if len(consumers) == 1:
-                yield DanubeConsumer(consumers[0])
+                yield DanubeConsumer(
+                    consumers[0], reads_each=self.endpoint["reads_each"]
+                )
                 return
             async with asyncio.TaskGroup() as tasks:
                 many = ConsumerOfMany()
@@ -220,14 +223,17 @@ class DanubePublisher(Publisher):
 class DanubeConsumer(Consumer):
     """One consumer of one topic."""
 
-    def __init__(self, consumer: Any) -> None:
+    def __init__(self, consumer: Any, *, reads_each: bool) -> None:
         self._consumer = consumer
+        self._reads_each = reads_each
         self._batch: Any = None
 
     async def receive(self, timeout_s: float) -> Sequence[bytes]:
         self._batch = await self._consumer.receive_batch(
             max_messages=RECEIVED_MAX, timeout_s=timeout_s
         )
+        if self._reads_each:
+            return [message.payload for message in self._batch]
         payloads: list[bytes] = self._batch.payloads
         return payloads
 

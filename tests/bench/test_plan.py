@@ -79,6 +79,15 @@ def test_rounds_are_interleaved_within_a_workload():
     assert [workload.name for workload, _ in blocks(trials)] == ["publish", "latency"]
 
 
+def test_workload_of_some_systems_is_planned_for_these_only():
+    found = lines(Fake("danube", SYNCED), Fake("other", SYNCED))
+
+    trials, skips = plan_trials(found, [WORKLOADS["program"]], None, 1)
+
+    assert [trial.line.name for trial in trials] == ["danube/safe"]
+    assert skips == []
+
+
 def test_lines_of_a_class_are_adjacent():
     found = lines(Fake("a", CACHED, SYNCED), Fake("b", SYNCED, CACHED))
 
