@@ -132,9 +132,12 @@ async def open_broker(
         partial(_found_cluster, store, new_broker_id, wall_clock_us)
     )
     if shards is not None:
+        # The store has the id of the broker that founded the cluster.
         broker_id = new_broker_id()
     loop = asyncio.get_running_loop()
     delivery_clock = clock or loop.time
+    # Shared by the parts below: Topics adds to it, while it holds the lock, and the
+    # others look up what is open.
     opened: dict[TopicName, Topic] = {}
     lock = SharedLock()
     async with (
@@ -234,6 +237,8 @@ async def open_broker(
             )
         if shards is None:
             await _open_recovered(topics, store, storage)
+        # In reverse order at the end: staging and the audit log, which publish, end
+        # before _working() closes the topics.
         async with (
             _working(
                 topics, dead_letters, subscription_store, storage, backups
@@ -331,6 +336,7 @@ async def _working(
         try:
             yield tasks
         finally:
+            # A topic that is opened from here on would not be closed below.
             tasks.cancel()
             if backups is not None:
                 backups.cancel()

@@ -191,6 +191,7 @@ async def serve(
     host = listens.host
     is_shared = config.storage.journal.kind != "local"
     with (
+        # Before anything is read: another broker may be changing it.
         hold_directory(
             config.data_dir, config.metadata.file, config.metadata.remote
         ) as directory,
@@ -202,6 +203,7 @@ async def serve(
         tls, scheme = open_tls(config.tls), config.tls.http_scheme
         async with (
             open_authenticator(config.security) as authenticator,
+            # Before the recovery, which may take minutes: probes get an answer.
             open_http(
                 host,
                 listens.http_port,
@@ -213,6 +215,8 @@ async def serve(
                 tls=tls,
                 authenticator=authenticator,
             ) as http_port,
+            # The broker's own address has this port.  Nobody is served before
+            # _open_grpc().
             open_listener(
                 host,
                 listens.grpc_port,
@@ -295,6 +299,8 @@ async def serve(
                 admin_port,
                 services,
             ),
+            # The last one: as soon as the broker has shards, other brokers send
+            # clients to its listeners.
             _serving_shards(
                 config,
                 session,
@@ -332,9 +338,12 @@ async def serve(
                     session=metadata.session if session is None else session.lease,
                 )
             finally:
+                # Before the shards leave, so that load balancers send nobody here.
                 state.on_stopping()
                 if session is not None and own is None:
-                    # Processes of one broker are stopped together.
+                    # Before the drain: other brokers take the shards over while this
+                    # one still serves the rest.  Processes of one broker are stopped
+                    # together.
                     await leave(session, metadata.store)
                 await broker.drain()
 
@@ -382,6 +391,7 @@ async def _open_storage(
         new_journal=journal_opener(config, identity, store, session),
     ) as storage:
         _log_recovery(storage, time.monotonic() - begun_at)
+        # After the recovery: a directory whose parts do not fit must stay as it is.
         await identity.record(local)
         if session is not None:
             yield storage, identity

@@ -224,6 +224,8 @@ class Storage:
                 name,
                 lost[0].base,
             )
+            # Before the log exists: it seals these messages again, and the new segments
+            # would overlap the lost ones.
             await self._manifest.change(topic_id, epoch, shard=shard, removed=lost)
         topic_log = TopicLog(
             topic_id,
@@ -248,14 +250,19 @@ class Storage:
         if opened is not None:
             try:
                 if shard is not None and state is None:
+                    # Its first batch comes later in the journal, so no crash leaves a
+                    # batch on disk without this entry.
                     self.journal.append(opened, None, sync=False)
                 else:
                     await self._append(opened)
             except BaseException:
                 topic_log.discard()
                 raise
+        # No await from here on: nobody must see a log without its messages.
         topic_log.restore(frames, self._clock())
+        # Now the log has them.  If a step above fails, the next attempt needs them.
         self.journal.recovered.pop(topic_id, None)
+        assert topic_id not in self.logs, f"topic {topic_id} was opened twice"
         self.logs[topic_id] = topic_log
         if self.uploader is not None:
             self.uploader.add(topic_id, segments)
@@ -332,10 +339,13 @@ class Storage:
         if topic_log is None:
             await self._delete_history(topic_id, leftover)
             return
+        # Before the first await: a batch that is accepted after the deletion has begun
+        # would be acknowledged and then removed.
         topic_log.refusal = TopicNotFound(f"the topic {topic_log.name} is deleted")
         async with topic_log.maintenance:
             await self._delete_history(topic_id, None)
             if topic_log.is_released:
+                # Its shard left meanwhile, and release_log() has discarded the log.
                 return
             self.logs.pop(topic_id, None)
             topic_log.discard()
@@ -349,6 +359,8 @@ class Storage:
         known = topic_log or leftover or state
         segments = await self._manifest.load(topic_id)
         if segments:
+            # The manifest first: readers rely on the objects that it names.  Without a
+            # log and a state, the last segment has the newest epoch there is.
             epoch = Epoch(segments[-1].epoch) if known is None else known.epoch
             shard = None if known is None else known.shard
             await self._manifest.change(topic_id, epoch, shard=shard, removed=segments)
@@ -483,6 +495,7 @@ class Storage:
             else:
                 return
         if done is not None:
+            # As after a commit, *done* is not called before this method returns.
             self._loop.call_soon(done, error)
 
     async def replace_segments(
@@ -514,7 +527,9 @@ class Storage:
         topic_log = self.logs.get(topic_id)
         if topic_log is None:
             raise TopicNotFound(f"topic {topic_id} is not open here")
+        # One more than allowed, so that plan_replacement() refuses too many.
         added = await self._local_bytes_of(replacements[: REPLACED_MAX + 1])
+        # The room first, because making it takes the locks of topics.
         async with self.sealer.room(added), topic_log.maintenance:
             if topic_log.refusal is not None:
                 raise topic_log.refusal.with_traceback(None)
@@ -546,6 +561,8 @@ class Storage:
                 # The journal does not have the messages of the old segments any more.
                 new = await self.require_uploader().upload_first(new)
             await change_manifest(self._manifest, topic_log, removed=old, added=new)
+            # No await until the end: readers get the old segments or the new ones, and
+            # the old objects are kept for those that have them open.
             topic_log.on_replaced(old, new)
             if self.uploader is not None:
                 self.uploader.on_replaced(old)

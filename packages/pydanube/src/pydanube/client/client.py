@@ -171,6 +171,7 @@ def connect(
     if url is None:
         url = os.environ.get(URL_VARIABLE) or DEFAULT_URL
     first, *others = split_url(url)
+    # Warnings show the call.
     shown = without_password(url)
     call = f"pydanube.connect({shown!r})" if is_given else "pydanube.connect()"
     check_seconds("wait_s", wait_s)
@@ -344,6 +345,7 @@ class Client(ForWorkers):
                 version=parse_version(schema_version),
                 version_min=schema_version_min,
             )
+        # It explains itself to programs that forget ``async with``.
         return AsyncScope(opening, call_of("producer", topic_name), "producer")
 
     def dead_letters(

@@ -54,6 +54,8 @@ _STAMP_AT = 4
 _CRC = struct.Struct("<I")
 _CRC_AT = 16
 _CHECKED_FROM = 20
+# A broker stamps frames without computing their checksums again.
+assert _STAMP_AT + _STAMP.size <= _CRC_AT < _CHECKED_FROM
 _PRODUCER = struct.Struct("<IQQ")
 _PRODUCER_AT = 28
 _PLAIN_LENGTH_AT = 80

@@ -101,6 +101,7 @@ class Stage:
             return
         try:
             self._check(frame)
+            # Before the validation, which may end after the next batch has come.
             content.accepted += header.count
             validation = self._topic.schema_validation
             if validation is None:
@@ -121,6 +122,7 @@ class Stage:
 
     def close(self, reason: BrokerError) -> None:
         """Tell the port that the part accepts no more batches."""
+        # Detached first: a batch that the port still passes on is ignored.
         port, self._port = self._port, None
         if port is not None:
             port.close(reason)
@@ -282,11 +284,14 @@ class Part:
         if self._finishing is None:
             self._check_complete(batch_count, message_count)
             self.damage = None
+            # From here on is_open is false, so that no batch follows the end.
             self._finishing = asyncio.get_running_loop().create_future()
+            assert not self.is_open
             self._parts.on_finished(self)
             self._close_stages(StagingClosed(f"the part {self.key.name} is finished"))
             self._parts.run(self._finish(self._finishing))
             self._measure()
+        # Writers that repeat the request wait for the same end; one of them may go.
         await asyncio.shield(self._finishing)
 
     def fail(self, error: BrokerError) -> None:

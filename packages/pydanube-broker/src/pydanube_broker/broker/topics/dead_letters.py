@@ -217,6 +217,8 @@ class DeadLetters:
                 await self._copy_next(subscription, queue)
         finally:
             queue.task = None
+            # After a failure the queue stays: its count decides the next pause.  After
+            # forget(), another queue may have the place.
             if not queue.failures and self._queues.get(subscription) is queue:
                 del self._queues[subscription]
 
@@ -224,6 +226,8 @@ class DeadLetters:
         self, subscription: ReliableSubscription, queue: _Queue
     ) -> None:
         """Copy the first messages of *queue*, and report the result."""
+        # Each message that is taken is reported once: as dropped or damaged by _read(),
+        # as part of a cycle, or with the rest of *messages* at the end.
         taken: list[Park] = []
         messages: list[DeadLetter] = []
         # A failure of one subscription must not stop the others.
@@ -245,6 +249,7 @@ class DeadLetters:
             self._fail(subscription, queue, _ranges_of(messages), error)
         except Exception as error:
             log.exception("%s: dead letters", subscription.log_name)
+            # *messages* may lack what was being read.
             failure = Unavailable(f"the messages cannot be copied: {error}")
             self._fail(
                 subscription, queue, [(park.base, park.end) for park in taken], failure
@@ -263,6 +268,7 @@ class DeadLetters:
                 park.base,
                 min(base, park.end),
             )
+            # Nothing can be copied, and unacknowledged they would be parked for ever.
             subscription.ack([(park.base, min(base, park.end))], 0)
         if base >= park.end:
             return []
@@ -329,6 +335,7 @@ class DeadLetters:
     ) -> None:
         """Retry these and all queued messages after a pause."""
         queue.failures += 1
+        # Those that wait go back, too: copied now, they would overtake the others.
         waiting = [(park.base, park.end) for park in queue.parks]
         queue.parks.clear()
         pause_s = RETRIES.delay_s(queue.failures)

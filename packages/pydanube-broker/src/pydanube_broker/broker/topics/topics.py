@@ -261,6 +261,8 @@ class Topics:
         found = self.find_open(name)
         if found is not None:
             return found
+        # If the shard is just arriving, wait for it without the locks, which its
+        # arrival may need, and try once more.
         with suppress(NotOwner):
             async with self.opening(name) as topic:
                 return topic
@@ -343,6 +345,7 @@ class Topics:
             SchemaNotFound: There is no such subject or version.
             InvalidRequest: A value is out of range.
         """
+        # Alone: a topic that is opened meanwhile could have the record from before.
         async with self.lock:
             records = await self._catalog.configure(name, **settings)
             namespace = (await self._namespaces.find(name.namespace)).value
@@ -624,6 +627,7 @@ class Topics:
         topic_id, shard = TopicId(record.topic_id), record.shard
         claimed = None
         if self._shards is not None:
+            # Before the first await, to compare it at the end.
             claimed = self._shards.epoch_of(name, shard)
         topic_log = None
         if record.policy.is_reliable:
@@ -643,7 +647,9 @@ class Topics:
         self._quotas.apply_to(topic)
         if self.is_draining:
             topic.refusal = Draining("the broker is stopping (draining)")
+        # No await between: from here on the departure of the shard closes the topic.
         self._check_still_served(topic, claimed)
+        assert name not in self.opened, f"{name} was opened twice"
         self.opened[name] = topic
         return topic
 

@@ -206,6 +206,7 @@ class GroupFold(GroupConsumer):
         self, session: JournalSession, number: int, entries: Iterator[Entry]
     ) -> None:
         snapshot, count = JournalState(), 0
+        # The entries after the snapshot are left for the caller.
         for entry in entries:
             if isinstance(entry, SnapshotEnd):
                 break
@@ -266,10 +267,14 @@ async def take_over(
     try:
         known = await sessions.load()
         if known and known[-1].end is None and not known[-1].is_frozen:
+            # Before anything is read: from here on the last session cannot record that
+            # it has deleted groups, so those that the list names are there.
             frozen = (*known[:-1], replace(known[-1], is_frozen=True))
             await sessions.replace(known, frozen)
             known = frozen
+        # In order: the fold compares each snapshot with the state before it.
         ended = [await reader.read(session) for session in known]
+        assert all(session.end is not None for session in ended)
         recovery = fold.recovery
         keep_unsealed(recovery)
         recovery.sessions = {
@@ -391,6 +396,8 @@ class GroupReader:
                 continue
             data = ahead.pop(number, None)
             if data is None:
+                # Also if it was absent when it was read ahead: the session is not
+                # fenced yet, and may have put it since.
                 numbers = range(number, number + READS_IN_FLIGHT)
                 found = await self._read_all(session, numbers)
                 ahead = dict(zip(numbers, found, strict=True))
