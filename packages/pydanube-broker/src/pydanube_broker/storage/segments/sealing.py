@@ -163,6 +163,7 @@ class Sealer:
         Cancellation: Safe at any point; unfinished work is repeated.
         """
         while True:
+            # Before the work: what becomes due meanwhile ends the wait below at once.
             self._memory.due.clear()
             await self._collect_all_orphans()
             await self._run_delayed_deletions()
@@ -190,6 +191,7 @@ class Sealer:
         for topic_id, topic_log in list(self._memory.unsealed.items()):
             if topic_ids is not None and topic_id not in topic_ids:
                 continue
+            # Not what is published meanwhile: a busy topic would never be done.
             end = topic_log.end_offset
             while topic_log.sealed_offset < end and topic_log.refusal is None:
                 reserve = self._journal.reserve
@@ -383,6 +385,7 @@ class Sealer:
         begun_at, tail = self._clock(), topic_log.tail
         if not (frames := tail.frames_from(tail.base, topic_log.seal_bytes)):
             return
+        # Without the lock of the topic, since it takes long.
         data, segment = await self._encode(topic_log, frames)
         # The room first, because making it takes the locks of topics.
         async with self.room(segment.byte_count), topic_log.maintenance:
@@ -399,6 +402,7 @@ class Sealer:
             topic_log.on_seal_recovered()
         self.sealing_seconds.observe(self._clock() - begun_at)
         self.on_memory_freed()
+        # After the manifest: recovery must not skip messages that no segment has.
         await self._append_sealed(topic_log, segment)
         await self.trim_journal()
 
@@ -420,6 +424,8 @@ class Sealer:
             # sequence numbers in the journal, and messages sent again would be stored
             # twice.
             await self._journal.sync()
+        # The object first: readers rely on the objects that the manifest names.  If the
+        # broker stops between the two, the object is an orphan.
         await self._objects.put(segment.object_name, data)
         await change_manifest(self._manifest, topic_log, added=[segment])
 

@@ -187,6 +187,7 @@ class SegmentCache:
             if byte_count > bytes_max:
                 break
             end += 1
+        # From the middle on: readers of a few messages need no further row group.
         is_late = 2 * end > len(frames)
         depth = int(is_late)
         if self.remote is not None and not self.remote.is_local(entry.object_name):
@@ -245,6 +246,7 @@ class SegmentCache:
             # The same error is raised repeatedly, so drop its traceback.
             raise failed.with_traceback(None)
         loading = self._begin(key, load)
+        # Several readers may wait for it; one that is cancelled must not end it.
         return (await asyncio.shield(loading)).value
 
     def _begin(self, key: _Key, load: _Load) -> asyncio.Future[_Cached]:

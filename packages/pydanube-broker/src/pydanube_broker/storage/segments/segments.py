@@ -253,6 +253,7 @@ class SegmentReader:
         entry, metadata = self.entry, self._metadata
         groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
         if entry.has_gaps:
+            # Groups without statistics get borders out of order, which are refused.
             limits = [_statistics(group, "offset") for group in groups]
             bases = [-1 if each is None else each.min for each in limits]
             ends = [0 if each is None else each.max + 1 for each in limits]
@@ -332,6 +333,8 @@ class SegmentReader:
                 raise SegmentDamaged(
                     f"the column offset has {found[0]} to {found[1] + 1}"
                 )
+            # Without checksums the lengths inside may be wrong, and reading values
+            # would leave the buffers.
             if not self._index.is_verified:
                 table.validate(full=True)
         return list(
@@ -508,10 +511,12 @@ def _reach(rows: pa.RecordBatch) -> int:
 
 
 def _frame(rows: pa.RecordBatch, header: BatchHeader) -> BatchFrame:
+    assert rows.schema.names[0] == FIELDS[Column.PUBLISH_TIME].name
     times = rows.column(0).cast(pa.int64())
     header.first_publish_time = times[0].as_py()
     header.last_publish_time = times[-1].as_py()
     limits = pc.min_max(times)
     if limits["min"] == limits["max"]:
+        # The header has the time of all messages.
         rows = rows.remove_column(0)
     return encode_rows(rows, header)
