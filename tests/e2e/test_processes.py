@@ -8,9 +8,11 @@ import os
 import signal
 from pathlib import Path
 
+import httpx
 import pytest
 
 import pydanube
+from support.drivers.commands import danube
 from support.drivers.running import received
 from support.servers.processes import BrokerProcess
 
@@ -27,6 +29,11 @@ def processes_of(broker: BrokerProcess) -> list[int]:
         for task in tasks
         for child in (task / "children").read_text().split()
     ]
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process exists."""
+    return Path(f"/proc/{process}").exists()
 
 
 @pytest.fixture
@@ -95,3 +102,114 @@ async def test_killed_process_loses_nothing_that_was_acknowledged(
                     sent = acknowledged[topic]
                     assert await received(consumer, len(sent)) == sent
         assert broker.stop() == 0
+
+
+async def received_by_all(
+    client: pydanube.Client, sent: dict[str, list[bytes]]
+) -> None:
+    """Check that new subscriptions receive everything."""
+    for topic, payloads in sent.items():
+        async with client.consumer(
+            topic, subscription=f"s{len(payloads)}", start="earliest"
+        ) as consumer:
+            assert await received(consumer, len(payloads)) == payloads
+
+
+async def test_number_of_processes_can_change_between_starts(
+    tmp_path: Path, settings: Path
+) -> None:
+    sent: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
+    for count in (2, 3, 1, 2):
+        with several(tmp_path, settings, count) as broker:
+            assert len(processes_of(broker)) == count
+            async with pydanube.connect(broker.url) as client:
+                for topic, payloads in sent.items():
+                    async with client.producer(topic) as producer:
+                        payloads.append(f"{topic} with {count}".encode())
+                        await producer.send(payloads[-1])
+                await received_by_all(client, sent)
+            assert broker.stop() == 0
+
+
+async def test_supervisor_that_was_killed_leaves_no_process(
+    tmp_path: Path, settings: Path
+) -> None:
+    sent = {topic: [topic.encode()] for topic in TOPICS}
+    with several(tmp_path, settings, 2) as broker:
+        async with pydanube.connect(broker.url) as client:
+            for topic in TOPICS:
+                async with client.producer(topic) as producer:
+                    await producer.send(topic.encode())
+        processes = processes_of(broker)
+        broker.kill()
+        # It waits for the processes, which stop without their supervisor.
+        broker.start()
+        assert not set(processes) & set(processes_of(broker))
+        assert not any(map(is_running, processes))
+        async with pydanube.connect(broker.url) as client:
+            await received_by_all(client, sent)
+        assert broker.stop() == 0
+
+
+async def test_any_process_answers_about_every_topic_over_http(
+    tmp_path: Path, settings: Path
+) -> None:
+    with several(tmp_path, settings, 3) as broker:
+        async with pydanube.connect(broker.url) as client:
+            for topic in TOPICS:
+                async with client.producer(topic) as producer:
+                    await producer.send(b"x")
+        url = f"{broker.http_url}/api/v1/describe_topic"
+        for topic in [*TOPICS, "/default/none"]:
+            for _ in range(8):
+                # Any process accepts the new connection of each request.
+                async with httpx.AsyncClient() as http:
+                    answer = await http.get(url, params={"topic": topic})
+                assert answer.status_code == (200 if topic in TOPICS else 404)
+                assert topic in answer.text
+        assert broker.stop() == 0
+
+
+async def test_process_that_cannot_start_leaves_its_topics_to_the_others(
+    tmp_path: Path, settings: Path
+) -> None:
+    sent = {topic: [topic.encode(), b"after"] for topic in TOPICS}
+    with several(tmp_path, settings, 2) as broker:
+        first, second = processes_of(broker)
+        own = tmp_path / "data" / "processes" / "2"
+        own.rename(own.with_name("away"))
+        own.write_text("not a directory")
+        async with pydanube.connect(broker.url) as client:
+            for number in range(2):
+                for topic, payloads in sent.items():
+                    async with client.producer(topic) as producer:
+                        await producer.send(payloads[number])
+                if number == 0:
+                    os.kill(second, signal.SIGKILL)
+            await received_by_all(client, sent)
+        assert first in processes_of(broker)
+        assert broker.stop() == 0
+    assert "processes/2 cannot be used" in (tmp_path / "broker.log").read_text()
+
+
+def test_data_directory_of_several_processes_is_not_recovered(
+    tmp_path: Path, settings: Path
+) -> None:
+    with several(tmp_path, settings, 2) as broker:
+        assert broker.stop() == 0
+    directory = str(tmp_path / "data")
+    refused = danube("recover", "--data-dir", directory, "--from-segments")
+    assert refused.returncode != 0
+    assert "several processes have used" in refused.stderr
+
+
+def test_several_processes_refuse_the_directory_of_one(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        assert broker.stop() == 0
+    refused = BrokerProcess(
+        tmp_path / "data", "--processes", "2", log_file=tmp_path / "broker.log"
+    )
+    refused.spawn()
+    assert not refused.wait_until_ready()
+    assert refused.wait() != 0
+    assert "one process has used the data directory" in refused.log_file.read_text()

@@ -96,6 +96,7 @@ from pydanube_broker.servers.grpc.peers import PeerCalls, peer_service
 from pydanube_broker.servers.grpc.server import Listener, open_listener
 from pydanube_broker.servers.grpc.services import Service
 from pydanube_broker.servers.http.app import BrokerState, Ports
+from pydanube_broker.servers.http.forwarding import HttpForwarding
 from pydanube_broker.servers.http.server import open_http
 from pydanube_broker.servers.idle_memory import memory_upkeep
 from pydanube_broker.servers.membership import (
@@ -209,6 +210,7 @@ async def serve(
                 listens.http_port,
                 state,
                 own_port=own.http_port if own else None,
+                forwarding=HttpForwarding(_peer_files(config)) if own else None,
                 hosts=http_hosts_of(listens),
                 trusted_proxies=parse_proxies(listens.trusted_proxies),
                 counts=counts["http"],
@@ -581,12 +583,16 @@ def _peer_channels(
     """Return the connections to other brokers; a broker alone has none."""
     if not config.is_in_cluster:
         return nullcontext()
-    files = PeerFiles(
+    return open_peer_channels(_peer_files(config))
+
+
+def _peer_files(config: BrokerConfig) -> PeerFiles:
+    """Return the files for TLS with other brokers, or other processes."""
+    return PeerFiles(
         ca=config.cluster.ca_file,
         certificate=config.tls.certificate_file,
         key=config.tls.key_file,
     )
-    return open_peer_channels(files)
 
 
 def _forwarding(

@@ -30,6 +30,7 @@ import msgspec
 
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import DirectoryLocked, InvalidConfig
+from pydanube.model.extras import require
 from pydanube.model.retry import RetryPolicy
 from pydanube.security.addresses import host_in_url
 from pydanube_broker.servers.directories.directory import hold_directory
@@ -287,9 +288,12 @@ def supervising(config: BrokerConfig) -> Iterator[ProcessPart | None]:
     Raises:
         DirectoryLocked: Another broker uses the data directory.
         InvalidConfig: A port or the data directory cannot be used.
+        MissingExtra: gRPC is not installed, by which the processes call each other.
         SystemExit: A process could not start, or has failed at the end; it has said
             why.
     """
+    # The extra of another service has what is missing.
+    require("etcd", "a broker with several processes (processes.count)")
     with ExitStack() as stack:
         _hold(stack, config)
         _prepare(config)

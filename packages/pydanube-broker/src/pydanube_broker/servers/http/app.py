@@ -36,6 +36,7 @@ from pydanube_broker.servers.http import iceberg
 from pydanube_broker.servers.http.authentication import AuthenticationMiddleware
 from pydanube_broker.servers.http.disconnects import DisconnectMiddleware
 from pydanube_broker.servers.http.endpoints import caller_of
+from pydanube_broker.servers.http.forwarding import HttpForwarding
 from pydanube_broker.servers.http.openapi import openapi_document
 from pydanube_broker.servers.http.operations import operation_routes
 from pydanube_broker.servers.http.quotas import QuotaMiddleware
@@ -167,12 +168,13 @@ def make_app(
     state: BrokerState,
     hosts: Iterable[str] = (),
     authenticator: Authenticator | None = None,
+    forwarding: HttpForwarding | None = None,
 ) -> Starlette:
     """
     Return the application of the HTTP server over a broker's *state*.
 
     *hosts* are the broker's host names; see ``same_origin``.  Without *authenticator*,
-    clients need no credentials.
+    clients need no credentials.  *forwarding* is the way to other processes.
     """
     verifier = authenticator or Authenticator(SecurityConfig())
 
@@ -226,7 +228,7 @@ def make_app(
                 "/api/v1",
                 routes=[
                     Route("/openapi.json", openapi),
-                    *operation_routes(state.broker, verifier),
+                    *operation_routes(state.broker, verifier, forwarding),
                 ],
             ),
         ],

@@ -26,7 +26,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pydanube.model.errors import InvalidRequest, MessageTooLarge
+from pydanube.model.errors import InvalidRequest, MessageTooLarge, NotOwner
 from pydanube.security.permissions import Permission
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
@@ -36,6 +36,7 @@ from pydanube_broker.operations.handlers import Call, Handler, handlers
 from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.connections.errors import as_broker_error
 from pydanube_broker.servers.http.endpoints import caller_of, principal_of
+from pydanube_broker.servers.http.forwarding import HttpForwarding
 from pydanube_broker.servers.http.responses import JSON, error_response, json_response
 
 BODY_BYTES_MAX = 1024 * 1024
@@ -60,11 +61,17 @@ def path_of(kind: Kind) -> str:
 
 
 def operation_routes(
-    broker: Callable[[], Broker], authenticator: Authenticator
+    broker: Callable[[], Broker],
+    authenticator: Authenticator,
+    forwarding: HttpForwarding | None = None,
 ) -> list[Route]:
-    """Return the routes of all operations that need no connection."""
+    """
+    Return the routes of all operations that need no connection.
+
+    With *forwarding*, other processes of the broker answer what is about their topics.
+    """
     return [
-        _route(kind, handler, broker, authenticator)
+        _route(kind, handler, broker, authenticator, forwarding)
         for kind, handler in handlers().items()
     ]
 
@@ -74,9 +81,9 @@ def _route(
     handler: Handler,
     broker: Callable[[], Broker],
     authenticator: Authenticator,
+    forwarding: HttpForwarding | None,
 ) -> Route:
-    async def carry_out(request: Request) -> Response:
-        message = await _message_of(request, kind)
+    async def carry_out(request: Request, message: Message) -> Response:
         call = Call(broker(), principal_of(request), authenticator)
         if is_checked(call.broker):
             caller = caller_of(request, call.broker)
@@ -87,9 +94,25 @@ def _route(
         answer = pb.Ok() if answer is None else answer
         return json_response(await _convert(answer.ByteSize(), _to_json, answer))
 
+    async def find_answer(request: Request) -> Response:
+        message = await _message_of(request, kind)
+        try:
+            return await carry_out(request, message)
+        except NotOwner:
+            topic: str = getattr(message, "topic", "")
+            if forwarding is None or not topic:
+                raise
+            fields = MessageToDict(message, preserving_proto_field_name=True)
+            answer = await forwarding.answer(
+                request, broker(), topic, msgspec.json.encode(fields)
+            )
+            if answer is None:
+                raise
+            return answer
+
     async def respond(request: Request) -> Response:
         try:
-            return await carry_out(request)
+            return await find_answer(request)
         except ClientDisconnect:
             return error_response(InvalidRequest("the request ended before its body"))
         except Exception as error:  # noqa: BLE001  # The client gets it.

@@ -16,6 +16,7 @@ from pydanube_broker.servers.http.connection import (
     KEEP_ALIVE_S,
     HttpConnection,
 )
+from pydanube_broker.servers.http.forwarding import HttpForwarding
 from pydanube_broker.servers.http.responses import error_body
 from pydanube_broker.servers.settings.addresses import binding
 from pydanube_broker.servers.settings.tls import PLAIN_REFUSED, ServerTls, over_tls
@@ -36,6 +37,7 @@ async def open_http(
     counts: ConnectionCounts | None = None,
     tls: ServerTls | None = None,
     authenticator: Authenticator | None = None,
+    forwarding: HttpForwarding | None = None,
 ) -> AsyncIterator[int]:
     """
     Serve health, metrics and the JSON API; yields the port (0: any free port).
@@ -45,7 +47,8 @@ async def open_http(
     The host of a request must be an address, a name without a dot or one of *hosts*.
     The headers ``X-Forwarded-*`` count only from *trusted_proxies*.
     *counts* counts connections and limits their number.  With *tls*, it is HTTPS.
-    Without *authenticator*, clients need no credentials.
+    Without *authenticator*, clients need no credentials.  *forwarding* is the way to
+    the other processes of the broker.
 
     Requests are served during the whole body, so ``/readyz`` can report that the broker
     is starting or draining.  The server does not handle signals.
@@ -65,7 +68,7 @@ async def open_http(
         plain_answer=_plain_answer(),
     )
     config = config_of(
-        make_app(state, hosts, authenticator),
+        make_app(state, hosts, authenticator, forwarding),
         trusted_proxies,
         http=factory,
         h11_max_incomplete_event_size=HEAD_BYTES_MAX,

@@ -37,6 +37,7 @@ from pydanube_broker.servers.recovery.contents import (
     TopicReport,
     metadata_files,
 )
+from pydanube_broker.servers.settings.process_config import has_processes
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.storage.files import DirectoryFiles
 from pydanube_broker.storage.journal.journal_writer import write_journal
@@ -62,7 +63,8 @@ async def recover_directory(
     The caller must hold the directory's lock.
 
     Raises:
-        InvalidConfig: The journal is not in the directory.
+        InvalidConfig: The journal is not in the directory, or is that of several
+            processes.
         InconsistentDirectory: The repair needs *from_segments* or *accept_loss*, or
             the parts belong to different clusters.
     """
@@ -75,6 +77,13 @@ async def recover_directory(
             "metadata store. If the metadata store is lost or damaged, put its newest "
             "copy back: one that is older than the journal is refused. If there is "
             "none, restore the newest backup with 'danube backup restore'"
+        )
+    if has_processes(directory.path):
+        raise InvalidConfig(
+            f"several processes have used {directory.path} (processes.count), and "
+            "danube recover repairs only the data directory of one. They need no "
+            "repair after a crash: the processes read each other's journals. If the "
+            f"metadata store {directory.metadata} is lost, put its newest copy back"
         )
     if write:
         _finish_renames(directory)

@@ -1,0 +1,80 @@
+"""The settings of the processes of a broker."""
+
+from pathlib import Path
+
+import pytest
+
+from pydanube.model.errors import InvalidConfig
+from pydanube_broker.servers.settings.config import load_config
+from pydanube_broker.servers.settings.process_config import (
+    OwnPorts,
+    config_of_process,
+    own_listens,
+    process_count,
+    usable_cores,
+)
+from pydanube_broker.storage.config import FILES
+
+PORTS = OwnPorts(stream=7001, grpc=7002, admin=7003, http=7004)
+
+
+def config_of(**flags):
+    return load_config(None, {}, {"data_dir": "/data", **flags})
+
+
+def test_processes_share_metadata_journals_and_segments():
+    config = config_of(**{"processes.count": 3})
+    first, second = (config_of_process(config, number) for number in (1, 2))
+    assert first.data_dir == Path("/data/processes/1")
+    assert second.data_dir == Path("/data/processes/2")
+    assert first.cluster.broker_id != second.cluster.broker_id
+    assert first.storage == second.storage
+    assert first.storage.journal.kind == FILES
+    assert first.storage.remote.url == "file:///data/objects"
+    assert first.metadata.path == second.metadata.path == "/data/metadata.sqlite"
+    assert first.is_in_cluster
+    assert not config.is_in_cluster
+
+
+def test_remote_object_store_of_the_settings_is_that_of_all_processes():
+    config = config_of(**{"processes.count": 2, "storage.remote.url": "s3://bucket/x"})
+    assert config_of_process(config, 1).storage.remote.url == "s3://bucket/x"
+
+
+def test_number_of_processes_is_one_less_than_the_cores():
+    config = load_config(None, {"DANUBE_PROCESSES__COUNT": "auto"}, {})
+    assert process_count(config) == max(1, usable_cores() - 1)
+    assert process_count(config_of(**{"processes.count": 5})) == 5
+    assert process_count(config_of()) == 1
+
+
+def test_clients_find_a_process_at_its_own_ports():
+    own = own_listens(config_of(), PORTS)
+    assert (own.stream_port, own.grpc_port) == (7001, 7002)
+    assert (own.admin_port, own.http_port) == (7003, 7004)
+    assert own.advertised_url == ""
+
+
+def test_advertised_url_of_a_process_has_its_port():
+    config = config_of(**{"listen.advertised_url": "http://broker.example:6650"})
+    assert own_listens(config, PORTS).advertised_url == "http://broker.example:7002"
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ({"processes.count": 0}, "processes.count"),
+        ({"processes.count": "many"}, "processes.count"),
+        ({"mqtt.port": 1883}, "mqtt.port: expected nothing"),
+        ({"storage.journal.kind": "redis"}, "storage.journal.kind is redis"),
+        (
+            {"metadata.kind": "etcd", "metadata.etcd.endpoints": "localhost:2379"},
+            "metadata.kind is etcd",
+        ),
+    ],
+)
+def test_settings_that_need_one_process_are_refused(flags, reason):
+    redis = {"storage.journal.redis.url": "redis://localhost:6379/x"}
+    remote = {"storage.remote.url": "fs:///remote"}
+    with pytest.raises(InvalidConfig, match=reason):
+        config_of(**{"processes.count": 2, **redis, **remote, **flags})
