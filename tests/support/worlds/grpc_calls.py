@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from pydanube.model.errors import InvalidName
 from pydanube.model.names import TopicName
-from pydanube.security.permissions import Permission
-from pydanube.wire.native.kinds import On
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.servers.grpc.call_rules import CALL_RULES
 from pydanube_broker.servers.grpc.forwarding import Forwarding, Owners
@@ -19,34 +16,18 @@ from pydanube_broker.servers.grpc.services import Service
 from pydanube_broker.testing import MemoryBroker
 from support.fakes.grpc_calls import Caller, connected
 from support.worlds.broker import WorldBroker
-from support.worlds.secured import RESOURCE_OF, Need, values_at
+from support.worlds.secured import needs_of_targets
 
 LISTENER = "admin"
-
-TARGETS = (
-    ("schema_subject", Permission.SCHEMA_READ, RESOURCE_OF[On.SUBJECT]),
-    ("schema_ref.subject", Permission.SCHEMA_READ, RESOURCE_OF[On.SUBJECT]),
-    ("failure_policy.dead_letter_topic", Permission.PRODUCE, RESOURCE_OF[On.TOPIC]),
-)
-"""What a call touches besides what its rule names, and the permission for it."""
 
 
 async def permit(memory: MemoryBroker, method: str, request: Any) -> None:
     """Let a world do what it does before *request*, such as granting permissions."""
     if isinstance(memory, WorldBroker):
         rule = CALL_RULES[method]
-        targets = list(_targets_of(request))
-        await memory.before_call(rule.kind, rule.native_request(request), targets)
-
-
-def _targets_of(request: Any) -> Iterator[Need]:
-    for path, permission, resource_of in TARGETS:
-        if path.partition(".")[0] not in request.DESCRIPTOR.fields_by_name:
-            continue
-        for name in filter(None, values_at(request, path)):
-            # The broker itself refuses malformed names.
-            with suppress(InvalidName):
-                yield Need(permission, resource_of(name))
+        named = rule.native_request(request)
+        targets = list(needs_of_targets(rule.targets, request))
+        await memory.before_call(rule.kind, named, targets)
 
 
 def brokers_of(memory: MemoryBroker) -> list[Broker]:

@@ -10,7 +10,7 @@ client has sent, which must be refused, and at the end it must have what it had 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -32,7 +32,7 @@ from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import Principal
 from pydanube.security.resources import Resource
-from pydanube.wire.native.kinds import Kind, On
+from pydanube.wire.native.kinds import Kind, On, Target
 from pydanube_broker.operations.authorization import Need, resources_of
 from pydanube_broker.servers.connections.authentication import (
     Authenticator,
@@ -74,7 +74,7 @@ class WorldAuthenticator(Authenticator):
         return ClientIdentity(NEIGHBOUR if credential == NEIGHBOUR.name else CLIENT)
 
 
-RESOURCE_OF = {
+_RESOURCE_OF = {
     On.TOPIC: lambda name: Resource.topic(TopicName.parse(name)),
     On.SUBJECT: lambda name: Resource.subject(parse_subject(name)),
 }
@@ -91,15 +91,7 @@ def documented_needs(kind: Kind, message: Any) -> list[Need]:
     if kind.on is On.STAGING:
         # Only those who may publish something have something to stage.
         needs.append(Need(kind.permission, Resource.topic(_A_TOPIC)))
-    for target in kind.targets:
-        # What a request touches besides, such as a dead-letter topic.
-        resource_of = RESOURCE_OF.get(target.on)
-        if resource_of is not None and target.permission is not None:
-            needs += (
-                Need(target.permission, resource_of(name))
-                for name in values_at(message, target.field)
-                if name
-            )
+    needs += needs_of_targets(kind.targets, message)
     # Lists have only what the client may see.
     for name in values_at(message, _LISTED.get(kind, "")):
         with suppress(InvalidName):
@@ -114,6 +106,18 @@ def documented_needs(kind: Kind, message: Any) -> list[Need]:
         or (kind is Kind.OPEN_CONSUMER and message.may_create)
     ]
     return needs
+
+
+def needs_of_targets(targets: Iterable[Target], message: Any) -> Iterator[Need]:
+    """Yield what a request needs for what it touches, such as a dead-letter topic."""
+    for target in targets:
+        resource_of = _RESOURCE_OF.get(target.on)
+        if resource_of is None or target.permission is None:
+            continue
+        for name in filter(None, values_at(message, target.field)):
+            # The broker itself refuses malformed names.
+            with suppress(InvalidName):
+                yield Need(target.permission, resource_of(name))
 
 
 def values_at(message: Any, path: str) -> list[str]:

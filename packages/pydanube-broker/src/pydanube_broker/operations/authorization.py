@@ -39,7 +39,7 @@ from pydanube.security.permissions import Permission
 from pydanube.security.policy import AccessPolicy, members_of
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.security.resources import CLUSTER, Resource
-from pydanube.wire.native.kinds import OPERATIONS, Kind, On
+from pydanube.wire.native.kinds import OPERATIONS, Kind, On, Target
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.governance.audit import Outcome
 
@@ -154,12 +154,17 @@ def is_checked(broker: Broker) -> bool:
 
 @asynccontextmanager
 async def authorized(
-    caller: Caller, kind: Kind, message: Any, request: object = None
+    caller: Caller,
+    kind: Kind,
+    message: Any,
+    request: object = None,
+    targets: Iterable[Target] = (),
 ) -> AsyncIterator[tuple[Need, ...]]:
     """
     Carry out an operation in the body, if its *caller* may; yields what it needs.
 
-    *request* is what the client has sent, if *message* only names its resources.
+    *request* is what the client has sent, if *message* only names its resources, and
+    *targets* are what it touches besides.
 
     Raises:
         PermissionDenied, Unauthenticated: The caller may not.
@@ -167,8 +172,12 @@ async def authorized(
     """
     operation = kind.name.lower()
     is_enforced = caller.broker.access.is_enforced
-    needs = await needs_of(caller, kind, message) if is_enforced else ()
+    needs: tuple[Need, ...] = ()
     if is_enforced:
+        needs = (
+            *await needs_of(caller, kind, message),
+            *_needs_of_subjects(targets, request),
+        )
         caller.check(needs, operation)
         if kind in _USING_QUERIES:
             await _check_owner(caller, kind, message.query)
@@ -217,17 +226,17 @@ async def needs_of(caller: Caller, kind: Kind, message: Any) -> tuple[Need, ...]
         found = Resource.subject(subject)
         is_known = caller.may(permission, found)
         return (Need(permission, found if is_known else unknown),)
-    subjects = _needs_of_subjects(kind, message)
+    subjects = _needs_of_subjects(kind.targets, message)
     if on is On.STAGING:
         return (*await _needs_of_staging(caller, kind, message), *subjects)
     resources = resources_of(kind, message)
     return (*(Need(permission, each) for each in resources), *subjects)
 
 
-def _needs_of_subjects(kind: Kind, message: Any) -> list[Need]:
+def _needs_of_subjects(targets: Iterable[Target], message: Any) -> list[Need]:
     """Return the needs of the subjects that a request names besides its resource."""
     needs = []
-    for target in kind.targets:
+    for target in targets:
         if target.on is On.SUBJECT and target.permission is not None:
             value = message
             for name in target.field.split("."):
@@ -395,20 +404,6 @@ async def check_may_create(broker: Broker, name: TopicName) -> None:
         return
     if not await broker.catalog.partitions_of(name):
         caller.check([Need(Permission.CREATE, resource)], f"creating {name}")
-
-
-def check_subject(subject: str | None, operation: str) -> None:
-    """
-    Raise if the caller of the request may not read a *subject* that it names.
-
-    Raises:
-        InvalidName: It is no valid subject.
-        PermissionDenied, Unauthenticated: The caller has no such permission.
-    """
-    caller = current_caller()
-    if caller is not None and subject:
-        resource = Resource.subject(parse_subject(subject))
-        caller.check([Need(Permission.SCHEMA_READ, resource)], operation)
 
 
 def check_now(permission: Permission, name: TopicName, operation: str) -> None:

@@ -24,7 +24,7 @@ from pydanube.wire.pb import (
 from pydanube_broker.broker.publishing.schema_registry import NewSchema
 from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.grpc.admin import admin_services
-from pydanube_broker.servers.grpc.call_rules import CALL_RULES
+from pydanube_broker.servers.grpc.call_rules import CALL_RULES, Charge
 from pydanube_broker.servers.grpc.server import open_listener
 from support.drivers.danube_calls import open_danube_server
 from support.fakes.grpc_calls import connected
@@ -206,35 +206,43 @@ TOUCHING = {
     ),
 }
 """Requests that also name something of somebody else."""
-NEEDED = {LEDGER: Permission.PRODUCE, LEDGERS: Permission.SCHEMA_READ}
 
 
-def names_of(descriptor):
-    """The names of the fields of a request, and of the messages in it."""
+def paths_of(descriptor):
+    """The paths of the fields of a request, and of those in its messages."""
     for field in descriptor.fields:
         yield field.name
         if field.message_type is not None:
-            yield from names_of(field.message_type)
+            for path in paths_of(field.message_type):
+                yield f"{field.name}.{path}"
+
+
+@pytest.mark.parametrize("name", CALL_RULES)
+def test_fields_that_name_something_else_are_targets(name):
+    names = ("dead_letter_topic", "schema_subject", "schema_ref.subject")
+    touched = {
+        path for path in paths_of(request_of(name).DESCRIPTOR) if path.endswith(names)
+    }
+    rule = CALL_RULES[name]
+    assert {target.field for target in rule.targets} == touched
+    # Calls without a task are not checked for more than their topic.
+    assert not rule.targets or rule.charge is Charge.REQUEST
 
 
 def test_every_method_that_touches_more_is_tested():
-    names = {"dead_letter_topic", "schema_subject", "schema_ref"}
-    assert set(TOUCHING) == {
-        name
-        for name in CALL_RULES
-        if names & set(names_of(request_of(name).DESCRIPTOR))
-    }
+    assert set(TOUCHING) == {name for name in CALL_RULES if CALL_RULES[name].targets}
 
 
 @pytest.mark.parametrize("name", TOUCHING)
 async def test_what_a_method_touches_needs_a_permission_of_its_own(guarded, name):
     broker, access = guarded.broker, guarded.broker.access
     request, pattern = TOUCHING[name]
+    [target] = CALL_RULES[name].targets
     await broker.namespaces.create(NamespaceName("bank"))
     await broker.topics.create(TopicName.parse(LEDGER), TopicPolicy())
     schema = NewSchema(type=SchemaType.STRING, definition=b"")
     await broker.registry.register("ledger", schema)
-    others = frozenset(set(Permission) - {NEEDED[pattern], Permission.SCHEMA_WRITE})
+    others = frozenset(set(Permission) - {target.permission, Permission.SCHEMA_WRITE})
     for role, permissions, place in (
         ("own", frozenset(Permission), "/shop/*"),
         ("other", others, pattern),
@@ -245,7 +253,7 @@ async def test_what_a_method_touches_needs_a_permission_of_its_own(guarded, name
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await guarded.calls(name, request)
     assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
-    await access.set_role(ROOT, Role("other", frozenset({NEEDED[pattern]})))
+    await access.set_role(ROOT, Role("other", frozenset({target.permission})))
     await guarded.calls(name, request)
 
 

@@ -37,7 +37,6 @@ from pydanube_broker.broker.broker import Broker
 from pydanube_broker.metadata.records import TopicRecord
 from pydanube_broker.operations.authorization import (
     author_of_settings,
-    check_subject,
     visible_namespaces,
 )
 from pydanube_broker.operations.topic_lists import (
@@ -313,7 +312,6 @@ class TopicAdmin:
 
     async def create_topic(self, request: pb.NewTopicRequest) -> None:
         """Create a topic."""
-        check_subject(request.schema_subject, "configure_topic")
         policy = topic_policy(request.dispatch_strategy)
         with _refused_as(f"Unable to create the topic {request.name}"):
             await self._broker.topics.add(
@@ -326,7 +324,6 @@ class TopicAdmin:
         self, request: pb.PartitionedTopicRequest
     ) -> None:
         """Create all partitions of a topic, or none."""
-        check_subject(request.schema_subject, "configure_topic")
         policy = topic_policy(request.dispatch_strategy)
         with _refused_as(f"Unable to create the topic {request.base_name}"):
             await self._broker.topics.create_partitioned(

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from pydanube.wire.native.kinds import Kind
+from pydanube.security.permissions import Permission
+from pydanube.wire.native.kinds import Kind, On, Target
 
 
 class Charge(Enum):
@@ -32,6 +33,8 @@ class CallRule:
     fields: Mapping[str, str]
     """The path of a field in the request, by the name in the native request."""
     charge: Charge = Charge.REQUEST
+    targets: tuple[Target, ...] = ()
+    """The other things that the request names, with the permissions for them."""
 
     def native_request(self, request: Any) -> Any:
         """Return a native request that names the same things as *request*."""
@@ -50,8 +53,17 @@ def _value(request: Any, path: str) -> Any:
     return request
 
 
-def _rule(kind: Kind, *, charge: Charge = Charge.REQUEST, **fields: str) -> CallRule:
-    return CallRule(kind, fields, charge)
+def _rule(
+    kind: Kind,
+    *,
+    charge: Charge = Charge.REQUEST,
+    targets: tuple[Target, ...] = (),
+    **fields: str,
+) -> CallRule:
+    return CallRule(kind, fields, charge, targets)
+
+
+_SUBJECT = (Target("schema_subject", On.SUBJECT, Permission.SCHEMA_READ),)
 
 
 ANYTHING = _rule(Kind.WHO_AM_I)
@@ -61,7 +73,9 @@ UNCHARGED = _rule(Kind.WHO_AM_I, charge=Charge.NOTHING)
 
 CALL_RULES: Mapping[str, CallRule] = {
     "danube.ProducerService/CreateProducer": _rule(
-        Kind.OPEN_PRODUCER, topic="topic_name"
+        Kind.OPEN_PRODUCER,
+        topic="topic_name",
+        targets=(Target("schema_ref.subject", On.SUBJECT, Permission.SCHEMA_READ),),
     ),
     "danube.ProducerService/SendMessage": _rule(
         Kind.OPEN_PRODUCER, charge=Charge.PUBLISHED, topic="msg_id.topic_name"
@@ -105,7 +119,7 @@ CALL_RULES: Mapping[str, CallRule] = {
         Kind.SET_COMPATIBILITY, subject="subject"
     ),
     "danube_schema.SchemaRegistry/ConfigureTopicSchema": _rule(
-        Kind.CONFIGURE_TOPIC, topic="topic_name"
+        Kind.CONFIGURE_TOPIC, topic="topic_name", targets=_SUBJECT
     ),
     "danube_schema.SchemaRegistry/UpdateTopicValidationPolicy": _rule(
         Kind.CONFIGURE_TOPIC, topic="topic_name"
@@ -143,9 +157,11 @@ CALL_RULES: Mapping[str, CallRule] = {
         Kind.DESCRIBE_NAMESPACE, namespace="name"
     ),
     "danube_admin.TopicAdmin/ListBrokerTopics": _rule(Kind.LIST_TOPICS),
-    "danube_admin.TopicAdmin/CreateTopic": _rule(Kind.CREATE_TOPIC, topic="name"),
+    "danube_admin.TopicAdmin/CreateTopic": _rule(
+        Kind.CREATE_TOPIC, topic="name", targets=_SUBJECT
+    ),
     "danube_admin.TopicAdmin/CreatePartitionedTopic": _rule(
-        Kind.CREATE_TOPIC, topic="base_name"
+        Kind.CREATE_TOPIC, topic="base_name", targets=_SUBJECT
     ),
     "danube_admin.TopicAdmin/DeleteTopic": _rule(Kind.DELETE_TOPIC, topic="name"),
     "danube_admin.TopicAdmin/UnloadTopic": _rule(Kind.MOVE_TOPIC, topic="name"),
@@ -156,7 +172,11 @@ CALL_RULES: Mapping[str, CallRule] = {
         Kind.DELETE_SUBSCRIPTION, topic="topic"
     ),
     "danube_admin.TopicAdmin/SetSubscriptionFailurePolicy": _rule(
-        Kind.CONFIGURE_SUBSCRIPTION, topic="topic"
+        Kind.CONFIGURE_SUBSCRIPTION,
+        topic="topic",
+        targets=(
+            Target("failure_policy.dead_letter_topic", On.TOPIC, Permission.PRODUCE),
+        ),
     ),
     "danube_admin.TopicAdmin/GetSubscriptionFailurePolicy": _rule(
         Kind.DESCRIBE_SETTINGS, topic="topic"

@@ -565,7 +565,8 @@ class GrpcProtocol(asyncio.Protocol):
         caller, rule = self._caller(method, context.principal), method.rule
         if caller is None or rule is None:
             return await method.call(*arguments)
-        async with authorized(caller, rule.kind, rule.native_request(request), request):
+        named = rule.native_request(request)
+        async with authorized(caller, rule.kind, named, request, rule.targets):
             return await method.call(*arguments)
 
     async def _answer_in_time(

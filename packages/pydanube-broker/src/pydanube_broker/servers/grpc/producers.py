@@ -26,7 +26,7 @@ from pydanube_broker.broker.publishing.message_batcher import SingleMessage
 from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_broker.broker.pure.producer_registrations import ProducerRegistration
 from pydanube_broker.broker.pure.producer_session import OnPublished
-from pydanube_broker.operations.authorization import check_may_create, check_subject
+from pydanube_broker.operations.authorization import check_may_create
 from pydanube_broker.servers.connections.errors import grpc_status_of_publish
 from pydanube_broker.servers.grpc.pure.id_registry import IdRegistry
 from pydanube_broker.servers.grpc.services import OnAnswer, StatusError, refusing
@@ -107,7 +107,6 @@ class Producers:
         )
         schema = reference_from_wire(request)
         await check_may_create(self._broker, name)
-        check_subject(None if schema is None else schema.subject, "open_producer")
         await self._refuse_other_dispatch(name, policy)
         with (
             refusing(SchemaNotFound, status=StatusCode.FAILED_PRECONDITION),

@@ -22,7 +22,7 @@ from pydanube.model.schemas import (
 from pydanube.wire.pb import schema_registry_pb2 as pb
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.publishing.schema_registry import NewSchema
-from pydanube_broker.operations.authorization import check_subject, visible_subjects
+from pydanube_broker.operations.authorization import visible_subjects
 from pydanube_broker.servers.grpc.services import StatusError, refusing
 from pydanube_broker.wire.grpc.danube_schema_api import (
     definition_from_wire,
@@ -153,7 +153,6 @@ class SchemaRegistryService:
         """Bind a topic to a subject, keeping pinned versions of the same subject."""
         policy = SchemaPolicy.parse(request.validation_policy)
         name, subject = TopicName.parse(request.topic_name), request.schema_subject
-        check_subject(subject, "configure_topic")
         known = (await self._broker.catalog.get(name)).schema
         if known is None or known.subject != subject:
             known = TopicSchema(subject=subject)
