@@ -289,7 +289,7 @@ def test_fast_worker_lets_many_messages_wait_and_a_slow_one_few():
     assert limit.on_processed(30, 100.5)
     # 120 messages in a second.
     assert limit.messages == 12
-    assert limit.on_processed(10_000, 101.0)
+    assert limit.on_processed(100_000, 101.0)
     assert limit.messages == WAITING_MAX
     assert limit.on_processed(1, 102.0)
     assert limit.messages == 2

@@ -24,7 +24,7 @@ from pydanube.client.messages.messages import MessageId, ReceivedBatch
 
 WAITING_S = 0.1
 """A worker lets as many messages wait as it processes in this time."""
-WAITING_MAX = 1000
+WAITING_MAX = 10_000
 """The most messages that wait because a worker is fast."""
 MEASURE_S = 0.02
 """How long a worker counts messages to learn how fast it is."""
@@ -59,6 +59,9 @@ class Delivery:
 
 Run: TypeAlias = tuple[Delivery, int, int]
 """A part of a delivery: the index of its first message in the batch, and its end."""
+
+
+_NO_LANES: dict[Hashable, None] = {}
 
 
 @dataclass(slots=True, eq=False)
@@ -209,6 +212,8 @@ class WorkQueue:
         """Return the messages of the next call, which runs from now on, or None."""
         if len(self._running) >= self._taken_max:
             return None
+        if self._batch_max == 1 and (work := self._take_first()) is not None:
+            return work
         runs: list[Run] = []
         lanes: dict[Hashable, None] = {}
         left = self._take_ready(runs, lanes) if self._ready else self._batch_max
@@ -226,12 +231,7 @@ class WorkQueue:
                 left = self._take_in_order(run, delivery.lanes, runs, lanes, left)
         if not runs:
             return None
-        work = Work(runs, self._batch_max - left, lanes)
-        self._waiting_messages -= work.count
-        self._running_messages += work.count
-        self._running_lanes.update(lanes)
-        self._running.add(work)
-        return work
+        return self._started(runs, self._batch_max - left, lanes)
 
     def finish(self, work: Work) -> None:
         """Remove *work*, whose messages are settled."""
@@ -241,7 +241,8 @@ class WorkQueue:
             self._forget(run)
         if work.lanes:
             self._running_lanes.difference_update(work.lanes)
-            self._ready += [lane for lane in work.lanes if lane in self._parked]
+            if self._parked:
+                self._ready += [lane for lane in work.lanes if lane in self._parked]
 
     def fail(self, work: Work) -> tuple[list[Run], list[Recovery]]:
         """
@@ -292,6 +293,37 @@ class WorkQueue:
         return refused
 
     # Taking.
+
+    def _take_first(self) -> Work | None:
+        """Take the message that waits longest, if nothing else is to be looked at."""
+        if not self._waiting or self._ready:
+            return None
+        delivery, base, end = run = self._waiting[0]
+        lanes = _NO_LANES
+        if delivery.lanes is not None:
+            lane = delivery.lanes[base]
+            if lane in self._running_lanes or lane in self._parked:
+                return None
+            lanes = {lane: None}
+        if delivery.is_lost:
+            return None
+        if base + 1 < end:
+            self._waiting[0] = (delivery, base + 1, end)
+            run = delivery, base, base + 1
+        else:
+            self._waiting.popleft()
+        return self._started([run], 1, lanes)
+
+    def _started(
+        self, runs: list[Run], count: int, lanes: dict[Hashable, None]
+    ) -> Work:
+        work = Work(runs, count, lanes)
+        self._waiting_messages -= count
+        self._running_messages += count
+        self._running.add(work)
+        if lanes:
+            self._running_lanes.update(lanes)
+        return work
 
     def _take_ready(self, runs: list[Run], lanes: dict[Hashable, None]) -> int:
         """Take parked messages; return how many more the call may have."""

@@ -345,8 +345,8 @@ class RunningWorker:
         self._task_count = 0
         self._is_stopping = False
         self._is_closed = False
-        # Set when a call ends, if there is room for more messages, or while stopping.
         self._call_ended = asyncio.Event()
+        self._awaits_end = False
         self._receiving = tasks.run(self._receive(), f"{handler.name} receives")
         tasks.run(self._keep_messages(), f"{handler.name} extends ack timeouts")
         if self._threads is not None:
@@ -371,8 +371,13 @@ class RunningWorker:
     async def finished(self) -> None:
         """Wait until no call runs."""
         while self._queue.running:
-            self._call_ended.clear()
-            await self._call_ended.wait()
+            await self._end_of_call()
+
+    async def _end_of_call(self) -> None:
+        """Wait until a call ends, if there is room for more messages, or stopping."""
+        self._awaits_end = True
+        self._call_ended.clear()
+        await self._call_ended.wait()
 
     def report_unfinished(self) -> None:
         """Log which messages calls are still processing."""
@@ -393,8 +398,7 @@ class RunningWorker:
         try:
             while True:
                 if not queue.has_room:
-                    self._call_ended.clear()
-                    await self._call_ended.wait()
+                    await self._end_of_call()
                     continue
                 batch = await self._consumer.receive_batch(max_messages=queue.room)
                 self._add(batch)
@@ -565,7 +569,8 @@ class RunningWorker:
             self._queue.finish(work)
         if self._limit.on_processed(work.count, monotonic()):
             self._apply_limit()
-        if self._queue.has_room or self._is_stopping:
+        if self._awaits_end and (self._queue.has_room or self._is_stopping):
+            self._awaits_end = False
             self._call_ended.set()
 
     def _ack(self, consumer: Any, messages: AckTarget) -> None:
