@@ -37,10 +37,10 @@ async def test_the_failure_of_a_worker_is_visible_and_ends_the_lifespan(app, cli
     running = pydanube.asgi.lifespan(workers=workers)(app)
     await running.__aenter__()
     assert app.state.danube_workers.failure is None
-    async with client.consumer(TOPIC, subscription="s", type="shared", name="w"):
-        await app.state.danube_workers.wait()
-    assert isinstance(app.state.danube_workers.failure, pydanube.ConsumerReplaced)
-    with pytest.raises(pydanube.ConsumerReplaced):
+    await client.topics.delete(TOPIC, force=True)
+    await app.state.danube_workers.wait()
+    assert isinstance(app.state.danube_workers.failure, pydanube.TopicNotFound)
+    with pytest.raises(pydanube.TopicNotFound):
         await running.__aexit__(None, None, None)
 
 

@@ -438,12 +438,14 @@ async def test_workers_fail_with_their_consumer(client, orders):
     async def work(message):
         pass
 
-    with pytest.raises(pydanube.ConsumerReplaced):
-        async with (
-            client.running_workers() as running,
-            client.consumer(TOPIC, name="w", type="shared", **OPTIONS),
-        ):
-            await running.wait()
+    workers = client.running_workers()
+    running = await workers.__aenter__()
+    # Unlike a consumer of the same name, this lasts if the connection breaks.
+    await client.topics.delete(TOPIC, force=True)
+    await running.wait()
+    with pytest.raises(pydanube.TopicNotFound):
+        await workers.__aexit__(None, None, None)
+    assert isinstance(running.failure, pydanube.TopicNotFound)
 
 
 def test_mistakes_are_explained():
