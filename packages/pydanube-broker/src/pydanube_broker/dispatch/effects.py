@@ -28,6 +28,8 @@ class Deliver:
     """
     ranges: tuple[Range, ...] | None = None
     """The ranges of ``base … end`` to send; None: all messages."""
+    bits: int = field(default=0, compare=False)
+    """The messages of *ranges* as bits, if they come from one set: bit 0 is *base*."""
     decided_at: float = field(default=0.0, compare=False)
     """The time at which the caller got the effect, for callers that queue it."""
 

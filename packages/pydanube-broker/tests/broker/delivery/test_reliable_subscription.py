@@ -585,3 +585,25 @@ async def test_pieces_between_gaps_are_delivered_together(gappy_subscription):
     reader, _ = attach(gappy_subscription)
     await reader.first(101)
     assert len(reader.frames) == 2
+
+
+@pytest.mark.parametrize("type_", [SubscriptionType.KEY_SHARED], ids=["key_shared"])
+async def test_batches_that_are_divided_by_key_become_few_deliveries(
+    topic, subscription
+):
+    readers = [attach(subscription, name)[0] for name in ("anna", "ben")]
+    subscription.hold()
+    for batch in range(10):
+        payloads = [b"%d-%d" % (batch, at) for at in range(20)]
+        await publish(
+            *(topic, *payloads),
+            keys=[b"%d" % (at % 7) for at in range(20)],
+            base_sequence=20 * batch,
+        )
+    subscription.release()
+    await until(lambda: sum(len(each.got) for each in readers) == 200)
+    assert [len(each.frames) for each in readers] == [1, 1]
+    offsets = [each.offset for reader in readers for each in reader.got]
+    assert sorted(offsets) == list(range(200))
+    for got in (each for reader in readers for each in reader.got):
+        assert got.payload == b"%d-%d" % divmod(got.offset, 20)

@@ -132,6 +132,17 @@ def test_extending_again_and_again_takes_no_memory(deliver, in_flight):
     assert len(selection.timers) <= 3
 
 
+def test_bits_are_there_while_one_consumer_has_all_of_them(deliver, in_flight):
+    selection = deliver(ANNA, 3, 5, 8)
+    deliver(BEN, 4)
+    assert in_flight.has_bits(3, 0b100101, ANNA, 1)
+    assert in_flight.has_bits(5, 0b1001, ANNA, 1)
+    assert not in_flight.has_bits(3, 0b11, ANNA, 1)
+    assert not in_flight.has_bits(3, 0b101, ANNA, 2)
+    in_flight.remove(selection, 1 << 5)
+    assert not in_flight.has_bits(3, 0b101, ANNA, 1)
+
+
 def test_extending_scattered_messages_takes_one_timer(deliver, in_flight):
     selection = deliver(ANNA, *range(0, 40, 2), time=2.0)
     in_flight.extend([(at, at + 1) for at in range(0, 40, 4)], ANNA, 3.0)

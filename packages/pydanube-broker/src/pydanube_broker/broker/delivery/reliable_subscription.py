@@ -58,7 +58,9 @@ from pydanube_broker.broker.pure.dispatch_columns import (
     delivery_windows,
     ordering_keys,
 )
+from pydanube_broker.broker.pure.frame_joins import join_frames
 from pydanube_broker.dispatch.effects import Deliver, Effect, Park
+from pydanube_broker.dispatch.key_shared.in_flight import InFlightSelections
 from pydanube_broker.dispatch.machine import (
     DEFAULT_POLICY,
     NO_LIMITS,
@@ -544,7 +546,7 @@ class ReliableSubscription(Subscription):
             self._corruption.on_success()
             if not frames:
                 return
-            for frame in frames:
+            for frame in self._joined(frames):
                 # The cursor may have been moved while the log was read.
                 if (
                     machine.demand() <= 0
@@ -553,11 +555,20 @@ class ReliableSubscription(Subscription):
                     break
                 # A frame that is divided by key is decompressed only once.
                 offered = frame.plain() if machine.needs_keys else frame
-                self._reader.keep(offered)
+                if machine.needs_keys and machine.ready_count:
+                    self._reader.keep_with_earlier(offered)
+                else:
+                    self._reader.keep(offered)
                 super()._carry_out(self._ack_missing(offered))
                 super()._carry_out(self._offer(offered))
                 offset = machine.next_offset
                 await self._send_deliveries()
+
+    def _joined(self, frames: Sequence[BatchFrame]) -> Iterable[BatchFrame]:
+        """Return *frames*, joined if several consumers divide their messages by key."""
+        if not self._machine.needs_keys or self.consumer_count < 2:
+            return frames
+        return join_frames(frames, self._machine.demand())
 
     def _skip_ahead(self, offset: int, error: CorruptSegment) -> None:
         """
@@ -613,11 +624,12 @@ class ReliableSubscription(Subscription):
             # Since the delivery was decided, messages may have been acknowledged, for
             # example by a consumer from which they were taken back, or have failed: a
             # late nack applies to a delivery that was not sent yet.
-            frames = [
-                each
-                for frame in frames
-                if (each := self._current_part(frame, delivery))
-            ]
+            if not self._is_current(delivery):
+                frames = [
+                    each
+                    for frame in frames
+                    if (each := self._current_part(frame, delivery))
+                ]
             if self._clock() - delivery.decided_at > WAIT_S_MAX:
                 self._restart_ack_timeout(delivery)
             for frame in frames:
@@ -632,6 +644,16 @@ class ReliableSubscription(Subscription):
         ranges = delivery.ranges or [(delivery.base, delivery.end)]
         now, machine = self._clock(), self._machine
         super()._carry_out(machine.on_extend(delivery.consumer, ranges, now))
+
+    def _is_current(self, delivery: Deliver) -> bool:
+        """Return whether the consumer still has all messages, if a look tells that."""
+        in_flight = self._machine.in_flight
+        return isinstance(in_flight, InFlightSelections) and in_flight.has_bits(
+            delivery.base,
+            delivery.bits or (1 << (delivery.end - delivery.base)) - 1,
+            delivery.consumer,
+            delivery.attempt,
+        )
 
     def _current_part(self, frame: BatchFrame, delivery: Deliver) -> BatchFrame | None:
         """Return the messages of *frame* that are still part of *delivery*, or None."""
@@ -684,6 +706,10 @@ class ReliableSubscription(Subscription):
         ):
             # The common case: the batch is delivered as it was published.
             return [frame]
+        if delivery.bits:
+            kept = self._reader.find_kept(delivery.base, delivery.end)
+            if kept is not None:
+                return [kept.take_bits(delivery.base, delivery.bits)]
         return await self.read(delivery.ranges or [(delivery.base, delivery.end)])
 
 

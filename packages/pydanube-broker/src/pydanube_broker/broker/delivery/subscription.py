@@ -418,6 +418,8 @@ def count_messages(effect: Deliver) -> int:
     """Return the number of messages of a delivery."""
     if effect.ranges is None:
         return effect.end - effect.base
+    if effect.bits:
+        return effect.bits.bit_count()
     return sum(end - base for base, end in effect.ranges)
 
 
@@ -434,5 +436,5 @@ def join(deliveries: list[Deliver]) -> Deliver:
         first.attempt,
         sum(each.byte_count for each in deliveries),
         tuple(ranges),
-        first.decided_at,
+        decided_at=first.decided_at,
     )

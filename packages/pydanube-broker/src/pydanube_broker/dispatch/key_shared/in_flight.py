@@ -95,6 +95,17 @@ class InFlightSelections:
                     found.add_bits(chunk.origin, bits)
         return list(found)
 
+    def has_bits(self, base: int, bits: int, consumer: int, attempt: int) -> bool:
+        """Return whether *consumer* has all *bits*, bit 0 of which is *base*."""
+        for chunk in self._chunks.overlapping(base, base + bits.bit_length()):
+            at = chunk.origin - base
+            for selection in chunk.in_flight:
+                if selection.consumer == consumer and selection.attempt == attempt:
+                    bits &= ~(
+                        selection.bits << at if at >= 0 else selection.bits >> -at
+                    )
+        return not bits
+
     def extend(self, ranges: Iterable[Range], consumer: int, time: float) -> None:
         """
         Move earlier deadlines of messages of *ranges* to *time*.

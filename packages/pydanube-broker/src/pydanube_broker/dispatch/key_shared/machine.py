@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
 
-from pydanube.model.range_blocks import ranges_of_bits
+from pydanube.model.range_blocks import lowest_bit, ranges_of_bits
 from pydanube.model.ranges import Range
 from pydanube_broker.dispatch.effects import Deliver, Effect
 from pydanube_broker.dispatch.flow import Allowances, Credit
@@ -313,36 +313,34 @@ class DeliveryBuilder:
     def __init__(self, effects: list[Effect]) -> None:
         self._effects = effects
         # The last delivery to each consumer.
-        self._last: dict[int, tuple[Deliver, Batch, list[Range]]] = {}
-        self._all: list[tuple[Deliver, list[Range]]] = []
+        self._last: dict[int, tuple[Deliver, Batch]] = {}
+        self._all: list[Deliver] = []
 
     def add(
         self, consumer: int, chunk: BatchChunk, bits: int, attempt: int, byte_count: int
     ) -> None:
         """Deliver *bits*, which follow the messages before, to *consumer*."""
-        ranges = ranges_of_bits(chunk.origin, bits)
-        deliver, batch, before = self._last.get(consumer, (None, None, None))
-        if (
-            deliver is not None
-            and before is not None
-            and batch is chunk.batch
-            and deliver.attempt == attempt
-        ):
+        deliver, batch = self._last.get(consumer, (None, None))
+        if deliver is not None and batch is chunk.batch and deliver.attempt == attempt:
             deliver.byte_count += byte_count
-            if before[-1][1] == ranges[0][0]:
-                before[-1] = before[-1][0], ranges.pop(0)[1]
-            before += ranges
+            at = chunk.origin - deliver.base
+            deliver.bits |= bits << at if at >= 0 else bits >> -at
             return
-        deliver = Deliver(consumer, 0, 0, attempt, byte_count)
-        self._last[consumer] = deliver, chunk.batch, ranges
-        self._all.append((deliver, ranges))
+        at = lowest_bit(bits)
+        base = chunk.origin + at
+        deliver = Deliver(consumer, base, base, attempt, byte_count, bits=bits >> at)
+        self._last[consumer] = deliver, chunk.batch
+        self._all.append(deliver)
 
     def finish(self) -> None:
         """Append the deliveries to the effects."""
-        for deliver, ranges in self._all:
-            deliver.base, deliver.end = ranges[0][0], ranges[-1][1]
-            if len(ranges) > 1:
-                deliver.ranges = tuple(ranges)
+        for deliver in self._all:
+            bits = deliver.bits
+            deliver.end = deliver.base + bits.bit_length()
+            if bits & (bits + 1):
+                deliver.ranges = tuple(ranges_of_bits(deliver.base, bits))
+            else:
+                deliver.bits = 0
             self._effects.append(deliver)
 
 

@@ -69,8 +69,9 @@ UNCLOCKED_MESSAGES_MAX = 64
 
 RETURN_PART = 2
 """A consumer returns its free credit when it is at least one half of all."""
-RETURN_PART_WAITING = 16
-"""A consumer that waits for messages returns at least one sixteenth."""
+RETURN_PART_WAITING = 4
+"""A consumer that waits for messages returns at least a quarter: small pieces of
+credit divide batches into small deliveries."""
 
 _UNCONFIRMED = (
     "the broker did not confirm the last acknowledgements, so it may deliver these "
