@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import inspect
 import subprocess
+import sys
 import venv
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,7 @@ class DanubeGrpc(System):
             # The tests use the same environment and write the same file.
             ready = ENVIRONMENT / "ready"
             if not ready.exists() or ready.read_text() != CLIENT:
-                venv.create(ENVIRONMENT, with_pip=True)
+                venv.create(ENVIRONMENT)
                 _install(python, CLIENT)
                 ready.write_text(CLIENT)
             ready_for_us = ENVIRONMENT / "ready-bench"
@@ -107,7 +108,7 @@ class DanubeGrpc(System):
 
 def _install(python: Path, package: str) -> None:
     done = subprocess.run(  # noqa: S603  # Our own environment.
-        [python, "-m", "pip", "install", "--quiet", package],
+        [sys.executable, "-m", "pip", "--python", python, "install", "-q", package],
         check=False,
         capture_output=True,
         text=True,
