@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
-def bundle(path: Path, *options: str) -> tuple[dict[str, Any], dict[str, str]]:
+def bundle(
+    path: Path, *options: str, **variables: str
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Return what the command prints, and the files of the archive."""
     output = ("--output", str(path), "--format", "json")
-    done = danube("debug", "bundle", *output, *options)
+    done = danube("debug", "bundle", *output, *options, **variables)
     assert done.returncode == 0, done.stderr
     with tarfile.open(path) as archive:
         files = {
@@ -75,3 +77,18 @@ def test_a_bundle_is_made_without_a_broker(tmp_path: Path) -> None:
     )
     assert "versions.json" in files
     assert not any("planted" in text for text in [*files.values(), str(printed)])
+
+
+def test_invalid_settings_are_missing_from_a_bundle_and_do_not_prevent_it(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    printed, files = bundle(
+        tmp_path / "found.tar.gz",
+        *("--url", f"danube://127.0.0.1:{port}?wait_s=0"),
+        *("--http-url", f"http://127.0.0.1:{port}"),
+        DANUBE_UNKNOWN="1",
+    )
+    assert "DANUBE_UNKNOWN" in json.loads(files["missing.json"])["settings.json"]
+    assert {"settings.json", "process.json"} <= printed["missing"].keys()
+    assert "versions.json" in files

@@ -95,6 +95,12 @@ def test_every_setting_can_be_set_in_the_environment() -> None:
         assert load(environ={setting.variable: text}) == config_type()()
 
 
+def test_empty_variables_are_not_set() -> None:
+    names = [setting.variable for setting in settings_of()]
+    environ = dict.fromkeys([*names, "DANUBE_CONFIG", "DANUBE_UNKNOWN"], "")
+    assert load(environ=environ) == config_type()()
+
+
 def test_options_of_a_store_can_be_set_in_the_environment() -> None:
     environ = {
         "DANUBE_STORAGE__REMOTE__URL": "s3://bucket",

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pydanube.client.client import DEFAULT_URL
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube_cli.commands.doctor import (
     BROKER_MISSING,
     DEFAULT_HTTP_URL,
@@ -61,7 +61,7 @@ def bundle(
     ends of logs. It has no messages. Passwords, tokens and keys are replaced by ***,
     but names of topics, hosts and files are included: look through the archive before
     you send it to somebody. A broker that does not answer leaves out its parts, and
-    so does this machine without the packages of the broker.
+    so does this machine without the packages of the broker, or with invalid settings.
 
     Args:
         config (FILE): The YAML file with the settings of the broker on this machine;
@@ -76,7 +76,12 @@ def bundle(
             directory.
         topics (COUNT): The maximum number of topics to describe.
     """
-    settings = find_settings(config, data_dir, "danube debug for this machine")
+    reason = BROKER_MISSING
+    try:
+        settings = find_settings(config, data_dir, "danube debug for this machine")
+    except InvalidConfig as error:
+        # The settings may be the problem that the bundle is for.
+        settings, reason = None, f"the settings are invalid: {error}"
     now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = output or Path(f"danube-debug-{now}.tar.gz")
     sources = Sources(os.environ, url, http_url, tuple(log or ()), topics_max=topics)
@@ -88,7 +93,7 @@ def bundle(
     if settings is None:
         made = DebugBundle(sources, {})
         names = ("settings.json", "process.json")
-        made.missing |= dict.fromkeys(names, BROKER_MISSING)
+        made.missing |= dict.fromkeys(names, reason)
     else:
         made = local_bundle(sources, settings)
     made.add("findings.json", find_problems)

@@ -629,7 +629,10 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[Setting, Any
     known = {setting.variable: setting for setting in settings_of()}
     ignored = {*OTHER_VARIABLES, *ignored_variables(environ)} - known.keys()
     for name in sorted(environ):
-        if not name.startswith(ENVIRONMENT_PREFIX) or name in ignored:
+        # An empty variable is not set, as `NAME= command` and Compose files write it.
+        if not environ[name] or not name.startswith(ENVIRONMENT_PREFIX):
+            continue
+        if name in ignored:
             continue
         if name not in known:
             raise InvalidConfig(
