@@ -31,8 +31,6 @@ LEFT = {
     "shared_sqlite.LOOK_INTERVAL_S",
     "shared_sqlite.TRIM_INTERVAL",
     "sqlite_module.LOCK_TIMEOUT_S",
-    "topic_ranges.TOPICS_MAX",
-    "tracing.DECODED_BYTES_MAX",
     "work.STALL_S",
     "work.SURPLUS_WAIT_S",
     "work.WARM_UP_S",

@@ -23,6 +23,8 @@ class DurableRedis:
             "bind": "127.0.0.1",
             "dir": directory,
             "save": "",
+            # A replica gets its copy at once, not after 5 s in which others may come.
+            "repl-diskless-sync-delay": "0",
             "requirepass": REDIS_PASSWORD,
             "masterauth": REDIS_PASSWORD,
             **DURABLE,

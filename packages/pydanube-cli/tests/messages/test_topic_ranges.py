@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from pydanube.model.errors import InvalidRequest, TopicNotFound
-from pydanube_cli.messages import topic_ranges
 from pydanube_cli.messages.topic_ranges import find_ranges
 from support.drivers.running import TOPIC, published
 
@@ -76,8 +75,7 @@ async def test_non_reliable_topic_is_refused_by_name_and_skipped_by_a_pattern(cl
     assert [each.topic for each in found] == [TOPIC]
 
 
-async def test_number_of_topics_is_limited(client, monkeypatch):
-    monkeypatch.setattr(topic_ranges, "TOPICS_MAX", 2)
+async def test_number_of_topics_is_limited(client):
     await client.topics.create(TOPIC, partitions=3)
     with pytest.raises(InvalidRequest, match="more than 2 topics"):
-        await find_ranges(client, [TOPIC], "earliest", "latest")
+        await find_ranges(client, [TOPIC], "earliest", "latest", topics_max=2)

@@ -10,8 +10,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydanube.model.errors import Draining
 from pydanube.model.histograms import bucket_of
 from pydanube.model.names import TopicName
-from pydanube_broker.servers.settings import tracing
-from pydanube_broker.servers.settings.tracing import BrokerTraces
+from pydanube_broker.servers.settings.tracing import (
+    DECODED_BYTES_MAX,
+    BrokerTraces,
+)
 from support.fakes.batches import frame_of
 
 TOPIC = TopicName.parse("/default/orders")
@@ -28,9 +30,9 @@ def spans():
     return exporter
 
 
-def frame(*contexts, base=7):
+def frame(*contexts, base=7, payload=b"x"):
     attributes = [each and {"traceparent": each} for each in contexts]
-    found = frame_of([b"x"] * len(contexts), attributes=attributes)
+    found = frame_of([payload] * len(contexts), attributes=attributes)
     found.buffer = bytearray(found.buffer)
     found.stamp(base, 1)
     return found
@@ -95,9 +97,8 @@ def test_batches_without_a_context_begin_a_trace(spans):
         assert each.parent is None
 
 
-def test_large_batches_are_not_decoded(spans, monkeypatch):
-    monkeypatch.setattr(tracing, "DECODED_BYTES_MAX", 10)
-    publish(spans.traces(1), frame(PARENT))
+def test_large_batches_are_not_decoded(spans):
+    publish(spans.traces(1), frame(PARENT, payload=bytes(DECODED_BYTES_MAX)))
     [span] = spans.get_finished_spans()
     assert span.parent is None
 

@@ -40,6 +40,8 @@ async def find_ranges(
     names: Sequence[str],
     start: PositionLike,
     end: PositionLike | None,
+    *,
+    topics_max: int = TOPICS_MAX,
 ) -> list[TopicRange]:
     """
     Return the ranges from *start* to *end* of the topics *names*, None: without end.
@@ -52,19 +54,21 @@ async def find_ranges(
         InvalidRequest: There are too many topics, one of them is not reliable, or
             *start* is beyond its end.
     """
-    described = await _describe(client, names)
+    described = await _describe(client, names, topics_max)
     return await gather(_find_range(client, each, start, end) for each in described)
 
 
-async def _describe(client: Client, names: Sequence[str]) -> list[TopicDescription]:
+async def _describe(
+    client: Client, names: Sequence[str], topics_max: int
+) -> list[TopicDescription]:
     found: dict[str, TopicDescription] = {}
     for name in names:
         is_pattern = has_wildcards(name)
         topics = await (find_matching if is_pattern else _partitions)(client, name)
         new = [topic for topic in topics if topic not in found]
-        if len(found) + len(new) > TOPICS_MAX:
+        if len(found) + len(new) > topics_max:
             raise InvalidRequest(
-                f"{', '.join(names)} stand for more than {TOPICS_MAX} topics and "
+                f"{', '.join(names)} stand for more than {topics_max} topics and "
                 "partitions, which is the most that one command reads; name fewer"
             )
         for facts in await gather(map(client.topics.describe, new)):
