@@ -3,7 +3,7 @@
 import asyncio
 import os
 import subprocess
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -17,16 +17,21 @@ MESSAGE_BYTES = 200_000
 CONFIG = "storage: {reserve_bytes: 4194304, journal: {file_bytes_max: 8388608}}"
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """Mount a file system with 32 MiB."""
-    path = tmp_path / "disk"
+@contextmanager
+def mounted(path, size):
+    """Mount a file system of *size*."""
     path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(path)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]
     if os.geteuid() or subprocess.run(mount, check=False).returncode:
         pytest.skip("mounting a file system is not allowed here")
     yield path
     subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    with mounted(tmp_path / "disk", "32m") as path:
+        yield path
 
 
 def test_deleting_a_topic_frees_a_full_disk(tmp_path, small_disk):
@@ -69,5 +74,46 @@ def test_deleting_a_topic_frees_a_full_disk(tmp_path, small_disk):
             assert [p for b in batches for p in b.payloads] == [b"before", b"after"]
 
     with BrokerProcess(small_disk, "--config", str(config)) as broker:
+        asyncio.run(run(broker))
+        assert broker.stop() == 0
+
+
+def test_deleting_a_topic_frees_the_full_disk_of_several_processes(tmp_path):
+    config = tmp_path / "danube.yaml"
+    config.write_text(
+        "{cluster: {shards: 8}, storage: {reserve_bytes: 8388608, "
+        "journal: {file_bytes_max: 8388608}}}"
+    )
+
+    async def fill(client, log):
+        async with client.producer(BIG) as producer:
+            while "releasing the disk reserve" not in log.read_text():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(1):
+                        await producer.send_batch([os.urandom(MESSAGE_BYTES)])
+            producer._abandon()
+
+    async def run(broker):
+        async with pydanube.connect(broker.url) as client:
+            async with client.producer(KEPT) as producer:
+                await producer.send(b"before")
+            await fill(client, broker.log_file)
+            await client.topics.delete(BIG)
+            async with client.producer(KEPT) as producer, asyncio.timeout(120):
+                await producer.send(b"after")
+            batches = [batch async for batch in client.read(KEPT)]
+            assert [p for b in batches for p in b.payloads] == [b"before", b"after"]
+
+    with (
+        mounted(tmp_path / "disk", "96m") as disk,
+        BrokerProcess(
+            disk / "data",
+            "--processes",
+            "2",
+            "--config",
+            str(config),
+            log_file=tmp_path / "broker.log",
+        ) as broker,
+    ):
         asyncio.run(run(broker))
         assert broker.stop() == 0

@@ -13,7 +13,7 @@ from pydanube_broker.servers.settings.process_config import (
     process_count,
     usable_cores,
 )
-from pydanube_broker.storage.config import FILES
+from pydanube_broker.storage.config import FILES, GIB
 
 PORTS = OwnPorts(stream=7001, grpc=7002, admin=7003, http=7004)
 
@@ -39,6 +39,22 @@ def test_processes_share_metadata_journals_and_segments():
 def test_remote_object_store_of_the_settings_is_that_of_all_processes():
     config = config_of(**{"processes.count": 2, "storage.remote.url": "s3://bucket/x"})
     assert config_of_process(config, 1).storage.remote.url == "s3://bucket/x"
+
+
+def test_segments_are_kept_twice_on_a_disk_for_a_short_time_only():
+    remote = config_of_process(config_of(), 1).storage.remote
+    assert remote.local_bytes_max == GIB
+    assert remote.read_cache_bytes_max == 0
+    fewer = config_of(**{"storage.remote.local_bytes_max": 1000})
+    assert config_of_process(fewer, 1).storage.remote.local_bytes_max == 1000
+
+
+def test_messages_that_wait_for_a_full_disk_fit_into_the_reserve():
+    config = config_of(**{"storage.reserve_bytes": 1000})
+    assert config_of_process(config, 1).storage.journal.pending_bytes_max == 500
+    without = config_of(**{"storage.reserve_bytes": 0})
+    before = without.storage.journal.pending_bytes_max
+    assert config_of_process(without, 1).storage.journal.pending_bytes_max == before
 
 
 def test_number_of_processes_is_one_less_than_the_cores():

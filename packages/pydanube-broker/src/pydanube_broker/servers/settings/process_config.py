@@ -11,12 +11,15 @@ import msgspec
 
 from pydanube.security.addresses import host_in_url
 from pydanube_broker.servers.settings.config import BrokerConfig, ListenConfig
-from pydanube_broker.storage.config import FILES
+from pydanube_broker.storage.config import FILES, GIB
 
 PROCESSES = "processes"
 """The directory with a data directory for each process."""
 JOURNALS = "journals"
 """The directory with the journals of all processes."""
+
+LOCAL_BYTES_MAX = GIB
+"""The size of the segments of a process that are beside the uploaded ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +61,22 @@ def config_of_process(config: BrokerConfig, number: int) -> BrokerConfig:
     storage = config.storage
     remote = storage.remote
     if not remote.url:
-        remote = replace(remote, url=(data_dir / "objects").as_uri())
+        # On the same disk, copies of uploaded segments are of little use.
+        remote = replace(
+            remote,
+            url=(data_dir / "objects").as_uri(),
+            local_bytes_max=min(remote.local_bytes_max, LOCAL_BYTES_MAX),
+            read_cache_bytes_max=0,
+        )
     journal = replace(
         storage.journal, kind=FILES, options={"path": str(data_dir / JOURNALS)}
     )
+    if storage.reserve_bytes:
+        # When the disk is full, what waits for it must fit into the reserve.
+        bytes_max = max(1, storage.reserve_bytes // 2)
+        journal = replace(
+            journal, pending_bytes_max=min(journal.pending_bytes_max, bytes_max)
+        )
     metadata = config.metadata
     path = metadata.path or str(data_dir / "metadata.sqlite")
     return replace(
