@@ -67,6 +67,31 @@ WORKLOADS = {
             only=("danube", "prototype"),
         ),
         Workload(
+            name="worker",
+            title="A worker without batch=: an async function that does not wait",
+            sizes=(100,),
+            only=("danube",),
+        ),
+        Workload(
+            name="worker-waits",
+            title="2 workers, each with 16 calls at a time that wait once",
+            sizes=(100,),
+            sharing=2,
+            only=("danube",),
+        ),
+        Workload(
+            name="worker-sync",
+            title="A worker with a function without async",
+            sizes=(100,),
+            only=("danube",),
+        ),
+        Workload(
+            name="worker-batch",
+            title="A worker with batch=1000",
+            sizes=(100,),
+            only=("danube",),
+        ),
+        Workload(
             name="backlog",
             title="Consume a backlog",
             sizes=(100,),

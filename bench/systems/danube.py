@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 512 * 1024
 FEW_MESSAGES = 100
+POLL_S = 0.001
+"""How often the messages of a worker are collected."""
 PREFETCH_MESSAGES = 20_000
 AT_MOST_ONCE = (
     "a non-reliable topic drops what its consumers are not quick enough for, so there "
@@ -78,6 +81,7 @@ def serving(variant: Variant, directory: Path, workload: str) -> Iterator[Server
             "grpc_url": printed_url(log, "grpc"),
             "variant": variant.name,
             "reads_each": workload == "program",
+            "worker": workload if workload.startswith("worker") else None,
         }
         yield Server(endpoint=endpoint, pids=(pid,))
 
@@ -168,6 +172,14 @@ class DanubeDriver(Driver):
         self, topics: Sequence[str], subscription: str, *, number: int, sharing: int
     ) -> AsyncIterator[Consumer]:
         async with _connect(self.endpoint) as client, AsyncExitStack() as stack:
+            if self.endpoint["worker"] is not None:
+                [topic] = topics
+                worker = DanubeWorker(
+                    self.endpoint["worker"], topic, subscription, _type(sharing)
+                )
+                await stack.enter_async_context(client.running_workers(worker.workers))
+                yield worker
+                return
             consumers = [
                 await stack.enter_async_context(
                     client.consumer(
@@ -239,6 +251,55 @@ class DanubeConsumer(Consumer):
 
     async def ack(self) -> None:
         await self._consumer.ack(self._batch)
+
+
+class DanubeWorker(Consumer):
+    """A worker, whose function keeps the payloads; the worker acknowledges them."""
+
+    def __init__(self, workload: str, topic: str, subscription: str, kind: str) -> None:
+        import pydanube  # noqa: PLC0415
+
+        payloads: list[bytes] = []
+
+        async def keep(payload: bytes) -> None:
+            payloads.append(payload)
+
+        async def keep_and_wait(payload: bytes) -> None:
+            payloads.append(payload)
+            await asyncio.sleep(0)
+
+        async def keep_all(batch: list[bytes]) -> None:
+            payloads.extend(batch)
+
+        def keep_in_thread(payload: bytes) -> None:
+            payloads.append(payload)
+
+        functions: dict[str, tuple[Any, dict[str, Any]]] = {
+            "worker": (keep, {}),
+            "worker-waits": (keep_and_wait, {"concurrency": 16}),
+            "worker-sync": (keep_in_thread, {}),
+            "worker-batch": (keep_all, {"batch": CHUNK_MESSAGES}),
+        }
+        function, options = functions[workload]
+        self._payloads = payloads
+        self.workers = pydanube.Workers()
+        add = self.workers.worker(
+            _path(topic), subscription=subscription, type=kind, **options
+        )
+        add(function)
+
+    async def receive(self, timeout_s: float) -> Sequence[bytes]:
+        give_up_at = time.monotonic() + timeout_s
+        # Threads append to the list, and do not tell.
+        while not self._payloads and time.monotonic() < give_up_at:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+        count = len(self._payloads)
+        received = self._payloads[:count]
+        del self._payloads[:count]
+        return received
+
+    async def ack(self) -> None:
+        pass
 
 
 class ConsumerOfMany(Consumer):
