@@ -15,7 +15,8 @@ from support.project import ROOT
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 DRIVER = ROOT / "tests" / "support" / "drivers" / "worker_driver.py"
-COUNT = 200
+COUNT = 2000
+"""More than a worker processes before it notices a signal."""
 SLOW = 50
 
 
