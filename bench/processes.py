@@ -188,7 +188,10 @@ def measure(
             tempfile.TemporaryDirectory(
                 prefix="processes-", dir=given.data_dir
             ) as scratch,
-            running_processes(count, Path(scratch)) as (endpoint, supervisor),
+            running_processes(count, Path(scratch), has_mqtt="mqtt" in workloads) as (
+                endpoint,
+                supervisor,
+            ),
         ):
             topics = asyncio.run(spread_topics(endpoint, count))
             pids = broker_processes(supervisor, endpoint.stream, count)
@@ -212,17 +215,20 @@ def measure(
 
 
 @contextmanager
-def running_processes(count: int, scratch: Path) -> Iterator[tuple[Endpoint, int]]:
+def running_processes(
+    count: int, scratch: Path, *, has_mqtt: bool
+) -> Iterator[tuple[Endpoint, int]]:
     """Run a broker with *count* processes; yields its ports and the supervisor."""
     endpoint = Endpoint(free_port(), free_port(), free_port())
     rules = [
         {"filter": f"sensors/{name}/#", "topic": f"/default/{name}"}
         for name in map(name_of, range(CANDIDATES))
     ]
-    settings = {
-        "DANUBE_MQTT__PORT": str(endpoint.mqtt),
-        "DANUBE_MQTT__RULES": json.dumps(rules),
-    }
+    # Topics stay where they are: what a move costs is another question.
+    settings = {"DANUBE_CLUSTER__IMBALANCE_PERCENT_MAX": "1000"}
+    if has_mqtt:
+        settings["DANUBE_MQTT__PORT"] = str(endpoint.mqtt)
+        settings["DANUBE_MQTT__RULES"] = json.dumps(rules)
     command = [
         *(sys.executable, "-m", "pydanube_cli.main", "broker"),
         *("--stream-port", str(endpoint.stream), "--grpc-port", str(endpoint.grpc)),
@@ -234,7 +240,11 @@ def running_processes(count: int, scratch: Path) -> Iterator[tuple[Endpoint, int
     with running(
         command,
         scratch / "log",
-        is_ready=lambda: accepts(endpoint.stream) and accepts(endpoint.mqtt),
+        is_ready=lambda: all(
+            accepts(port)
+            for port in (endpoint.stream, endpoint.mqtt)
+            if port != endpoint.mqtt or has_mqtt
+        ),
         environ=settings,
     ) as pid:
         yield endpoint, pid

@@ -150,6 +150,14 @@ RISE, GROW = "0x5 1x120", "0+200000x120"
 FIRING = {
     "BrokerDown": ([series("up", "1x5 0x120", job="danube")], {"job": "danube"}, ""),
     "BrokerNotReady": ([series("danube_ready", "1x5 0x120")], {}, ""),
+    "ProcessNotReady": (
+        [
+            series("danube_processes", "4x125"),
+            series("danube_processes_ready", "4x5 3x120"),
+        ],
+        {},
+        "3",
+    ),
     "DiskFull": ([series("danube_disk_full", RISE)], {}, ""),
     "DiskSlow": (
         [

@@ -213,3 +213,29 @@ def test_several_processes_refuse_the_directory_of_one(tmp_path: Path) -> None:
     assert not refused.wait_until_ready()
     assert refused.wait() != 0
     assert "one process has used the data directory" in refused.log_file.read_text()
+
+
+async def test_any_process_answers_for_the_broker(
+    tmp_path: Path, settings: Path
+) -> None:
+    with several(tmp_path, settings, 3) as broker:
+        async with pydanube.connect(broker.url) as client:
+            for topic in TOPICS:
+                async with client.producer(topic) as producer:
+                    await producer.send(b"x")
+        # Each connection comes to one of the processes, by chance.
+        for _ in range(8):
+            async with httpx.AsyncClient(base_url=broker.http_url) as http:
+                ready = await http.get("/readyz")
+                assert (ready.status_code, ready.json()) == (200, {"ready": True})
+                metrics = (await http.get("/metrics")).text.splitlines()
+            assert "danube_processes_ready 3" in metrics
+            for number in (1, 2, 3):
+                assert f'danube_ready{{process="{number}"}} 1.0' in metrics
+            counts = [
+                float(each.rpartition(" ")[2])
+                for each in metrics
+                if each.startswith("danube_topics{")
+            ]
+            assert len(counts) == 3
+            assert sum(counts) == len(TOPICS)

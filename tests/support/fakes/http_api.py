@@ -18,6 +18,7 @@ class State:
     found: object = None
     ports = None
     series_max = SERIES_MAX
+    processes = None
 
     def problems(self):
         return ()

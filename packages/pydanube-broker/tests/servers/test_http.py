@@ -49,6 +49,7 @@ class State:
     ports: Ports | None = None
     listeners: Sequence[OpenListener] = ()
     series_max: int = SERIES_MAX
+    processes: None = None
 
     def problems(self) -> tuple[str, ...]:
         return self.problems_now

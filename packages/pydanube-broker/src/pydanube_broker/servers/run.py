@@ -106,6 +106,7 @@ from pydanube_broker.servers.membership import (
 )
 from pydanube_broker.servers.native.connection import listen
 from pydanube_broker.servers.native.server import open_native_server
+from pydanube_broker.servers.process_reports import ProcessReports
 from pydanube_broker.servers.recovery.journal_switch import switch_journal
 from pydanube_broker.servers.settings.addresses import (
     Addresses,
@@ -117,7 +118,7 @@ from pydanube_broker.servers.settings.addresses import (
 )
 from pydanube_broker.servers.settings.config import BrokerConfig, ListenConfig
 from pydanube_broker.servers.settings.logs import configure_logging
-from pydanube_broker.servers.settings.process_config import has_processes
+from pydanube_broker.servers.settings.process_config import has_processes, process_count
 from pydanube_broker.servers.settings.tls import ServerTls, open_tls
 from pydanube_broker.servers.settings.tracing import open_traces
 from pydanube_broker.servers.supervisor import ProcessPart, supervising
@@ -204,6 +205,7 @@ async def serve(
         tls, scheme = open_tls(config.tls), config.tls.http_scheme
         async with (
             open_authenticator(config.security) as authenticator,
+            _reporting(config, own, state),
             # Before the recovery, which may take minutes: probes get an answer.
             open_http(
                 host,
@@ -400,6 +402,26 @@ async def _open_storage(
             return
         async with recording_progress(store, storage, config.journal.kind):
             yield storage, identity
+
+
+@asynccontextmanager
+async def _reporting(
+    config: BrokerConfig, own: ListenConfig | None, state: BrokerState
+) -> AsyncIterator[None]:
+    """Report together with the other processes of the broker, if it has several."""
+    if own is None:
+        yield
+        return
+    # The directories of the processes are beside each other.
+    state.processes = ProcessReports(
+        directory=config.data_dir.parent,
+        number=int(config.data_dir.name),
+        count=process_count(config),
+        own_port=own.http_port,
+        report=state.report,
+    )
+    async with state.processes.answering():
+        yield
 
 
 @asynccontextmanager

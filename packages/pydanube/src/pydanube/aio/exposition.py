@@ -68,6 +68,11 @@ async def expose(
     return encoder.body(), content_type
 
 
+def content_type_of(accept: str) -> str:
+    """Return the type of the bodies for clients that accept *accept*."""
+    return choose_encoder(accept)[1]
+
+
 async def _encode(
     encoder: _Encoder,
     metric: Metric,

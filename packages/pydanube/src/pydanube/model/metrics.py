@@ -99,6 +99,15 @@ BUILD_INFO = _gauge(
     "danube_build_info", "", "Always 1; the label is the version.", "version"
 )
 READY = _gauge("danube_ready", "", "1 while the broker serves topics, otherwise 0.")
+PROCESSES = _gauge(
+    "danube_processes",
+    "",
+    "The processes of the broker, if they are several; all other metrics then have the "
+    "label process.",
+)
+PROCESSES_READY = _gauge(
+    "danube_processes_ready", "", "The processes of the broker that serve topics."
+)
 ERRORS = _counter(
     "danube_errors_total",
     "errors",

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
+from pydanube.aio.long_work import LongWork
 from pydanube.model.errors import (
     BrokerError,
     Draining,
@@ -47,6 +48,14 @@ from pydanube_broker.servers.http.responses import (
 )
 from pydanube_broker.servers.http.same_origin import SameOriginMiddleware
 from pydanube_broker.servers.native.server import NativeServer
+from pydanube_broker.servers.process_reports import (
+    Answer,
+    ProcessReports,
+    Question,
+    Readiness,
+    metrics_of_all,
+    readiness_of_all,
+)
 from pydanube_broker.servers.samples import samples_of
 from pydanube_broker.servers.settings.security_config import SecurityConfig
 from pydanube_broker.servers.topic_samples import TopicSeries
@@ -79,6 +88,8 @@ class BrokerState:
         self._serving: tuple[Broker, NativeServer, Sequence[Service]] | None = None
         self.listeners: Sequence[OpenListener] = ()
         """The open listeners of plug-ins."""
+        self.processes: ProcessReports | None = None
+        """The reports of all processes of the broker, if it has several."""
 
     def on_serving(
         self,
@@ -123,6 +134,20 @@ class BrokerState:
             return ()
         return self._serving[0].problems
 
+    async def report(self, question: Question) -> Answer:
+        """Return what this process reports, to another one of the broker."""
+        reason = self.why_not_ready()
+        readiness = Readiness(
+            ready=reason is None,
+            problems=list(self.problems()) if reason is None else [],
+            code="" if reason is None else reason.code,
+            message="" if reason is None else str(reason),
+        )
+        metrics = b""
+        if question.metrics:
+            metrics, _ = await _expose(self, question)
+        return Answer(readiness, metrics)
+
     def broker(self) -> Broker:
         """
         Return the broker.
@@ -150,6 +175,16 @@ class BrokerState:
         for each in self.listeners:
             samples += await each.state.samples()
         return samples
+
+
+async def _expose(state: BrokerState, question: Question) -> tuple[bytes, str]:
+    """Return the metrics of this process, and their content type."""
+    # Imported at the first scrape, so that brokers start faster.
+    from pydanube.aio.exposition import expose  # noqa: PLC0415
+
+    pattern = None if question.topic is None else TopicPattern(question.topic)
+    samples = await state.samples(pattern)
+    return await expose(samples, question.accept, state.series_max)
 
 
 INDEX = f"""\
@@ -181,7 +216,17 @@ def make_app(
     async def healthz(_: Request) -> Response:
         return JSONResponse({"alive": True})
 
-    async def readyz(_: Request) -> Response:
+    def processes_for(request: Request) -> ProcessReports | None:
+        """Return the processes that share the port of *request*, if any do."""
+        _, port = request.scope.get("server") or ("", None)
+        processes = state.processes
+        is_own = processes is None or port == processes.own_port
+        return None if is_own else processes
+
+    async def readyz(request: Request) -> Response:
+        if (processes := processes_for(request)) is not None:
+            found = readiness_of_all(await processes.ask_all(Question()))
+            return json_response(found, 200 if found.ready else 503)
         reason = state.why_not_ready()
         if reason is None:
             problems = list(state.problems())
@@ -196,17 +241,22 @@ def make_app(
     async def metrics(request: Request) -> Response:
         if (refusal := _refusal_of_metrics(state, request)) is not None:
             return error_response(refusal)
-        # Imported at the first scrape, so that brokers start faster.
-        from pydanube.aio.exposition import expose  # noqa: PLC0415
-
         topic = request.query_params.get("topic")
         try:
-            pattern = None if topic is None else TopicPattern(topic)
+            if topic is not None:
+                TopicPattern(topic)
         except InvalidName as error:
             return error_response(error)
         accept = request.headers.get("accept", "")
-        samples = await state.samples(pattern)
-        body, content_type = await expose(samples, accept, state.series_max)
+        question = Question(metrics=True, topic=topic, accept=accept)
+        if (processes := processes_for(request)) is None:
+            body, content_type = await _expose(state, question)
+        else:
+            from pydanube.aio.exposition import content_type_of  # noqa: PLC0415
+
+            answers = await processes.ask_all(question)
+            body = await metrics_of_all(answers, LongWork())
+            content_type = content_type_of(accept)
         # A header, because Starlette would add a second charset to a media type.
         return Response(body, headers={"content-type": content_type})
 
