@@ -387,8 +387,9 @@ async def _open_recovered(
         InconsistentDirectory: The metadata store has neither a topic of the journal
             nor the record of its deletion.
     """
+    # Few names are needed, and there may be very many.
     known = {
-        stored.value.topic_id: TopicName.parse("/" + keys.TOPICS.name_of(path))
+        stored.value.topic_id: path
         for path, stored in await store.scan_valid(keys.TOPICS)
     }
     deleted = {
@@ -399,8 +400,8 @@ async def _open_recovered(
     }
     unsealed: list[TopicName] = []
     for topic_id, text in storage.recovered:
-        name = known.get(topic_id)
-        if name is None:
+        path = known.get(topic_id)
+        if path is None:
             former = TopicName.parse(text)
             records = keys.topic(former), keys.deleted_topic(former)
             if any(key.path in store.damaged for key in records):
@@ -414,7 +415,7 @@ async def _open_recovered(
                     "'danube recover --from-segments'"
                 )
         elif storage.must_be_opened(topic_id):
-            unsealed.append(name)
+            unsealed.append(TopicName.parse("/" + keys.TOPICS.name_of(path)))
     for topic_id, name in deleted.items():
         log.info("removing the contents of the deleted topic %s", name)
         try:

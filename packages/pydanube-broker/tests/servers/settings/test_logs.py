@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -77,3 +79,21 @@ def test_configuring_again_replaces_the_configuration() -> None:
     log.warning("once")
     assert first.getvalue() == ""
     assert second.getvalue().count("once") == 1
+
+
+LOADED = """
+import sys
+from pydanube_broker.servers.settings.config import LogConfig
+from pydanube_broker.servers.settings.logs import configure_logging
+configure_logging(LogConfig())
+print([name for name in sys.modules if name.startswith("rich")])
+import rich.console
+"""
+
+
+def test_log_does_not_import_what_draws_tracebacks() -> None:
+    pytest.importorskip("rich")
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "[]\n"
