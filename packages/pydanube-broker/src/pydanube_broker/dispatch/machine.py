@@ -272,7 +272,8 @@ class SubscriptionMachine(ABC):
         timeout_s = self.ack_timeout_s if ack_timeout_s is None else ack_timeout_s
         if timeout_s is not None:
             self.in_flight.extend(ranges, consumer, now + timeout_s)
-        return []
+        # No message becomes ready, but others may be due.
+        return self._complete([], now) if self._needs_slow_path else []
 
     def can_hold(self, ranges: Iterable[Range]) -> bool:
         """
