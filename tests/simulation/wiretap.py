@@ -17,7 +17,7 @@ from pydanube.wire.batches import decode
 from pydanube.wire.native.connection import DELIVERY_PREFIX_BYTES
 from pydanube.wire.native.frames import FrameReader
 from pydanube.wire.native.kinds import Kind
-from pydanube.wire.native.messages import changes_from_wire
+from pydanube.wire.native.messages import changes_from_wire, ranges_from_wire
 from simulation.deliveries import Delivered
 from support.fakes.streams import cut
 
@@ -233,4 +233,4 @@ def _messages(batch: BatchFrame) -> list[Delivered]:
 
 
 def _ranges(message: Any) -> list[tuple[int, int]]:
-    return list(zip(message.ranges.base, message.ranges.end, strict=True))
+    return ranges_from_wire(message.ranges)

@@ -8,6 +8,7 @@ import pytest
 
 from pydanube.model.errors import ConsumerBusy
 from pydanube.model.policy import DispatchLimits, SubscriptionType
+from pydanube.model.range_blocks import bits_of
 from pydanube.model.ranges import RangeSet
 from pydanube_broker.dispatch import MACHINES
 from pydanube_broker.dispatch.cursor import Cursor
@@ -107,7 +108,14 @@ class History:
         self.check(effects)
 
     def ack(self, ranges: list[Range]) -> None:
-        effects = self.machine.on_ack(ranges, self.now)
+        # Clients send ranges or bit maps, which mean the same.
+        is_valid = all(base < end for base, end in ranges)
+        if ranges and is_valid and sum(map(sum, ranges)) % 2:
+            base = min(range_base for range_base, _ in ranges)
+            bits = bits_of(ranges, base)
+            effects = self.machine.on_ack_bits(base, bits, self.now)
+        else:
+            effects = self.machine.on_ack(ranges, self.now)
         self.model.on_ack(ranges)
         self.check(effects)
 

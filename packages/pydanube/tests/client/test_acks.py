@@ -22,6 +22,26 @@ def test_acks_in_order_are_one_range():
     assert pairs(acks.take()) == []
 
 
+@given(st.sets(st.integers(0, 20_000), max_size=300), st.integers(0, 5))
+def test_scattered_acks_are_sent_as_bit_maps_or_ranges(offsets, divisor):
+    acks = Acks()
+    for offset in offsets:
+        acks.add(offset >> divisor, (offset >> divisor) + 1)
+    found = {at for base, end in pairs(acks.take()) for at in range(base, end)}
+    assert found == {offset >> divisor for offset in offsets}
+
+
+def test_many_acks_close_together_are_one_bit_map():
+    acks = Acks()
+    for offset in range(0, 3000, 3):
+        acks.add(offset, offset + 1)
+    acks.add_bits(10_000, 0b1011)
+    whole, later = acks.take(), acks.take_unconfirmed()
+    assert [len(each.bits) for each in whole] == [1, 375]
+    assert not any(each.base for each in whole)
+    assert later == whole
+
+
 def test_sent_acks_are_unconfirmed_until_the_broker_confirms_them():
     acks = Acks()
     assert not acks.has_unconfirmed
@@ -51,10 +71,10 @@ def test_acks_with_many_gaps_need_several_messages():
     acks = Acks()
     count = RANGES_MAX + 5
     for n in range(count):
-        acks.add(2 * n, 2 * n + 1)
+        acks.add(1000 * n, 1000 * n + 1)
     taken = acks.take()
     assert [len(each.base) for each in taken] == [RANGES_MAX, 5]
-    assert pairs(taken) == [(2 * n, 2 * n + 1) for n in range(count)]
+    assert pairs(taken) == [(1000 * n, 1000 * n + 1) for n in range(count)]
 
 
 def test_range_count_excludes_the_growing_range():

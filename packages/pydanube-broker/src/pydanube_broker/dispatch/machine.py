@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 from pydanube.model.policy import DispatchLimits, FailurePolicy
+from pydanube.model.range_blocks import ranges_of_bits
 from pydanube.model.ranges import Range
 from pydanube.model.token_bucket import TokenBucket
 from pydanube_broker.dispatch.cursor import Cursor
@@ -212,6 +213,12 @@ class SubscriptionMachine(ABC):
         """
         count = self._mark_all(ranges, end_offset)
         return self._complete([], now, has_cursor_moved=count > 0)
+
+    def on_ack_bits(
+        self, base: int, bits: int, now: float, end_offset: int | None = None
+    ) -> list[Effect]:
+        """Mark *base* + i as done for each set bit i of *bits*, as ``on_ack`` does."""
+        return self.on_ack(ranges_of_bits(base, bits), now, end_offset)
 
     def on_nack(
         self,

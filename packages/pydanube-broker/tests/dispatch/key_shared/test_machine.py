@@ -53,6 +53,24 @@ def ack_all(machine, effects):
             effects += machine.on_ack(ranges_of(each), 0.0)
 
 
+@pytest.mark.parametrize("skipped", [0, 3, 4095])
+def test_a_bit_map_acknowledges_as_ranges_do(skipped):
+    machine = machine_of(2)
+    keys = random_keys(10_000)
+    bring(machine, keys)
+    bits = random.Random(skipped).getrandbits(5900)
+    before = machine.in_flight.count
+    machine.on_ack_bits(skipped, bits, 0.0)
+    done = [skipped + at for at in range(5900) if bits >> at & 1]
+    assert before - machine.in_flight.count == len(done)
+    assert machine.cursor.backlog(10_000) == 10_000 - len(done)
+    assert not any(machine.cursor.open_count(at, at + 1) for at in done)
+    machine.on_ack_bits(skipped, bits, 0.0)
+    assert before - machine.in_flight.count == len(done)
+    machine.on_ack_bits(0, (1 << 10_000) - 1, 0.0)
+    assert machine.cursor.offset == 10_000
+
+
 def random_keys(count, *, of=1000, seed=4711):
     rng = random.Random(seed)
     return [b"key-%d" % rng.randrange(of) for _ in range(count)]

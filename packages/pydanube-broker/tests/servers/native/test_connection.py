@@ -13,7 +13,7 @@ from pydanube.model.policy import NamespacePolicy
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec, decode
 from pydanube.wire.native.frames import header
 from pydanube.wire.native.kinds import Kind
-from pydanube.wire.native.messages import RANGES_MAX
+from pydanube.wire.native.messages import BIT_MAP_BYTES_MAX, RANGES_MAX
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.servers.native import consumers, producers
 from pydanube_broker.servers.native.producers import INLINE_CHECK_BYTES_MAX
@@ -185,6 +185,8 @@ INVALID_RANGES = [
     pb.OffsetRanges(base=[0, 1], end=[1]),
     pb.OffsetRanges(base=[1], end=[0]),
     pb.OffsetRanges(base=[0] * (RANGES_MAX + 1), end=[1] * (RANGES_MAX + 1)),
+    pb.OffsetRanges(origin=5, bits=bytes(BIT_MAP_BYTES_MAX + 1)),
+    pb.OffsetRanges(origin=2**64 - 4, bits=b"\xff"),
 ]
 
 

@@ -33,6 +33,7 @@ from pydanube.model.policy import (
     SubscriptionType,
     TopicPolicy,
 )
+from pydanube.model.range_blocks import bits_of
 from pydanube.model.schemas import (
     Compatibility,
     SchemaPolicy,
@@ -44,7 +45,10 @@ from pydanube.model.schemas import (
 )
 from pydanube.model.staging import PartKey, StagedPart
 from pydanube.wire.native.messages import (
+    BIT_MAP_BYTES_MAX,
     RANGES_MAX,
+    bits_from_wire,
+    bits_to_wire,
     changes_from_wire,
     divided_to_wire,
     enum_from_wire,
@@ -370,6 +374,27 @@ def test_invalid_ranges_are_refused(base, end, said):
 def test_ranges_may_be_in_any_order_and_overlap():
     sent = pb.OffsetRanges(base=[5, 1, 1], end=[9, 3, 7])
     assert ranges_from_wire(sent) == [(5, 9), (1, 3), (1, 7)]
+
+
+@pytest.mark.parametrize("bits", [1, 0b1011000, 1 << 9000 | 0b101, (1 << 5000) - 1])
+def test_bit_maps_are_divided_so_that_each_message_may_be_sent(bits):
+    sent = bits_to_wire(7, bits)
+    assert all(0 < len(each.bits) <= BIT_MAP_BYTES_MAX for each in sent)
+    found = sum(bits_from_wire(each) << each.origin - 7 for each in sent)
+    assert found == bits
+    ranges = [pair for each in sent for pair in ranges_from_wire(each)]
+    assert bits_of(ranges, 7) == bits
+
+
+@pytest.mark.parametrize(
+    ("origin", "size", "said"),
+    [(0, BIT_MAP_BYTES_MAX + 1, "513 bytes, at most 512"), (2**64 - 8, 1, "8 bits")],
+)
+def test_invalid_bit_maps_are_refused(origin, size, said):
+    sent = pb.OffsetRanges(origin=origin, bits=b"\xff" * size)
+    for read in (bits_from_wire, ranges_from_wire):
+        with pytest.raises(InvalidRequest, match=said):
+            read(sent)
 
 
 def test_ranges_are_divided_so_that_each_message_may_be_sent():

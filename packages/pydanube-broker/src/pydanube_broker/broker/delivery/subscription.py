@@ -171,6 +171,11 @@ class Subscription:
         if through:
             self._carry_out(self._machine.on_ack([(0, through)], now))
 
+    def ack_bits(self, base: int, bits: int) -> None:
+        """Acknowledge *base* + i for each set bit i of *bits*."""
+        now, end = self._clock(), self.end_offset
+        self._carry_out(self._machine.on_ack_bits(base, bits, now, end))
+
     def nack(
         self, ranges: Sequence[Range], delay_s: float = 0.0, reason: str = ""
     ) -> None:

@@ -87,6 +87,19 @@ class KeySharedSubscription(SubscriptionMachine):
         self._needs_reassignment = True
         return super().on_consumer_left(consumer, now)
 
+    def on_ack_bits(
+        self, base: int, bits: int, now: float, end_offset: int | None = None
+    ) -> list[Effect]:
+        """Mark messages as done; see the base class."""
+        end = base + bits.bit_length()
+        if self._has_deferred() or end > self.next_offset:
+            return super().on_ack_bits(base, bits, now, end_offset)
+        count = 0
+        for chunk in self._chunks.overlapping(base, end):
+            at = base - chunk.origin
+            count += self._mark_chunk(chunk, bits << at if at >= 0 else bits >> -at)
+        return self._complete([], now, has_cursor_moved=count > 0)
+
     def on_seek(self, offset: int, now: float) -> list[Effect]:
         """Move to *offset*; see the base class."""
         self._ready.blocked_keys.clear()

@@ -9,11 +9,16 @@ from functools import partial
 from typing import Any
 
 from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.model.policy import SubscriptionType
 from pydanube.model.ranges import Range
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
-from pydanube.wire.native.messages import RANGES_MAX, ranges_from_wire
+from pydanube.wire.native.messages import (
+    RANGES_MAX,
+    bits_from_wire,
+    ranges_from_wire,
+)
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.delivery.subscription import Consumer, Subscription
 from pydanube_broker.broker.delivery.subscription_settings import DURATION_S_MAX
@@ -127,7 +132,17 @@ class ConsumerChannel(Channel):
     def _settle(self, frame: ReceivedFrame, message: Any) -> None:
         """Apply an ACK, NACK, EXTEND or RELEASE."""
         try:
-            ranges = ranges_from_wire(message.ranges, RANGES_MAX)
+            sent, bits = message.ranges, 0
+            if (
+                frame.kind is Kind.ACK
+                and self.subscription.type is SubscriptionType.KEY_SHARED
+                and not sent.base
+                and not sent.end
+            ):
+                # Its machine keeps messages as bits, too.
+                bits, ranges = bits_from_wire(sent), []
+            else:
+                ranges = ranges_from_wire(sent, RANGES_MAX)
         except InvalidRequest as error:
             if frame.correlation:
                 self._link.answer(frame, self._link.server.error(error))
@@ -149,6 +164,9 @@ class ConsumerChannel(Channel):
                 reason = message.reason[:REASON_CHARACTERS_MAX]
                 nack = partial(subscription.nack, delay_s=delay_s, reason=reason)
                 self._apply_ranges(ranges, nack)
+            case _ if bits:
+                subscription.ack_bits(sent.origin, bits)
+                self._finish_ack(frame, message.through)
             case _:
                 self._apply_ranges(
                     ranges,

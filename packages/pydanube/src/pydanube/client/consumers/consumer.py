@@ -285,7 +285,8 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
 
     def _ack_nowait(self, messages: AckTarget) -> None:
         if type(messages) is not Message:
-            super()._ack_nowait(messages)
+            if not (type(messages) is MessageBatch and self._ack_whole(messages)):
+                super()._ack_nowait(messages)
             return
         offset, batch, acks = messages.offset, messages._batch, self._acks
         if (
@@ -298,6 +299,25 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         elif not self._has_left:
             self._check_origin(batch.topic, batch)
             self._ack_ranges([(offset, offset + 1)])
+
+    def _ack_whole(self, messages: MessageBatch) -> bool:
+        """Acknowledge whole deliveries with gaps, if *messages* are nothing else."""
+        if self._has_left:
+            return False
+        whole = [
+            batch
+            for batch, base, end in messages.slices
+            if end - base == batch.count and batch.offset_bits is not None
+        ]
+        if not whole or len(whole) < len(messages.slices):
+            return False
+        for batch in whole:
+            self._check_origin(batch.topic, batch)
+        for batch in whole:
+            assert batch.offset_bits is not None
+            self._acks.add_bits(batch.base, batch.offset_bits)
+        self._ack_ranges(())
+        return True
 
     def _consumer_of(self, topic: str) -> TopicConsumer[T_co] | None:
         return None if self._has_left else self

@@ -289,6 +289,20 @@ class ReceivedBatch:
             return self.arrow.column("offset").to_pylist()  # type: ignore[no-any-return]
         return range(self.base, self.base + self.count)
 
+    @cached_property
+    def offset_bits(self) -> int | None:
+        """The offsets as bits, bit 0 of which is ``base``; None: they have no gaps."""
+        if isinstance(self.offsets, range):
+            return None
+        last = self.offsets[-1]
+        if last - self.base > OFFSET_BITS_MAX:
+            return None
+        # One character for each bit, highest first.
+        text = bytearray(b"0") * (last - self.base + 1)
+        for offset in self.offsets:
+            text[last - offset] = 49
+        return int(text, 2)
+
     def messages(self, base: int, end: int) -> Iterator[Message]:
         """Return the messages ``base … end``, each made when it is handed out."""
         return map(
@@ -679,6 +693,10 @@ def arrow_schema() -> pa.Schema:
 
 def _decoder_of(batch: tuple[ReceivedBatch, int, int]) -> Decoder:
     return batch[0].decoder_at(batch[1])
+
+
+OFFSET_BITS_MAX = 1 << 16
+"""The offsets of a received batch are kept as bits if they lie no further apart."""
 
 
 def ranges_of_slice(batch: ReceivedBatch, base: int, end: int) -> list[Range]:

@@ -56,6 +56,7 @@ from pydanube.model.policy import (
     Start,
     TopicPolicy,
 )
+from pydanube.model.range_blocks import lowest_bit, ranges_of_bits
 from pydanube.model.ranges import Range
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -68,6 +69,11 @@ E = TypeVar("E", bound=Enum)
 
 RANGES_MAX = 32 * 1024
 """The most ranges in one frame; they always fit into a frame."""
+
+BIT_MAP_BYTES_MAX = 512
+"""The longest bit map of offsets in one frame."""
+BIT_MAP_OFFSETS_MAX = 8 * BIT_MAP_BYTES_MAX
+OFFSETS_END = 2**64
 
 _ALIASES = {"base": "base_offset", "end": "end_offset", "name": "part"}
 """The names of dataclass fields in messages that do not have a field of that name."""
@@ -352,6 +358,45 @@ def ranges_to_wire(ranges: Iterable[Range]) -> pb.OffsetRanges:
     )
 
 
+def bits_to_wire(origin: int, bits: int) -> list[pb.OffsetRanges]:
+    """Return messages of the offsets *origin* + i for each set bit i of *bits*."""
+    found = []
+    mask = (1 << BIT_MAP_OFFSETS_MAX) - 1
+    while bits:
+        # Each bit map begins at an offset that it contains.
+        skipped = lowest_bit(bits)
+        bits >>= skipped
+        origin += skipped
+        part = bits & mask
+        data = part.to_bytes((part.bit_length() + 7) // 8, "little")
+        found.append(pb.OffsetRanges(origin=origin, bits=data))
+        bits >>= BIT_MAP_OFFSETS_MAX
+        origin += BIT_MAP_OFFSETS_MAX
+    return found
+
+
+def bits_from_wire(message: pb.OffsetRanges) -> int:
+    """
+    Return the bit map in *message* as a number.
+
+    Raises:
+        InvalidRequest: The bit map is too long, or ends above the highest offset.
+    """
+    data = message.bits
+    if len(data) > BIT_MAP_BYTES_MAX:
+        raise InvalidRequest(
+            f"a bit map of offsets has {len(data)} bytes, at most {BIT_MAP_BYTES_MAX} "
+            "are allowed: send several messages"
+        )
+    bits = int.from_bytes(data, "little")
+    if message.origin + bits.bit_length() >= OFFSETS_END:
+        raise InvalidRequest(
+            f"a bit map of offsets begins at {message.origin} and has "
+            f"{bits.bit_length()} bits: no offset may reach 2**64 - 1"
+        )
+    return bits
+
+
 def divided_to_wire(ranges: Iterable[Range]) -> list[pb.OffsetRanges]:
     """Return messages with up to ``RANGES_MAX`` ranges each; at least one message."""
     pairs = list(ranges)
@@ -365,11 +410,11 @@ def ranges_from_wire(
     message: pb.OffsetRanges, count_max: int | None = None
 ) -> list[Range]:
     """
-    Return the offset ranges in *message*.
+    Return the offset ranges in *message*, also those of its bit map.
 
     Raises:
-        InvalidRequest: The numbers of bases and ends differ, a range is empty, or
-            there are more than *count_max*.
+        InvalidRequest: The numbers of bases and ends differ, a range is empty, there
+            are more than *count_max*, or the bit map is invalid.
     """
     bases, ends = message.base, message.end
     if len(bases) != len(ends):
@@ -388,7 +433,10 @@ def ranges_from_wire(
                 f"the offset range {base} to {end} is empty: its end must be greater "
                 "than its base"
             )
-    return list(zip(bases, ends, strict=True))
+    ranges = list(zip(bases, ends, strict=True))
+    if message.bits:
+        ranges += ranges_of_bits(message.origin, bits_from_wire(message))
+    return ranges
 
 
 def seconds_from_wire(what: str, seconds: float) -> float | None:

@@ -1004,12 +1004,16 @@ class Credit(_message.Message):
     def __init__(self, messages: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class OffsetRanges(_message.Message):
-    __slots__ = ("base", "end")
+    __slots__ = ("base", "end", "origin", "bits")
     BASE_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    BITS_FIELD_NUMBER: _ClassVar[int]
     base: _containers.RepeatedScalarFieldContainer[int]
     end: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, base: _Optional[_Iterable[int]] = ..., end: _Optional[_Iterable[int]] = ...) -> None: ...
+    origin: int
+    bits: bytes
+    def __init__(self, base: _Optional[_Iterable[int]] = ..., end: _Optional[_Iterable[int]] = ..., origin: _Optional[int] = ..., bits: _Optional[bytes] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("ranges", "through")
