@@ -30,6 +30,9 @@ READ_BYTES = 8 * 1024 * 1024
 FIELD = b"p"
 
 
+CANNOT = {"tasks": "the blocking client serves one caller at a time"}
+
+
 class Redis(System):
     """One server; a topic is a stream."""
 
@@ -44,16 +47,19 @@ class Redis(System):
                 name="always",
                 durability=Durability.SYNCED,
                 setting="appendonly yes, appendfsync always",
+                cannot=CANNOT,
             ),
             Variant(
                 name="everysec",
                 durability=Durability.PAGE_CACHE,
                 setting="appendonly yes, appendfsync everysec",
+                cannot=CANNOT,
             ),
             Variant(
                 name="memory",
                 durability=Durability.MEMORY,
                 setting="appendonly no (default)",
+                cannot=CANNOT,
             ),
         )
 
