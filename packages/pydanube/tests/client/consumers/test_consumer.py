@@ -242,7 +242,7 @@ async def test_first_consumer_creates_its_topic(client):
 
 @using(broker_options={"auto_create_topics": False})
 async def test_topic_must_exist_if_the_broker_creates_none(client):
-    with pytest.raises(pydanube.TopicNotFound, match="auto_create is false"):
+    with pytest.raises(pydanube.TopicNotFound):
         async with client.consumer(TOPIC, subscription="s"):
             pass
     assert await client.topics.list() == []

@@ -555,10 +555,7 @@ class ReliableSubscription(Subscription):
                     break
                 # A frame that is divided by key is decompressed only once.
                 offered = frame.plain() if machine.needs_keys else frame
-                if machine.needs_keys and machine.ready_count:
-                    self._reader.keep_with_earlier(offered)
-                else:
-                    self._reader.keep(offered)
+                self._reader.keep(offered)
                 super()._carry_out(self._ack_missing(offered))
                 super()._carry_out(self._offer(offered))
                 offset = machine.next_offset

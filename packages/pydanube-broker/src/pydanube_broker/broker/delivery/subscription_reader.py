@@ -22,20 +22,16 @@ Skip = Callable[[CorruptSegment, deque[Range]], list[Range]]
 READ_AHEAD_BYTES = 1024 * 1024
 """How much is read from the log at a time; deliveries are bounded by credit."""
 
-WAITING_BYTES_MAX = 4 * READ_AHEAD_BYTES
-"""The most bytes of earlier frames that are kept for messages that wait for credit."""
-
 
 class SubscriptionReader:
     """
     Reads messages of one topic.
 
     Keeps the frame that was offered to the dispatch machine last: the next deliveries
-    usually come from it, without another read of the log.  While messages wait for
-    credit, it also keeps up to ``WAITING_BYTES_MAX`` of earlier frames.
+    usually come from it, without another read of the log.
     """
 
-    __slots__ = ("_earlier", "_log", "_offsets", "frame")
+    __slots__ = ("_log", "_offsets", "frame")
 
     def __init__(self, topic_log: TopicLog) -> None:
         self._log = topic_log
@@ -43,34 +39,16 @@ class SubscriptionReader:
         """The kept frame."""
         # The offsets of the kept frame, if some are missing in between.
         self._offsets: RangeSet | None = None
-        # Earlier frames without gaps, oldest first.
-        self._earlier: deque[BatchFrame] = deque()
-
-    def keep_with_earlier(self, frame: BatchFrame) -> None:
-        """Keep *frame*, and also the frames that were kept before, up to the limit."""
-        before, earlier = self.frame, self._earlier
-        if before is not None and not before.has_gaps:
-            earlier.append(before)
-        while sum(each.byte_count for each in earlier) > WAITING_BYTES_MAX:
-            earlier.popleft()
-        self._keep(frame)
 
     def find_kept(self, base: int, end: int) -> BatchFrame | None:
-        """Return the kept frame without gaps that contains ``base … end``, or None."""
+        """Return the kept frame if it has no gaps and contains ``base … end``."""
         frame = self.frame
-        if frame is None:
+        if frame is None or frame.has_gaps or base < frame.base or end > frame.end:
             return None
-        for each in (frame, *self._earlier):
-            if each.base <= base and not each.has_gaps and end <= each.end:
-                return each
-        return None
+        return frame
 
     def keep(self, frame: BatchFrame | None) -> None:
-        """Keep *frame* for the next deliveries, and no other."""
-        self._earlier.clear()
-        self._keep(frame)
-
-    def _keep(self, frame: BatchFrame | None) -> None:
+        """Keep *frame* for the next deliveries."""
         self.frame = frame
         self._offsets = None
         if frame is not None and frame.has_gaps:

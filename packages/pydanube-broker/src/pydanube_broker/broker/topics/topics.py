@@ -188,10 +188,7 @@ class Topics:
             return await self.get(name)
         except TopicNotFound:
             if not self._auto_creates:
-                raise TopicNotFound(
-                    f"Unable to find the topic: {name}; the setting "
-                    "topics.auto_create is false, so topics are created first"
-                ) from None
+                raise
         policy = await self._policy_of_siblings(name, policy)
         return await self.create(name, policy, exist_ok=True)
 
