@@ -84,7 +84,7 @@ def test_any_bytes_are_handled_or_refused(frames, rest, choices):
             return
         for event in events:
             if choices.draw(st.booleans()):
-                grpc.write(event.call, b"x" * 100)
+                grpc.write(event.call, [b"x" * 100])
             if choices.draw(st.booleans()):
                 grpc.answer(event.call, b"y")
     assert grpc.http2.stream_count <= 5

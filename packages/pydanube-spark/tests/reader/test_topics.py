@@ -77,7 +77,7 @@ def test_pattern_skips_non_reliable_topics(topics):
 )
 def test_named_topics_must_exist(topics, said, missing):
     read = options(**said)
-    with pytest.raises(TopicNotFound, match=f"no such topic: {missing}$"):
+    with pytest.raises(TopicNotFound, match=f"(?m)no such topic: {missing}$"):
         require_heads(read, topics)
 
 

@@ -223,7 +223,8 @@ class _Supervisor:
         os.close(child.pipe)
         pid, child.pid, child.pipe = child.pid, None, -1
         if self.is_stopping:
-            if code:
+            # A process that has just been forked ends by the signal itself.
+            if code not in {0, -signal.SIGINT, -signal.SIGTERM}:
                 self.failure_code = self.failure_code or code
             return
         if not self.is_serving and code > 0:
