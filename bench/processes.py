@@ -62,7 +62,11 @@ CLIENTS = 2
 TOPICS = {"native": 64, "grpc": 64, "mqtt": 64, "batches": 8}
 GOALS = {"native": 0.85, "grpc": 0.85, "mqtt": 0.85, "batches": 0.8}
 CANDIDATES = 400
-"""So many topics are created, and those taken that are spread evenly."""
+"""
+The number of topics to create.
+
+The workloads use some of them, the same number on each process.
+"""
 TASKS_PER_TOPIC = 8
 BATCH_MESSAGES = 1000
 BATCHES_AT_ONCE = 2

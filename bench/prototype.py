@@ -27,7 +27,7 @@ BUFFER_BYTES = 8 * 1024 * 1024
 ROOM_BYTES = 2 * 1024 * 1024
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024
 JOINED_FRAMES_MIN = 512
-"""So many frames do not fit into one call of ``writev``."""
+"""From this number of frames on, they are joined: one ``writev`` has a limit."""
 
 
 Group = list[tuple[asyncio.Transport, bytes, bytes]]

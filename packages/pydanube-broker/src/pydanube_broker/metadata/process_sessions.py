@@ -6,7 +6,7 @@ A directory has two named pipes for each process:
 ``{session}.session``
     The process holds the pipe open, and locked.  The operating system gives up the lock
     when the process ends, however it ends, and then tells those who have the pipe open.
-    So a session needs no TTL, and its end is noticed at once.
+    A session needs no TTL, and others notice its end at once.
 
 ``{process}.inbox``
     A process that has changed something writes a byte into the pipes of the others.

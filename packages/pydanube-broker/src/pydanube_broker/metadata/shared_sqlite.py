@@ -6,9 +6,9 @@ meanwhile.  A transaction also notes in the table ``changes`` which paths it cha
 
 Each process remembers the revision that its watches have seen.  When another process
 rings (``process_sessions``), it reads what was changed since.  A process that was
-killed after a commit did not ring: then the end of its session rings.  Beside that,
-each process looks now and then.  The table has the last changes only; who has missed
-more reads everything.
+killed after a commit did not ring: then the end of its session rings.  Each process
+also looks for changes every ``LOOK_INTERVAL_S``.  The table has the last changes only;
+a process that has missed older ones reads everything.
 
 Sessions.  See ``process_sessions``.  Every process deletes the keys of a session whose
 process has ended: one of them does it, and the others find nothing to delete.
@@ -51,10 +51,10 @@ LOOK_INTERVAL_S = 0.5
 """How long a process looks for changes and ends at the latest, if nobody rings."""
 
 CHANGES_KEPT = 10_000
-"""The changes of so many revisions are kept for processes that are late."""
+"""The number of revisions whose changes are kept for processes that are late."""
 
 TRIM_INTERVAL = 1_000
-"""Older changes are deleted once in so many revisions."""
+"""The number of revisions between two deletions of older changes."""
 
 
 def sessions_directory(path: Path) -> Path:

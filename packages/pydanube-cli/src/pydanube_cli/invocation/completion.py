@@ -16,7 +16,7 @@ TIMEOUT_S = 2.0
 """A shell or a user waits for the names, so a broker that is slow gives none."""
 
 SUGGESTIONS_FROM_MAX = 5000
-"""A mistyped name is compared with at most so many names."""
+"""The largest number of names that a mistyped name is compared with."""
 
 _TOPIC = re.compile(r"/[^\s/]+/[^\s/:,]+")
 

@@ -132,7 +132,7 @@ class MessageBatcher:
         self._batch_bytes_max = batch_bytes_max
         self._group_bytes_max = min(BATCH_TARGET_BYTES, batch_bytes_max // 4)
         self._stored = _Gathered(when_free)
-        # Of non-reliable topics, which do not wait for the journal.
+        # Messages of non-reliable topics do not wait for the journal.
         self._direct = _Gathered(loop.call_soon)
 
     def publish(self, topic: Topic, message: SingleMessage, done: OnPublished) -> None:
