@@ -204,7 +204,7 @@ class Topics:
         if exist_ok != "configure":
             raise AlreadyExists(
                 f"the topic {topic} exists with other settings: {', '.join(missing)}; "
-                "exist_ok='configure' or topics.configure changes them"
+                "client.topics.configure or 'danube topics configure' changes them"
             )
         await self.configure(topic, **missing)
 
