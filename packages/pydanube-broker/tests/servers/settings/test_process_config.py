@@ -94,3 +94,12 @@ def test_settings_that_need_one_process_are_refused(flags, reason):
     remote = {"storage.remote.url": "fs:///remote"}
     with pytest.raises(InvalidConfig, match=reason):
         config_of(**{"processes.count": 2, **redis, **remote, **flags})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("many", "expected a number or auto, got 'many'"), ("0", "expected int >= 1")],
+)
+def test_number_of_processes_that_is_none_is_refused(given, said):
+    with pytest.raises(InvalidConfig, match=said):
+        load_config(None, {"DANUBE_PROCESSES__COUNT": given}, {})

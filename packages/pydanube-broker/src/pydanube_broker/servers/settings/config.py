@@ -715,6 +715,15 @@ def _convert(value: object, kind: Any, path: str, *, strict: bool = True) -> Any
             said = f"expected one of {', '.join(map(str, get_args(kind)))}"
         else:
             said = str(error).replace("`", "").replace("Expected", "expected", 1)
+            words = [
+                word
+                for each in get_args(kind)
+                if get_origin(each) is Literal
+                for word in get_args(each)
+            ]
+            # A number out of range has a message of its own.
+            if words and "enum" in said:
+                said = f"expected a number or {' or '.join(words)}, got {value!r}"
         raise InvalidConfig(f"{path}: {said}") from error
 
 
