@@ -24,7 +24,6 @@ find it (``--without``).
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from contextvars import copy_context
@@ -32,6 +31,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pydanube
+from pydanube.aio.chance import SOURCE
 from pydanube.aio.tasks import task_scope
 from pydanube.client.connections.redirects import Redirect, redirecting
 from pydanube.model.clusters import BrokerMode
@@ -517,9 +517,7 @@ def simulate_features(
     """Run a cluster with applications; raises if a promise is broken."""
     loop = SimulatedLoop(Random(f"threads {seed}"))
     world = ServedWorld(seed, loop)
-    state = random.getstate()
-    # The client draws its delays from the global random generator.
-    random.seed(seed)
+    chance = SOURCE.set(Random(seed).random)
     asyncio.set_event_loop(loop)
     try:
         loop.run_until_complete(world.run(make(world)))
@@ -528,6 +526,6 @@ def simulate_features(
         assert not loop.failures, loop.failures
     finally:
         asyncio.set_event_loop(None)
-        random.setstate(state)
+        SOURCE.reset(chance)
         loop.close()
     return world

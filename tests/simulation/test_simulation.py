@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -46,8 +49,19 @@ def test_same_seed_gives_the_same_events():
 @pytest.mark.slow
 def test_run_does_not_depend_on_its_process():
     # The hashes of texts are other ones in this process.
-    digest = _digest_in_a_process(BUSY_SEED, hash_seed="1")
-    assert digest == run(BUSY_SEED, SMALL_SCALE).digest
+    lines = _lines_of_a_process(BUSY_SEED, hash_seed="1")
+    assert lines == list(run(BUSY_SEED, SMALL_SCALE).trace.lines())
+
+
+def test_run_does_not_depend_on_what_threads_draw():
+    first, is_over = run(BUSY_SEED, SMALL_SCALE), Event()
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(_draw_until, is_over)
+        try:
+            again = run(BUSY_SEED, SMALL_SCALE)
+        finally:
+            is_over.set()
+    assert list(again.trace.lines()) == list(first.trace.lines())
 
 
 @pytest.mark.slow
@@ -74,10 +88,16 @@ def test_seeds_of_fixed_bugs_violate_no_rule():
             run(int(seed), float(scale))
 
 
-def _digest_in_a_process(seed, hash_seed):
+def _draw_until(is_over):
+    while not is_over.is_set():
+        random.random()
+
+
+def _lines_of_a_process(seed, hash_seed):
     program = (
         "from simulation.plan import plan_run; from simulation.world import simulate; "
-        f"print(simulate(plan_run({seed}, scale={SMALL_SCALE})).digest)"
+        f"report = simulate(plan_run({seed}, scale={SMALL_SCALE})); "
+        "print(*report.trace.lines(), sep='\\n')"
     )
     root = Path(__file__).parents[1]
     done = subprocess.run(
@@ -87,4 +107,4 @@ def _digest_in_a_process(seed, hash_seed):
         text=True,
         check=True,
     )
-    return done.stdout.strip()
+    return done.stdout.splitlines()

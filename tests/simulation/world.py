@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
+from pydanube.aio.chance import SOURCE
 from pydanube.client.client import Client
 from pydanube.client.connections.requester import Requester
 from pydanube.model.dead_letters import ORIGINAL_OFFSET
@@ -464,9 +464,7 @@ def simulate(plan: Plan) -> Report:
     """Run *plan* and return the report."""
     loop = SimulatedLoop(Random(f"threads {plan.seed}"))
     world = World(plan, loop)
-    # The client draws its delays from the global random generator.
-    state = random.getstate()
-    random.seed(plan.seed)
+    chance = SOURCE.set(Random(plan.seed).random)
     asyncio.set_event_loop(loop)
     try:
         with _listening_to_logs(world), warnings.catch_warnings():
@@ -475,7 +473,7 @@ def simulate(plan: Plan) -> Report:
             _run(world, loop)
     finally:
         asyncio.set_event_loop(None)
-        random.setstate(state)
+        SOURCE.reset(chance)
         loop.close()
     for failure in loop.failures:
         error = failure.get("exception")

@@ -14,13 +14,13 @@ call with many bytes would stop all threads for long.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
+from pydanube.aio.chance import draw
 from pydanube.aio.tasks import gather
 from pydanube.model.errors import (
     InvalidConfig,
@@ -193,7 +193,7 @@ class OpendalObjects(Objects):
                         raise
                 else:
                     return True
-                await asyncio.sleep(self._retry.delay_s(failures, random.random))
+                await asyncio.sleep(self._retry.delay_s(failures, draw))
 
     async def read(
         self, name: str, begin: int = 0, end: int | None = None

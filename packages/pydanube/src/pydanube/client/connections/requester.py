@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import warnings
 from collections.abc import (
     AsyncGenerator,
@@ -26,6 +25,7 @@ from urllib.parse import urlsplit
 from google.protobuf.message import Message as ControlMessage
 
 from pydanube.aio.async_scopes import async_scope
+from pydanube.aio.chance import draw
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.connections.broker_pool import BrokerPool
 from pydanube.client.connections.connection import BrokerConnection, Dial
@@ -475,7 +475,7 @@ class Backoff:
     async def wait(self) -> None:
         """Wait after a failed attempt."""
         self._failures += 1
-        await asyncio.sleep(self._policy.delay_s(self._failures, random.random))
+        await asyncio.sleep(self._policy.delay_s(self._failures, draw))
 
     def reset(self) -> None:
         """Note that an attempt succeeded: the next wait is short again."""
