@@ -64,7 +64,7 @@ class World:
             if isinstance(effect, SaveCursor):
                 self.saved = state_of(self.machine.cursor)
             elif isinstance(effect, Deliver):
-                for base, end in effect.ranges or [(effect.base, effect.end)]:
+                for base, end in effect.ranges():
                     for offset in range(base, end):
                         failures = self.failures.get(offset, 0)
                         assert offset not in self.done

@@ -230,9 +230,9 @@ class Scenario:
 
     def tell(self, effect):
         match effect:
-            case Deliver(consumer, base, end, attempt, _, ranges):
+            case Deliver(consumer, _, _, attempt):
                 again = f", attempt {attempt}" if attempt > 1 else ""
-                shown = " ".join(tell_range(*each) for each in ranges or [(base, end)])
+                shown = " ".join(tell_range(*each) for each in effect.ranges())
                 return f"deliver {shown} to {self.names[consumer]}{again}"
             case Park(base, end, attempt, reason):
                 return f"park {base}…{end} after {attempt} attempts: {reason}"

@@ -417,7 +417,7 @@ class SubscriptionModel:
         self.to_park, self.to_drop = {}, {}
 
     def _check_delivery(self, delivery: Deliver, before: Deliver | None) -> None:
-        assert delivery.ranges is None
+        assert not delivery.bits
         offsets = range(delivery.base, delivery.end)
         assert len(offsets) > 0
         assert self.ready.issuperset(offsets), "delivered what was not ready"

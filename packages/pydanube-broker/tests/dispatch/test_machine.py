@@ -458,7 +458,7 @@ def delivered(effects):
         (offset, each.attempt)
         for each in effects
         if isinstance(each, Deliver)
-        for base, end in each.ranges or ((each.base, each.end),)
+        for base, end in each.ranges()
         for offset in range(base, end)
     }
 

@@ -339,15 +339,3 @@ def test_taking_offsets_outside_the_frame_fails():
     for ranges in ([(9, 10), (12, 13)], [(10, 11), (14, 16)]):
         with pytest.raises(AssertionError):
             frame.take(ranges)
-
-
-def test_messages_are_taken_by_bits_as_by_ranges():
-    frame = various().plain()
-    for bits in (0b1, 0b11, 0b101, 0b1101, 0b1111):
-        offsets = [11 + at for at in range(4) if bits >> at & 1]
-        part = frame.take_bits(11, bits)
-        assert part.check().equals(frame.take([(at, at + 1) for at in offsets]).check())
-        assert (part.base, part.end) == (offsets[0], offsets[-1] + 1)
-    assert frame.take_bits(10, 0b11111) is frame
-    with pytest.raises(AssertionError):
-        frame.take_bits(13, 0b101)

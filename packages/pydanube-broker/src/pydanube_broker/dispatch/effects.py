@@ -6,8 +6,10 @@ The broker carries them out strictly in the order of the list.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pydanube.model.range_blocks import ranges_of_bits
 from pydanube.model.ranges import Range
 
 
@@ -26,12 +28,27 @@ class Deliver:
     number of messages if it is a part of a batch.  A caller that sends more or fewer
     bytes corrects the credit with ``on_credit``.
     """
-    ranges: tuple[Range, ...] | None = None
-    """The ranges of ``base … end`` to send; None: all messages."""
-    bits: int = field(default=0, compare=False)
-    """The messages of *ranges* as bits, if they come from one set: bit 0 is *base*."""
+    bits: int = 0
+    """The messages of ``base … end`` to send: bit 0 is *base*; 0: see *joined*."""
+    joined: tuple[Range, ...] | None = None
+    """The messages of joined deliveries as ranges; None: *bits*, or all messages."""
     decided_at: float = field(default=0.0, compare=False)
     """The time at which the caller got the effect, for callers that queue it."""
+
+    @property
+    def count(self) -> int:
+        """The number of messages to send."""
+        if self.bits:
+            return self.bits.bit_count()
+        if self.joined is None:
+            return self.end - self.base
+        return sum(end - base for base, end in self.joined)
+
+    def ranges(self) -> Sequence[Range]:
+        """Return the offsets to send; this takes time for each range of bits."""
+        if self.bits:
+            return ranges_of_bits(self.base, self.bits)
+        return self.joined or ((self.base, self.end),)
 
 
 @dataclass(slots=True)

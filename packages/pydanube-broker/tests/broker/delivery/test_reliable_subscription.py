@@ -607,3 +607,28 @@ async def test_batches_that_are_divided_by_key_become_few_deliveries(
     assert sorted(offsets) == list(range(200))
     for got in (each for reader in readers for each in reader.got):
         assert got.payload == b"%d-%d" % divmod(got.offset, 20)
+
+
+@pytest.mark.parametrize("type_", [SubscriptionType.KEY_SHARED], ids=["key_shared"])
+async def test_batches_that_wait_for_credit_become_few_deliveries(topic, subscription):
+    anna, _ = attach(subscription, "anna")
+    ben, consumer = attach(subscription, "ben", messages=0)
+
+    async def bring(batches):
+        subscription.hold()
+        for batch in batches:
+            keys = [b"%d" % (at % 7) for at in range(20)]
+            await publish(topic, *keys, keys=keys, base_sequence=20 * batch)
+        subscription.release()
+        # The last seven messages have all keys.
+        await until(lambda: anna.got and anna.got[-1].offset >= topic.end_offset - 7)
+
+    await bring(range(10))
+    await bring(range(10, 12))
+    subscription.credit(consumer, 1000, 1 << 24)
+    await until(lambda: len(anna.got) + len(ben.got) == 240)
+    assert [len(anna.frames), len(ben.frames)] == [2, 2]
+    offsets = [each.offset for reader in (anna, ben) for each in reader.got]
+    assert sorted(offsets) == list(range(240))
+    for got in (*anna.got, *ben.got):
+        assert got.payload == b"%d" % (got.offset % 20 % 7)

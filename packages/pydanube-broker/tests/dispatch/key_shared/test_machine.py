@@ -42,7 +42,7 @@ def bring(machine, keys, *, windows=(), now=0.0):
 
 
 def ranges_of(delivery):
-    return delivery.ranges or ((delivery.base, delivery.end),)
+    return tuple(delivery.ranges())
 
 
 def ack_all(machine, effects):

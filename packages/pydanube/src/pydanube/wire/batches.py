@@ -374,24 +374,6 @@ class BatchFrame:
             return self._part(rows, 0)
         return self._pick(pc.subtract(wanted, header.base_offset), wanted)
 
-    def take_bits(self, base: int, bits: int) -> BatchFrame:
-        """
-        Return the messages *base* + i for each set bit i as a new frame.
-
-        Bit 0 is set, and the frame has no gaps and contains all messages.
-        """
-        at = base - self.header.base_offset
-        length = bits.bit_length()
-        assert not self.has_gaps
-        assert at >= 0
-        assert at + length <= self.count
-        if not bits & (bits + 1):
-            return self.take([(base, base + length)])
-        data = pa.py_buffer(bits.to_bytes((length + 7) // 8, "little"))
-        mask = pa.Array.from_buffers(pa.bool_(), length, [None, data])
-        indices = pc.add(pc.indices_nonzero(mask).cast(pa.int64()), at)
-        return self._pick(indices, pc.add(indices, self.header.base_offset))
-
     def _pick(self, indices: pa.Array, offsets: pa.Array) -> BatchFrame:
         """Return the messages at *indices*, which have these *offsets* with gaps."""
         header = self.header

@@ -53,7 +53,7 @@ class DirectSubscription(Subscription):
     def _deliver(self, effect: Deliver) -> None:
         frame = self._frame
         assert frame is not None
-        frame = frame.take(effect.ranges or [(effect.base, effect.end)])
+        frame = frame.take(effect.ranges())
         consumer = self._consumers[effect.consumer]
         self._send(consumer, frame, effect)
         self._correct_credit(consumer, effect, frame.plain_bytes)

@@ -44,7 +44,6 @@ from pydanube_broker.broker.delivery.subscription import (
     Consumer,
     ConsumerPort,
     Subscription,
-    count_messages,
     join,
 )
 from pydanube_broker.broker.delivery.subscription_reader import (
@@ -301,7 +300,7 @@ class ReliableSubscription(Subscription):
             # It was not sent, so the consumer will not return this credit.
             consumer = self._consumers.get(effect.consumer)
             if consumer is not None:
-                self.credit(consumer, count_messages(effect), effect.byte_count)
+                self.credit(consumer, effect.count, effect.byte_count)
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         # More credit may allow the task to read more.
@@ -494,7 +493,7 @@ class ReliableSubscription(Subscription):
                 await self._send_deliveries()
                 await self._read_ahead()
             except (CorruptSegment, ObjectsUnavailable) as error:
-                unsent = sum(map(count_messages, self._deliveries))
+                unsent = sum(each.count for each in self._deliveries)
                 delivered = self._machine.in_flight.count - unsent
                 self._corruption.on_error(error, self._clock(), delivered)
         if wake.is_set():
@@ -633,14 +632,14 @@ class ReliableSubscription(Subscription):
                 self._send(consumer, frame, delivery)
             byte_count = sum(frame.plain_bytes for frame in frames)
             count = sum(frame.count for frame in frames)
-            missing = count_messages(delivery) - count
+            missing = delivery.count - count
             self._correct_credit(consumer, delivery, byte_count, missing)
 
     def _restart_ack_timeout(self, delivery: Deliver) -> None:
         """Let the ack timeout begin now: nothing times out before it is sent."""
-        ranges = delivery.ranges or [(delivery.base, delivery.end)]
         now, machine = self._clock(), self._machine
-        super()._carry_out(machine.on_extend(delivery.consumer, ranges, now))
+        effects = machine.on_extend(delivery.consumer, delivery.ranges(), now)
+        super()._carry_out(effects)
 
     def _is_current(self, delivery: Deliver) -> bool:
         """Return whether the consumer still has all messages, if a look tells that."""
@@ -697,17 +696,18 @@ class ReliableSubscription(Subscription):
         frame = self._reader.frame
         if (
             frame is not None
-            and delivery.ranges is None
+            and not delivery.bits
+            and delivery.joined is None
             and (delivery.base, delivery.end) == (frame.base, frame.end)
             and not frame.has_gaps
         ):
             # The common case: the batch is delivered as it was published.
             return [frame]
         if delivery.bits:
-            kept = self._reader.find_kept(delivery.base, delivery.end)
-            if kept is not None:
-                return [kept.take_bits(delivery.base, delivery.bits)]
-        return await self.read(delivery.ranges or [(delivery.base, delivery.end)])
+            piece = self._reader.cut(delivery, self._deliveries)
+            if piece is not None:
+                return [piece.encode()]
+        return await self.read(delivery.ranges())
 
 
 def _begins_with(queue: deque[Deliver], deliveries: list[Deliver]) -> bool:

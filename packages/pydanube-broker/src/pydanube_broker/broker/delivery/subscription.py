@@ -402,9 +402,7 @@ class Subscription:
 
     def _count_returned(self, before: int, effects: Iterable[Effect]) -> int:
         """Return how many of the *before* messages in flight came back."""
-        delivered = sum(
-            count_messages(effect) for effect in effects if type(effect) is Deliver
-        )
+        delivered = sum(effect.count for effect in effects if type(effect) is Deliver)
         return before + delivered - self._machine.in_flight.count
 
     def _replace(self, same: Consumer, port: ConsumerPort) -> Consumer:
@@ -419,20 +417,11 @@ class Subscription:
         return consumer
 
 
-def count_messages(effect: Deliver) -> int:
-    """Return the number of messages of a delivery."""
-    if effect.ranges is None:
-        return effect.end - effect.base
-    if effect.bits:
-        return effect.bits.bit_count()
-    return sum(end - base for base, end in effect.ranges)
-
-
 def join(deliveries: list[Deliver]) -> Deliver:
     """Return consecutive deliveries to one consumer as one."""
     ranges: list[Range] = []
     for each in deliveries:
-        ranges += each.ranges or [(each.base, each.end)]
+        ranges += each.ranges()
     first = deliveries[0]
     return Deliver(
         first.consumer,
@@ -440,6 +429,6 @@ def join(deliveries: list[Deliver]) -> Deliver:
         deliveries[-1].end,
         first.attempt,
         sum(each.byte_count for each in deliveries),
-        tuple(ranges),
+        joined=tuple(ranges),
         decided_at=first.decided_at,
     )

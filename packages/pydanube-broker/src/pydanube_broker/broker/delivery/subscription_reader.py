@@ -9,11 +9,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from pydanube.model.errors import CorruptSegment
 from pydanube.model.ranges import Range, RangeSet
 from pydanube.wire.batches import BatchFrame
+from pydanube_broker.broker.pure.frame_cuts import (
+    CutPiece,
+    Piece,
+    cut_frame,
+    gathered_max,
+)
+from pydanube_broker.broker.pure.frame_joins import join_frames
 from pydanube_broker.dispatch.cursor import Cursor
+from pydanube_broker.dispatch.effects import Deliver
 from pydanube_broker.storage.segments.topic_log import TopicLog
 
 Skip = Callable[[CorruptSegment, deque[Range]], list[Range]]
@@ -31,7 +40,7 @@ class SubscriptionReader:
     usually come from it, without another read of the log.
     """
 
-    __slots__ = ("_log", "_offsets", "frame")
+    __slots__ = ("_divided", "_log", "_offsets", "_pieces", "frame")
 
     def __init__(self, topic_log: TopicLog) -> None:
         self._log = topic_log
@@ -39,18 +48,56 @@ class SubscriptionReader:
         """The kept frame."""
         # The offsets of the kept frame, if some are missing in between.
         self._offsets: RangeSet | None = None
+        # The frame that was cut last: the kept one, or an earlier one.
+        self._divided: BatchFrame | None = None
+        # Pieces of it that are gathered and not sent.
+        self._pieces: dict[Piece, CutPiece] = {}
 
-    def find_kept(self, base: int, end: int) -> BatchFrame | None:
-        """Return the kept frame if it has no gaps and contains ``base … end``."""
-        frame = self.frame
-        if frame is None or frame.has_gaps or base < frame.base or end > frame.end:
+    def cut(self, delivery: Deliver, queue: Iterable[Deliver]) -> CutPiece | None:
+        """
+        Return the messages of *delivery*, which has bits, if one frame has them.
+
+        That is the kept frame, or one that is joined from the tail; it has no gaps.
+        The messages of the next deliveries in *queue* are gathered with them.
+        """
+        frame = self._find_divisible(delivery)
+        if frame is None:
             return None
-        return frame
+        pieces, piece = self._pieces, (delivery.base, delivery.bits)
+        if piece not in pieces:
+            following = (
+                (each.base, each.bits)
+                for each in queue
+                if each.bits and _contains(frame, each)
+            )
+            wanted = {piece: None} | dict.fromkeys(
+                islice(following, gathered_max(frame) - 1)
+            )
+            self._pieces = pieces = dict(
+                zip(wanted, cut_frame(frame, [*wanted]), strict=True)
+            )
+        return pieces.pop(piece)
+
+    def _find_divisible(self, delivery: Deliver) -> BatchFrame | None:
+        """Return a frame without gaps that has the messages of *delivery*."""
+        if self._divided is not None and _contains(self._divided, delivery):
+            return self._divided
+        self._pieces = {}
+        self._divided = self.frame
+        if self.frame is None or not _contains(self.frame, delivery):
+            # Its consumer had no credit when these messages were offered.
+            frames = self._log.read_tail(delivery.base, bytes_max=READ_AHEAD_BYTES)
+            self._divided = next(join_frames(frames or ()), None)
+        found = self._divided
+        if found is None or found.has_gaps or not _contains(found, delivery):
+            self._divided = None
+        return self._divided
 
     def keep(self, frame: BatchFrame | None) -> None:
         """Keep *frame* for the next deliveries."""
         self.frame = frame
-        self._offsets = None
+        self._offsets = self._divided = None
+        self._pieces = {}
         if frame is not None and frame.has_gaps:
             self._offsets = RangeSet(frame.ranges())
 
@@ -135,6 +182,10 @@ class SubscriptionReader:
         if frames is None:
             frames = await self._log.read(offset, bytes_max=1)
         return frames[0] if frames else None
+
+
+def _contains(frame: BatchFrame, delivery: Deliver) -> bool:
+    return frame.base <= delivery.base and delivery.end <= frame.end
 
 
 def take_below(end: int, ranges: deque[Range]) -> list[Range]:

@@ -82,7 +82,16 @@ def ordering_keys(frame: BatchFrame, base: int) -> BatchKeys:
         for offset, code in zip(rows.column("offset").to_pylist(), view, strict=True):
             spread[offset - base] = code
         view = memoryview(spread)
-    return BatchKeys(encoded.dictionary.to_pylist(), view)
+    return BatchKeys(encoded.dictionary.to_pylist(), view, _look_up)
+
+
+def _look_up(codes: Sequence[int], table: bytes) -> bytes:
+    """Return the byte of *table* for each of *codes*, which are 32-bit integers."""
+    memory = pa.py_buffer(codes)
+    indices = pa.Array.from_buffers(pa.int32(), len(codes), [None, memory])
+    values = pa.Array.from_buffers(pa.uint8(), len(table), [None, pa.py_buffer(table)])
+    found = values.take(indices)
+    return found.buffers()[1].to_pybytes()[: len(codes)]  # type: ignore[no-any-return]
 
 
 def _rows_from(frame: BatchFrame, base: int) -> pa.RecordBatch:

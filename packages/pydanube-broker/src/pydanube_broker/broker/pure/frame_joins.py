@@ -21,7 +21,7 @@ JOINED_BYTES_MAX = 512 * 1024
 
 
 def join_frames(
-    frames: Sequence[BatchFrame], messages_max: int
+    frames: Sequence[BatchFrame], messages_max: int = JOINED_MESSAGES_MAX
 ) -> Iterator[BatchFrame]:
     """
     Yield *frames*, those joined that follow each other and have about the same header.

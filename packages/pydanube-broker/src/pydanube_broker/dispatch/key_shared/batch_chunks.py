@@ -24,7 +24,12 @@ from typing import Protocol, TypeVar
 
 from pydanube.model.range_blocks import lowest_bit, ranges_of_bits
 from pydanube.model.ranges import Range
-from pydanube_broker.dispatch.message_spans import NOBODY, Batch, MessageSpan
+from pydanube_broker.dispatch.message_spans import (
+    NOBODY,
+    Batch,
+    MessageSpan,
+    look_up,
+)
 from pydanube_broker.dispatch.offset_index import OffsetIndex
 
 T = TypeVar("T")
@@ -138,6 +143,7 @@ class BatchChunk:
     """
     _unique: Sequence[bytes] = ()
     _codes: Sequence[int] = ()
+    _look_up: Callable[[Sequence[int], bytes], bytes] = look_up
     # The key of each bit, after thinning; then _unique and _codes are empty.
     _sparse_keys: dict[int, bytes] | None = None
     # Runs of messages that expire at the same time, in order.
@@ -151,7 +157,14 @@ class BatchChunk:
         at = origin - batch.base
         codes = keys.codes[at : at + CHUNK_MESSAGES_MAX]
         return cls(
-            batch, origin, base, end, charged=at, _unique=keys.unique, _codes=codes
+            batch,
+            origin,
+            base,
+            end,
+            charged=at,
+            _unique=keys.unique,
+            _codes=codes,
+            _look_up=keys.look_up,
         )
 
     @classmethod
@@ -193,7 +206,7 @@ class BatchChunk:
                 # First one byte for each message, the number of its target; then, for
                 # each target, one bit for each byte with its number.
                 of_code = bytes([numbers[each] for each in targets])
-                text = bytes(map(of_code.__getitem__, self._codes))[::-1]
+                text = self._look_up(self._codes, of_code)[::-1]
                 divided = {
                     each: int(text.translate(_picking(number)), 2) & bits
                     for each, number in numbers.items()

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
 
-from pydanube.model.range_blocks import lowest_bit, ranges_of_bits
+from pydanube.model.range_blocks import lowest_bit
 from pydanube.model.ranges import Range
 from pydanube_broker.dispatch.effects import Deliver, Effect
 from pydanube_broker.dispatch.flow import Allowances, Credit
@@ -350,9 +350,7 @@ class DeliveryBuilder:
         for deliver in self._all:
             bits = deliver.bits
             deliver.end = deliver.base + bits.bit_length()
-            if bits & (bits + 1):
-                deliver.ranges = tuple(ranges_of_bits(deliver.base, bits))
-            else:
+            if not bits & (bits + 1):
                 deliver.bits = 0
             self._effects.append(deliver)
 
