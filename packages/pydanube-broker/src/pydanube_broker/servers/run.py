@@ -121,7 +121,11 @@ from pydanube_broker.servers.settings.logs import configure_logging
 from pydanube_broker.servers.settings.process_config import has_processes, process_count
 from pydanube_broker.servers.settings.tls import ServerTls, open_tls
 from pydanube_broker.servers.settings.tracing import open_traces
-from pydanube_broker.servers.supervisor import ProcessPart, supervising
+from pydanube_broker.servers.supervisor import (
+    ProcessPart,
+    return_to_one_process,
+    supervising,
+)
 from pydanube_broker.storage.config import FILES, StorageConfig
 from pydanube_broker.storage.files import DirectoryFiles
 from pydanube_broker.storage.journal.reserve import Reserve, ReserveFile
@@ -658,7 +662,9 @@ def run(config: BrokerConfig, *, ignored_variables: Sequence[str] = ()) -> None:
     if config.storage.journal.kind == FILES:
         # Only the processes of a broker have it.
         find_kind(FILES)
-    if config.processes.are_several or has_processes(config.data_dir):
+    if has_processes(config.data_dir) and not config.processes.are_several:
+        return_to_one_process(config)
+    if config.processes.are_several:
         with supervising(config) as part:
             if part is not None:
                 run_loop(_run(part.config, part))

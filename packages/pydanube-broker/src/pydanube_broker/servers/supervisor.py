@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import pickle
 import select
 import signal
 import socket
@@ -33,15 +34,23 @@ from pydanube.model.errors import DirectoryLocked, InvalidConfig
 from pydanube.model.extras import require
 from pydanube.model.retry import RetryPolicy
 from pydanube.security.addresses import host_in_url
-from pydanube_broker.servers.directories.directory import hold_directory
+from pydanube_broker.servers.directories.directory import (
+    DataDirectory,
+    hold_directory,
+    hold_metadata,
+)
+from pydanube_broker.servers.recovery.process_switch import (
+    divide_directory,
+    unite_directory,
+)
 from pydanube_broker.servers.settings.addresses import addresses_text, binding
 from pydanube_broker.servers.settings.config import BrokerConfig, ListenConfig
 from pydanube_broker.servers.settings.logs import configure_logging
 from pydanube_broker.servers.settings.process_config import (
     JOURNALS,
-    PROCESSES,
     OwnPorts,
     config_of_process,
+    has_processes,
     own_listens,
     process_count,
 )
@@ -296,8 +305,8 @@ def supervising(config: BrokerConfig) -> Iterator[ProcessPart | None]:
     # The extra of another service has what is missing.
     require("etcd", "a broker with several processes (processes.count)")
     with ExitStack() as stack:
-        _hold(stack, config)
-        _prepare(config)
+        directory = _hold(stack, config)
+        _prepare(config, directory)
         ports = _Ports(stack, config)
         config, children = ports.reserve(process_count(config))
         supervisor = _Supervisor(config, children, _wakeup(stack))
@@ -310,35 +319,68 @@ def supervising(config: BrokerConfig) -> Iterator[ProcessPart | None]:
             raise SystemExit(code if code > 0 else 128 - code)
 
 
-def _hold(stack: ExitStack, config: BrokerConfig) -> None:
-    """Take the lock of the data directory; wait for processes without supervisor."""
+def return_to_one_process(config: BrokerConfig) -> None:
+    """
+    Prepare a data directory that several processes have used for one.
+
+    Raises: As ``supervising`` and ``unite_directory``.
+    """
+    with ExitStack() as stack:
+        directory = _hold(stack, config)
+        stack.enter_context(hold_metadata(directory, is_shared=False))
+        asyncio.run(unite_directory(directory, config.storage))
+
+
+def _hold(stack: ExitStack, config: BrokerConfig) -> DataDirectory:
+    """Take the locks of the data; wait for processes without supervisor."""
     give_up_at = time.monotonic() + HANDOVER_S
     while True:
         try:
-            stack.enter_context(hold_directory(config.data_dir))
+            directory = stack.enter_context(
+                hold_directory(config.data_dir, config.metadata.file)
+            )
         except DirectoryLocked:
-            is_left = (config.data_dir / PROCESSES).is_dir()
-            if not is_left or time.monotonic() > give_up_at:
+            if not has_processes(config.data_dir) or time.monotonic() > give_up_at:
                 raise
             time.sleep(0.1)
         else:
-            return
+            return directory
 
 
-def _prepare(config: BrokerConfig) -> None:
-    """Make the directories of the processes."""
-    data_dir = config.data_dir
-    if not (data_dir / PROCESSES).is_dir() and (data_dir / "journal").is_dir():
-        raise InvalidConfig(
-            f"processes.count: expected 1, because one process has used the data "
-            f"directory {data_dir}, and several cannot take its topics over, got "
-            f"{config.processes.count}; choose another directory, and copy the "
-            "messages"
-        )
-    (data_dir / PROCESSES).mkdir(mode=0o700, exist_ok=True)
-    journals = data_dir / JOURNALS
-    journals.mkdir(mode=0o700, exist_ok=True)
-    GroupFiles(journals).remove_empty()
+def _prepare(config: BrokerConfig, directory: DataDirectory) -> None:
+    """Prepare the data directory for several processes."""
+    with hold_metadata(directory, is_shared=False):
+        # It starts threads, and this process must have none when it forks.
+        _run_apart(lambda: asyncio.run(divide_directory(directory, config)))
+    GroupFiles(directory.path / JOURNALS).remove_empty()
+
+
+def _run_apart(work: Callable[[], None]) -> None:
+    """Call *work* in a process of its own, and raise what it raises."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        error: Exception | None = None
+        try:
+            work()
+        except Exception as raised:  # noqa: BLE001  # The other process raises it.
+            error = raised
+        with os.fdopen(writer, "wb") as file:
+            pickle.dump(error, file)
+        sys.stderr.flush()
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        answer = file.read()
+    _, status = os.waitpid(pid, 0)
+    if not answer:
+        raise SystemExit(128 + os.WTERMSIG(status))
+    # The process is this program.
+    error = pickle.loads(answer)  # noqa: S301
+    if error is not None:
+        raise error
 
 
 class _Ports:

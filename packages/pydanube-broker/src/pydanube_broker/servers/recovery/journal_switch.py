@@ -65,13 +65,15 @@ async def switch_journal(
         old_identity = replace(
             identity, kind=recorded, journal=journal_place(old_config, directory)
         )
-        old = await opened.enter_async_context(_open(old_config, old_identity, store))
+        old = await opened.enter_async_context(
+            open_whole(old_config, old_identity, store)
+        )
         sessions = MetadataSessions(store)
         if recorded == "local":
             # The same; their objects stay in the store.
             await sessions.replace(await sessions.load(), ())
         new = await opened.enter_async_context(
-            _open(config, replace(identity, journal_end=None), store)
+            open_whole(config, replace(identity, journal_end=None), store)
         )
         log.info(
             "copying the journal of the kind %r to one of the kind %r",
@@ -139,9 +141,10 @@ def _set_aside(directory: DataDirectory) -> None:
         preserve(directory, [directory.journal])
 
 
-def _open(
+def open_whole(
     config: StorageConfig, identity: ClusterIdentity, store: MetadataStore
 ) -> AbstractAsyncContextManager[Journal]:
+    """Open the journal of a broker, of the kind in *config*, with all topics."""
     files = DirectoryFiles(identity.directory.journal)
     opener = journal_opener(config, identity, store)
     return opener(files, config.journal, reserve=Reserve(), clock=perf_counter)

@@ -327,9 +327,8 @@ class ProcessesConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The number of processes of the broker, which share its topics as a cluster does;
     `auto` is one less than the number of cores. A process that ends is started again,
     and meanwhile the others serve its topics. Needs metadata.kind sqlite and
-    storage.journal.kind local. The number can be changed between two starts; a data
-    directory that one process has used cannot be used by several. Listeners for MQTT,
-    `danube backup` and `danube recover` need a broker with one process. With TLS, the
+    storage.journal.kind local. The number can be changed between two starts.
+    Listeners for MQTT and `danube backup` need a broker with one process. With TLS, the
     processes call each other at the addresses of cluster.peer_host, and trust the
     authorities in cluster.ca_file."""
     first_port: Port = 0

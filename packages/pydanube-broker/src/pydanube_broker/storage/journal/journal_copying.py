@@ -17,6 +17,8 @@ from pydanube.wire.files.journal_format import (
     Batch,
     Entry,
     FileHeader,
+    ProducerDeleted,
+    ProducerSaved,
     SnapshotEnd,
     TopicAdopted,
     TopicOpened,
@@ -40,6 +42,11 @@ class JournalCopy:
     def entries(self) -> Iterator[Entry]:
         """Yield entries whose fold is the state, with the batches."""
         later: list[Entry] = []
+        saved = {
+            (entry.topic_id, entry.name)
+            for entry in self.snapshot
+            if isinstance(entry, ProducerSaved)
+        }
         for entry in self.snapshot:
             if not isinstance(entry, TopicOpened | TopicAdopted):
                 # After the batches, which would change the producers.
@@ -56,6 +63,13 @@ class JournalCopy:
                 ),
             )
             yield from (Batch(topic_id, frame) for frame in frames)
+            names = {each.header.producer for each in frames if each.header.producer_id}
+            # Batches bring producers back that were forgotten.
+            later += (
+                ProducerDeleted(topic_id, name)
+                for name in sorted(names)
+                if (topic_id, name) not in saved
+            )
         yield from later
 
 
