@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from itertools import repeat
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import pydanube
@@ -32,7 +32,7 @@ from pydanube_cli.bench.workloads import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     import pyarrow as pa
@@ -119,11 +119,11 @@ def consume(
 
     async def work(client: Client) -> Figures:
         arrivals = Arrivals(messages)
-        ranges: list[tuple[int, int]] = []
+        received: list[Sequence[int]] = []
         ended_ns = 0
 
         def keep(batch: MessageBatch, _now_ns: int) -> None:
-            ranges.extend(batch.ranges())
+            received.extend(part.offsets[at:end] for part, at, end in batch.slices)
             if reads_each:
                 for message in batch:
                     _ = message.payload, message.key, message.offset
@@ -145,8 +145,10 @@ def consume(
         async with asyncio.TaskGroup() as tasks:
             for number in range(consumers):
                 tasks.create_task(receive(f"bench-{number}"))
-        _check_each_once(ranges if consumers == 1 else sorted(ranges), messages)
-        return clock.end(ended_ns) | {"began_ns": arrivals.first_ns}
+        figures = clock.end(ended_ns) | {"began_ns": arrivals.first_ns}
+        offsets = chain.from_iterable(received)
+        _check_each_once(offsets if consumers == 1 else sorted(offsets), messages)
+        return figures
 
     return run(lambda: pydanube.connect(url), work)
 
@@ -336,12 +338,12 @@ def run(
         return runner.run(connected())
 
 
-def _check_each_once(ranges: list[tuple[int, int]], messages: int) -> None:
-    """Raise unless *ranges* have each offset from 0 once, in order."""
+def _check_each_once(offsets: Iterable[int], messages: int) -> None:
+    """Raise unless *offsets* are all from 0 on once, in order."""
     expected = 0
-    for base, end in ranges:
-        if base != expected:
-            raise LostMessages(f"offset {base} came, not {expected}")
-        expected = end
+    for offset in offsets:
+        if offset != expected:
+            raise LostMessages(f"offset {offset} came, not {expected}")
+        expected += 1
     if expected != messages:
         raise LostMessages(f"{messages - expected} messages did not come")
