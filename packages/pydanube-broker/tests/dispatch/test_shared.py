@@ -37,6 +37,37 @@ def test_messages_are_spread_evenly_for_any_batch_size(batch_count):
     assert counts(effects) == {0: 12, 1: 12, 2: 12}
 
 
+def test_of_several_batches_each_consumer_gets_whole_ones():
+    machine = shared_by(100, 100, 100)
+    effects = []
+    for base in range(0, 70, 10):
+        effects += machine.on_available(base, base + 10, 100, 0.0, following=60 - base)
+    # The last one, behind which nothing waits, is divided.
+    bounds = [(each.base, each.end) for each in effects]
+    assert bounds[:6] == [(base, base + 10) for base in range(0, 60, 10)]
+    assert bounds[6:] == [(60, 64), (64, 68), (68, 70)]
+    assert counts(effects[:6]) == {0: 20, 1: 20, 2: 20}
+
+
+def test_messages_that_follow_without_demand_do_not_count():
+    machine = shared_by(6, 6, 6)
+    effects = machine.on_available(0, 9, 100, 0.0, following=100)
+    assert counts(effects) == {0: 3, 1: 3, 2: 3}
+
+
+def test_whole_batches_that_return_are_divided():
+    machine = shared_by(100, 100, 100)
+    machine.on_available(0, 30, 100, 0.0, following=60)
+    assert counts(machine.on_consumer_left(0, 0.0)) == {1: 15, 2: 15}
+
+
+def test_after_a_seek_a_batch_is_divided():
+    machine = shared_by(100, 100)
+    machine.on_available(0, 30, 100, 0.0, following=30)
+    machine.on_seek(0, 0.0)
+    assert counts(machine.on_available(0, 30, 100, 0.0)) == {1: 15, 0: 15}
+
+
 def test_messages_beyond_the_credit_of_one_go_to_others():
     machine = shared_by(1, 100, 100)
     assert counts(machine.on_available(0, 30, 100, 0.0)) == {0: 1, 1: 19, 2: 10}

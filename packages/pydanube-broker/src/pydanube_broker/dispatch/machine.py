@@ -176,6 +176,7 @@ class SubscriptionMachine(ABC):
         windows: Sequence[DeliveryWindow] = (),
         *,
         keys: BatchKeys | None = None,
+        following: int = 0,
     ) -> list[Effect]:
         """
         Track the batch ``base … end``, of *byte_count* bytes.
@@ -185,12 +186,15 @@ class SubscriptionMachine(ABC):
 
         *windows* are in order and do not overlap; messages in none of them are due
         and never expire.  *keys* are required if ``needs_keys``, otherwise ignored.
+        *following* messages are made available next, as far as there is demand.
         """
         start, cursor = self.next_offset, self.cursor
         assert base <= start, f"messages {start} to {base} were left out"
         if end <= start:
             return self._complete([], now)
         self.next_offset = cursor.skip_done(end) if cursor.done else end
+        if following:
+            self._plan_whole_batches(start, end, following)
         effects: list[Effect] = []
         batch = Batch(base, end, byte_count, keys if self.needs_keys else None)
         for whole, due in divide_by_windows(start, end, batch, windows):
@@ -546,6 +550,11 @@ class SubscriptionMachine(ABC):
             self._wait_for_rate(now)
             self._needs_slow_path = self._check_slow_path()
         return effects
+
+    def _plan_whole_batches(  # noqa: B027  # Most types divide no batches.
+        self, base: int, end: int, following: int
+    ) -> None:
+        """Divide no batch if ``base … end`` and the *following* messages suffice."""
 
     def _accept(self, span: MessageSpan) -> None:
         self.ready_count += self.cursor.open_count(span.base, span.end)

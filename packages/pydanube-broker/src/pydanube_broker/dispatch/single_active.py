@@ -8,6 +8,7 @@ from itertools import count
 
 from pydanube.model.errors import ConsumerBusy
 from pydanube_broker.dispatch.effects import BecomeActive, BecomeStandby, Effect
+from pydanube_broker.dispatch.message_spans import MessageSpan
 from pydanube_broker.dispatch.unkeyed import UnkeyedSubscription
 
 
@@ -90,8 +91,8 @@ class SingleActiveSubscription(UnkeyedSubscription):
             return None
         return active if self.consumers[active] else None
 
-    def _count_per_consumer(self, count: int) -> int:
-        return count
+    def _count_per_consumer(self, span: MessageSpan) -> int:
+        return span.end - span.base
 
     def _credit_messages(self) -> int:
         consumer = self._find_next_consumer()

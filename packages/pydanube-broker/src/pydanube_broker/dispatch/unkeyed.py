@@ -42,8 +42,8 @@ class UnkeyedSubscription(SubscriptionMachine):
         """Return the next consumer that has credit, or None."""
 
     @abstractmethod
-    def _count_per_consumer(self, count: int) -> int:
-        """Return how many of *count* messages go to one consumer at a time."""
+    def _count_per_consumer(self, span: MessageSpan) -> int:
+        """Return how many messages of *span* go to one consumer at a time."""
 
     def _on_delivered(self, consumer: int) -> None:
         """Handle a delivery to *consumer*, which spent some of its credit."""
@@ -72,7 +72,7 @@ class UnkeyedSubscription(SubscriptionMachine):
             before, credit = credit, self.consumers[consumer]
             base = span.base
             if before is None or before.priority != credit.priority:
-                per_consumer = self._count_per_consumer(end - base)
+                per_consumer = self._count_per_consumer(span)
             count = min(per_consumer, end - base, credit.allowance, room)
             room -= count
             part_end = base + count

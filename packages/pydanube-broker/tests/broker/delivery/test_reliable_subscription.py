@@ -632,3 +632,14 @@ async def test_batches_that_wait_for_credit_become_few_deliveries(topic, subscri
     assert sorted(offsets) == list(range(240))
     for got in (*anna.got, *ben.got):
         assert got.payload == b"%d" % (got.offset % 20 % 7)
+
+
+async def test_of_several_batches_each_consumer_gets_whole_ones(topic, subscription):
+    readers = [attach(subscription, name)[0] for name in ("anna", "ben")]
+    subscription.hold()
+    for batch in range(4):
+        await publish(topic, *[b"x"] * 10, base_sequence=10 * batch)
+    subscription.release()
+    await until(lambda: sum(len(each.got) for each in readers) == 40)
+    assert [len(each.got) for each in readers] == [20, 20]
+    assert [len(each.frames) for each in readers] == [2, 2]

@@ -545,7 +545,9 @@ class ReliableSubscription(Subscription):
             self._corruption.on_success()
             if not frames:
                 return
+            left = sum(each.count for each in frames)
             for frame in self._joined(frames):
+                left -= frame.count
                 # The cursor may have been moved while the log was read.
                 if (
                     machine.demand() <= 0
@@ -556,7 +558,7 @@ class ReliableSubscription(Subscription):
                 offered = frame.plain() if machine.needs_keys else frame
                 self._reader.keep(offered)
                 super()._carry_out(self._ack_missing(offered))
-                super()._carry_out(self._offer(offered))
+                super()._carry_out(self._offer(offered, left))
                 offset = machine.next_offset
                 await self._send_deliveries()
 
@@ -587,8 +589,8 @@ class ReliableSubscription(Subscription):
         missing = self._reader.find_missing(machine.next_offset)
         return machine.on_ack(missing, self._clock(), frame.end) if missing else []
 
-    def _offer(self, frame: BatchFrame) -> list[Effect]:
-        """Offer the messages of *frame* to the machine."""
+    def _offer(self, frame: BatchFrame, following: int) -> list[Effect]:
+        """Offer *frame* to the machine; *following* messages are offered next."""
         machine, now, ttl_s = self._machine, self._clock(), self._log.policy.ttl_s
         base = machine.next_offset
         if base >= frame.end:
@@ -600,7 +602,13 @@ class ReliableSubscription(Subscription):
             windows = delivery_windows(frame, base, ttl_s=ttl_s, epoch_s=epoch_s)
         keys = ordering_keys(frame, base) if machine.needs_keys else None
         return machine.on_available(
-            base, frame.end, frame.plain_bytes, now, windows, keys=keys
+            base,
+            frame.end,
+            frame.plain_bytes,
+            now,
+            windows,
+            keys=keys,
+            following=following,
         )
 
     async def _send_deliveries(self) -> None:
