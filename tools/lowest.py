@@ -29,6 +29,7 @@ BROKER = (
     CLIENT,
     ("pydanube-broker", "etcd"),
     ("pydanube-cli",),
+    ("pydanube-kafka",),
     ("pydanube-mqtt",),
     ("pydanube-zookeeper",),
 )

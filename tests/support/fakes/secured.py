@@ -15,6 +15,7 @@ import pydanube
 from pydanube_broker.servers.run import serve
 from pydanube_broker.servers.settings.config import ListenConfig, TlsConfig, config_type
 from pydanube_broker.servers.settings.security_config import JwtConfig, SecurityConfig
+from pydanube_kafka.config import KafkaConfig
 from pydanube_mqtt.config import MqttConfig
 
 ISSUER = "https://issuer.example"
@@ -76,11 +77,12 @@ RESOURCES = ("cluster", "/default", "/default/*", "subject:*")
 
 
 @asynccontextmanager
-async def secured(directory, *, tls=None, jwt=None, mqtt=None, **security):
+async def secured(directory, *, tls=None, jwt=None, mqtt=None, kafka=None, **security):
     """Run a broker in this process that needs credentials, and knows ``PERMITTED``."""
     config = config_type()(
         data_dir=directory / "data",
         listen=ListenConfig(stream_port=0, grpc_port=0, admin_port=0, http_port=0),
+        kafka=KafkaConfig(**(kafka or {})),
         mqtt=MqttConfig(**(mqtt or {})),
         tls=TlsConfig(**(tls or {})),
         security=SecurityConfig(

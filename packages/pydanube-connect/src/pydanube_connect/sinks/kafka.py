@@ -53,7 +53,7 @@ class KafkaSink(Sink):
     """
 
     Options = KafkaSinkOptions
-    extra = "kafka"
+    extra = "kafka-connectors"
 
     def __init__(self, options: KafkaSinkOptions) -> None:
         super().__init__(options)

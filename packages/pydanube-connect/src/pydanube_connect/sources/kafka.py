@@ -88,7 +88,7 @@ class KafkaSource(Source):
     """
 
     Options = KafkaOptions
-    extra = "kafka"
+    extra = "kafka-connectors"
 
     def __init__(self, options: KafkaOptions) -> None:
         super().__init__(options)

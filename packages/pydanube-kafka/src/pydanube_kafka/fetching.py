@@ -1,0 +1,235 @@
+"""Fetch and ListOffsets: the way of messages to Kafka clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydanube.model.errors import InvalidRequest, OffsetDropped
+from pydanube.wire.native.kinds import Kind
+from pydanube_broker.broker.publishing.topic import ReliableTopic, Topic
+from pydanube_kafka.calls import Call, Done, Handler
+from pydanube_kafka.errors import HANDLED, code_of
+from pydanube_kafka.wire.apis import Api, ErrorCode
+
+LATEST = -1
+EARLIEST = -2
+NEWEST_TIME = -3
+WAIT_S_MAX = 60.0
+"""The longest time for which a request may wait for messages."""
+_US_PER_MS = 1000
+
+
+@dataclass(slots=True)
+class _Partition:
+    """A partition from which a request fetches."""
+
+    index: int
+    offset: int
+    bytes_max: int
+    topic: ReliableTopic | None = None
+    code: ErrorCode = ErrorCode.none
+    batches: list[bytes] = field(default_factory=list)
+    byte_count: int = 0
+
+    @property
+    def end(self) -> int:
+        return -1 if self.topic is None else self.topic.end_offset
+
+    @property
+    def start(self) -> int:
+        return -1 if self.topic is None else self.topic.log.first_kept
+
+
+async def fetch(call: Call) -> Awaitable[Any]:
+    """
+    Return messages, and wait for them if there are none.
+
+    Bounds: ``kafka.fetch_bytes_max``, and one batch more.
+    """
+    body = call.body
+    topics = [
+        (
+            each.topic,
+            [await _open(call, each.topic, partition) for partition in each.partitions],
+        )
+        for each in body.topics
+    ]
+    return _fetch(call, topics)
+
+
+async def _open(call: Call, name: str, wanted: Any) -> _Partition:
+    found = _Partition(
+        wanted.partition, wanted.fetch_offset, max(0, wanted.partition_max_bytes)
+    )
+    try:
+        topic = await _readable(call, name, wanted.partition)
+        if not topic.log.first_kept <= found.offset <= topic.end_offset:
+            raise OffsetDropped(
+                f"{topic.name} has no offset {found.offset} to read from"
+            )
+        found.topic = topic
+    except HANDLED as error:
+        found.code = code_of(error)
+    return found
+
+
+async def _readable(call: Call, name: str, index: int) -> ReliableTopic:
+    """Return a partition that the client may read."""
+    topic: Topic = await call.find_topic(name, index)
+    call.check(Kind.OPEN_CONSUMER, topic.name)
+    if not isinstance(topic, ReliableTopic):
+        raise InvalidRequest(f"{topic.name} is not reliable: its messages are not kept")
+    return topic
+
+
+async def _fetch(call: Call, topics: list[tuple[str, list[_Partition]]]) -> Any:
+    body = call.body
+    partitions = [each for _, found in topics for each in found]
+    bytes_max = min(max(0, body.max_bytes), call.server.config.fetch_bytes_max)
+    wait_s = min(max(0.0, body.max_wait.total_seconds()), WAIT_S_MAX)
+    until = asyncio.get_running_loop().time() + wait_s
+    news = asyncio.Event()
+    unwatch = [
+        each.topic.log.watch(news.set) for each in partitions if each.topic is not None
+    ]
+    try:
+        while True:
+            news.clear()
+            await _read_some(call, partitions, bytes_max)
+            if _is_enough(partitions, max(1, body.min_bytes)):
+                break
+            try:
+                async with asyncio.timeout_at(until):
+                    await news.wait()
+            except TimeoutError:
+                break
+    finally:
+        for end in unwatch:
+            end()
+    return _answer(call, topics)
+
+
+def _is_enough(partitions: list[_Partition], bytes_min: int) -> bool:
+    return (
+        not partitions
+        or any(each.code is not ErrorCode.none for each in partitions)
+        or sum(each.byte_count for each in partitions) >= bytes_min
+    )
+
+
+async def _read_some(call: Call, partitions: list[_Partition], bytes_max: int) -> None:
+    """Read what there is for each partition, as far as the limits allow."""
+    total = sum(each.byte_count for each in partitions)
+    for each in partitions:
+        topic = each.topic
+        if topic is None or each.code is not ErrorCode.none:
+            continue
+        try:
+            while each.offset < topic.end_offset:
+                room = min(each.bytes_max - each.byte_count, bytes_max - total)
+                # The first batch comes in any case: a client could not go on.
+                if room <= 0 and total:
+                    break
+                frames = await topic.log.read(each.offset, bytes_max=max(1, room))
+                for frame in frames:
+                    if total and frame.byte_count > room:
+                        break
+                    data = await call.server.encoded.encode(topic.topic_id, frame)
+                    each.batches.append(data)
+                    each.byte_count += len(data)
+                    total += len(data)
+                    room -= len(data)
+                    each.offset = frame.end
+                else:
+                    if frames:
+                        continue
+                break
+        except HANDLED as error:
+            if not each.batches:
+                each.code = code_of(error)
+
+
+def _answer(call: Call, topics: list[tuple[str, list[_Partition]]]) -> Any:
+    answers = call.answers
+    return answers.FetchResponse(
+        throttle_time=call.throttle_time,
+        error_code=ErrorCode.none,
+        # Without a session, a client names all partitions each time.
+        session_id=0,
+        responses=tuple(
+            answers.FetchableTopicResponse(
+                topic=name,
+                partitions=tuple(
+                    answers.PartitionData(
+                        partition_index=each.index,
+                        error_code=each.code,
+                        high_watermark=each.end,
+                        last_stable_offset=each.end,
+                        log_start_offset=each.start,
+                        aborted_transactions=None,
+                        records=b"".join(each.batches),
+                    )
+                    for each in partitions
+                ),
+            )
+            for name, partitions in topics
+        ),
+    )
+
+
+async def list_offsets(call: Call) -> Awaitable[Any]:
+    """Return offsets by time, and those of the first and the next message."""
+    answers = call.answers
+    topics = []
+    for each in call.body.topics:
+        partitions = [
+            await _find_offset(call, each.name, wanted) for wanted in each.partitions
+        ]
+        topics.append(
+            answers.ListOffsetsTopicResponse(
+                name=each.name, partitions=tuple(partitions)
+            )
+        )
+    return Done(
+        answers.ListOffsetsResponse(
+            throttle_time=call.throttle_time, topics=tuple(topics)
+        )
+    )
+
+
+async def _find_offset(call: Call, name: str, wanted: Any) -> Any:
+    make: Callable[..., Any] = call.answers.ListOffsetsPartitionResponse
+    index = wanted.partition_index
+    try:
+        topic = await call.find_topic(name, index)
+        call.check(Kind.FIND_OFFSETS, topic.name)
+        offset, time = await _look_up(topic, wanted.timestamp)
+    except HANDLED as error:
+        return make(
+            partition_index=index, error_code=code_of(error), timestamp=-1, offset=-1
+        )
+    return make(
+        partition_index=index,
+        error_code=ErrorCode.none,
+        timestamp=time,
+        offset=offset,
+        leader_epoch=-1,
+    )
+
+
+async def _look_up(topic: Topic, time: int) -> tuple[int, int]:
+    """Return the offset for a time in milliseconds, and -1 or that time."""
+    if not isinstance(topic, ReliableTopic) or time == LATEST:
+        return topic.end_offset, -1
+    if time == EARLIEST:
+        return topic.log.first_kept, -1
+    if time < 0:
+        raise InvalidRequest(f"the time {time} is none of -1, -2 and those since 1970")
+    (offset,), _, end = await topic.find_offsets([time * _US_PER_MS])
+    return (-1, -1) if offset >= end else (offset, time)
+
+
+FETCHING: dict[Api, Handler] = {Api.FETCH: fetch, Api.LIST_OFFSETS: list_offsets}

@@ -1,0 +1,251 @@
+"""Metadata, and requests that create and delete topics."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from pydanube.model.errors import (
+    BrokerError,
+    InvalidName,
+    InvalidRequest,
+    NotFound,
+    TopicNotFound,
+)
+from pydanube.model.names import DEFAULT_NAMESPACE, TopicName
+from pydanube.wire.native.kinds import Kind
+from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.operations.authorization import check_may_create
+from pydanube_kafka.calls import Call, Done, Handler
+from pydanube_kafka.errors import HANDLED, code_of
+from pydanube_kafka.wire.apis import Api, ErrorCode
+
+NODE = 0
+"""The number of this broker."""
+TOPICS_MAX = 1000
+"""The most topics that a request may create, delete or change."""
+
+
+async def metadata(call: Call) -> Awaitable[Any]:
+    """Answer with the broker, and with topics and their partitions."""
+    body, answers = call.body, call.answers
+    wanted = body.topics
+    # In version 0, no topics means all of them.
+    if wanted is None or (not wanted and call.request.version == 0):
+        topics = await _all_topics(call)
+    else:
+        may_create = getattr(body, "allow_auto_topic_creation", True)
+        topics = [
+            await _topic(call, each.name, may_create=may_create) for each in wanted
+        ]
+    host, port = call.server.address_for(call.connection)
+    return Done(
+        answers.MetadataResponse(
+            throttle_time=call.throttle_time,
+            brokers=(
+                answers.MetadataResponseBroker(
+                    node_id=NODE, host=host, port=port, rack=None
+                ),
+            ),
+            cluster_id=call.server.broker.broker_id,
+            controller_id=NODE,
+            topics=tuple(topics),
+        )
+    )
+
+
+async def _all_topics(call: Call) -> list[Any]:
+    server = call.server
+    listed = await call.do(Kind.LIST_TOPICS, pb.ListTopics())
+    counts: dict[TopicName, int] = {}
+    for text in listed.topics:
+        name = TopicName.parse(text)
+        partition = name.split_partition()
+        base = name if partition is None else partition[0]
+        counts[base] = counts.get(base, 0) + 1
+    topics = []
+    for name, count in sorted(counts.items()):
+        kafka_name = server.names.name_of(name)
+        if kafka_name is not None:
+            topics.append(_described(call, kafka_name, count))
+    return topics
+
+
+async def _topic(call: Call, name: str, *, may_create: bool) -> Any:
+    try:
+        topic = call.server.names.parse(name)
+        try:
+            count = await _count_partitions(call, topic)
+        except TopicNotFound:
+            if not (may_create and call.server.config.auto_create_topics):
+                raise
+            count = await _create(call, topic, call.server.config.partitions)
+    except HANDLED as error:
+        return _described(call, name, 0, code_of(error))
+    return _described(call, name, count)
+
+
+async def _count_partitions(call: Call, topic: TopicName) -> int:
+    listed = await call.do(Kind.LIST_PARTITIONS, pb.ListPartitions(topic=str(topic)))
+    if not listed.topics:
+        raise TopicNotFound(f"{topic} does not exist")
+    return len(listed.topics)
+
+
+async def _create(call: Call, topic: TopicName, partitions: int) -> int:
+    """Create a topic, without partitions if it needs only one."""
+    if topic.namespace != DEFAULT_NAMESPACE:
+        await check_may_create(call.server.broker, topic)
+    request = pb.CreateTopic(
+        topic=str(topic), partitions=partitions if partitions > 1 else 0
+    )
+    request.exist_ok = True
+    await call.do(Kind.CREATE_TOPIC, request)
+    return await _count_partitions(call, topic)
+
+
+def _described(
+    call: Call, name: str, count: int, code: ErrorCode = ErrorCode.none
+) -> Any:
+    answers = call.answers
+    return answers.MetadataResponseTopic(
+        error_code=code,
+        name=name,
+        is_internal=False,
+        partitions=tuple(
+            answers.MetadataResponsePartition(
+                error_code=ErrorCode.none,
+                partition_index=index,
+                leader_id=NODE,
+                leader_epoch=-1,
+                replica_nodes=(NODE,),
+                isr_nodes=(NODE,),
+                offline_replicas=(),
+            )
+            for index in range(count)
+        ),
+    )
+
+
+async def create_topics(call: Call) -> Awaitable[Any]:
+    """Create topics; their partitions are on this broker."""
+    body, answers = call.body, call.answers
+    results = []
+    _check_count(len(body.topics))
+    for each in body.topics:
+        code, message = ErrorCode.none, None
+        try:
+            await _create_one(call, each, is_dry_run=body.validate_only)
+        except HANDLED as error:
+            code, message = code_of(error), str(error)
+        results.append(
+            answers.CreatableTopicResult(
+                name=each.name,
+                error_code=code,
+                error_message=message,
+                num_partitions=each.num_partitions,
+                replication_factor=1,
+                configs=(),
+            )
+        )
+    return Done(
+        answers.CreateTopicsResponse(
+            throttle_time=call.throttle_time, topics=tuple(results)
+        )
+    )
+
+
+async def _create_one(call: Call, wanted: Any, *, is_dry_run: bool) -> None:
+    topic = call.server.names.parse(wanted.name)
+    partitions = wanted.num_partitions
+    if wanted.assignments:
+        partitions = len(wanted.assignments)
+    elif partitions == -1:
+        partitions = call.server.config.partitions
+    if partitions < 1:
+        raise InvalidRequest(f"a topic cannot have {partitions} partitions")
+    if wanted.configs:
+        names = ", ".join(sorted(each.name for each in wanted.configs))
+        raise InvalidRequest(
+            f"the settings {names} do not exist here: change the topic with "
+            "danube topics configure"
+        )
+    if not is_dry_run:
+        await call.do(
+            Kind.CREATE_TOPIC,
+            pb.CreateTopic(
+                topic=str(topic), partitions=partitions if partitions > 1 else 0
+            ),
+        )
+
+
+async def delete_topics(call: Call) -> Awaitable[Any]:
+    """Delete topics with their messages and subscriptions."""
+    answers = call.answers
+    results = []
+    _check_count(len(call.body.topic_names))
+    for name in call.body.topic_names:
+        code, message = ErrorCode.none, None
+        try:
+            topic = call.server.names.parse(name)
+            # Kafka's clients delete topics that are in use, too.
+            await call.do(
+                Kind.DELETE_TOPIC, pb.DeleteTopic(topic=str(topic), force=True)
+            )
+        except HANDLED as error:
+            code, message = code_of(error), str(error)
+        results.append(
+            answers.DeletableTopicResult(
+                name=name, error_code=code, error_message=message
+            )
+        )
+    return Done(
+        answers.DeleteTopicsResponse(
+            throttle_time=call.throttle_time, responses=tuple(results)
+        )
+    )
+
+
+async def create_partitions(call: Call) -> Awaitable[Any]:
+    """Raise the numbers of partitions."""
+    answers = call.answers
+    results = []
+    _check_count(len(call.body.topics))
+    for each in call.body.topics:
+        code, message = ErrorCode.none, None
+        try:
+            topic = call.server.names.parse(each.name)
+            if not call.body.validate_only:
+                await call.do(
+                    Kind.ADD_PARTITIONS,
+                    pb.AddPartitions(topic=str(topic), partitions=each.count),
+                )
+        except (InvalidName, NotFound) as error:
+            code, message = code_of(error), str(error)
+        except InvalidRequest as error:
+            code, message = ErrorCode.invalid_partitions, str(error)
+        except BrokerError as error:
+            code, message = code_of(error), str(error)
+        results.append(
+            answers.CreatePartitionsTopicResult(
+                name=each.name, error_code=code, error_message=message
+            )
+        )
+    return Done(
+        answers.CreatePartitionsResponse(
+            throttle_time=call.throttle_time, results=tuple(results)
+        )
+    )
+
+
+def _check_count(count: int) -> None:
+    if count > TOPICS_MAX:
+        raise InvalidRequest(f"{count} topics are too many; name {TOPICS_MAX} at most")
+
+
+NAMING: dict[Api, Handler] = {
+    Api.CREATE_PARTITIONS: create_partitions,
+    Api.CREATE_TOPICS: create_topics,
+    Api.DELETE_TOPICS: delete_topics,
+    Api.METADATA: metadata,
+}

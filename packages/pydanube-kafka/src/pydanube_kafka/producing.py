@@ -1,0 +1,343 @@
+"""Produce and InitProducerId: the way of records into topics."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydanube.aio.locks import NamedSemaphores
+from pydanube.model.errors import (
+    BrokerError,
+    InvalidPayload,
+    InvalidRequest,
+    MessageTooLarge,
+)
+from pydanube.schemas.language import BadPayload
+from pydanube.wire.batches import BatchFrame, BatchHeader
+from pydanube.wire.native.kinds import Kind
+from pydanube_broker.broker.broker import Broker
+from pydanube_broker.broker.publishing.message_batcher import BATCH_BYTES_MAX
+from pydanube_broker.broker.publishing.topic import Topic
+from pydanube_broker.broker.pure.limits import too_large
+from pydanube_broker.broker.pure.producer_session import ProducerSession
+from pydanube_kafka.calls import NO_ANSWER, Call, Done, Handler, waiting
+from pydanube_kafka.errors import HANDLED, code_of
+from pydanube_kafka.pure.messages import encode_messages
+from pydanube_kafka.wire.apis import Api, ErrorCode
+from pydanube_kafka.wire.record_batches import (
+    BadRecords,
+    RecordBatch,
+    decode_batches,
+)
+
+INLINE_BYTES_MAX = 64 * 1024
+"""Larger batches are decoded in a thread."""
+SESSION_IDLE_S = 600.0
+"""An idempotent producer that was silent for so long is closed; it may continue."""
+SEQUENCE_END = 2**31
+"""Sequences of Kafka begin again at 0 here."""
+_EPOCH_MAX = 2**15 - 1
+
+
+@dataclass(slots=True, eq=False)
+class OpenSession:
+    """The session of an idempotent producer on a partition."""
+
+    topic: Topic
+    session: ProducerSession
+    used_at: float
+
+
+class ProducerSessions:
+    """
+    The sessions of idempotent producers.
+
+    Bounds: *sessions_max* sessions.
+    """
+
+    def __init__(self, broker: Broker, sessions_max: int) -> None:
+        self._broker = broker
+        self._sessions_max = sessions_max
+        # Those that were used last are at the end.
+        self._open: OrderedDict[tuple[Topic, str], OpenSession] = OrderedDict()
+        self._opening: NamedSemaphores[tuple[Topic, str]] = NamedSemaphores(1)
+        self._clock = asyncio.get_running_loop().time
+
+    async def get(self, topic: Topic, producer_id: int, epoch: int) -> ProducerSession:
+        """
+        Return the session of a producer, which is opened if necessary.
+
+        Raises:
+            BrokerError: As ``Producers.open``.
+        """
+        key = topic, f"kafka-{producer_id}-{epoch}"
+        async with self._opening.of(key):
+            found = self._open.get(key)
+            if found is not None and _is_valid(found):
+                found.used_at = self._clock()
+                self._open.move_to_end(key)
+                return found.session
+            opened, session = await self._broker.producers.open(
+                topic.name, key[1], policy=None, takes_any_kind=True
+            )
+            self._open[key] = OpenSession(opened, session, self._clock())
+            self._open.move_to_end(key)
+        while len(self._open) > self._sessions_max:
+            self._close(next(iter(self._open)))
+        return session
+
+    def sweep(self) -> None:
+        """Close the sessions of silent producers."""
+        until = self._clock() - SESSION_IDLE_S
+        while self._open:
+            key, oldest = next(iter(self._open.items()))
+            if oldest.used_at > until:
+                return
+            self._close(key)
+
+    def close(self) -> None:
+        """Close all sessions."""
+        for key in list(self._open):
+            self._close(key)
+
+    def _close(self, key: tuple[Topic, str]) -> None:
+        found = self._open.pop(key)
+        if _is_valid(found):
+            self._broker.producers.close(found.topic, found.session, forget=False)
+
+
+def _is_valid(found: OpenSession) -> bool:
+    registration = found.session.registration
+    return (
+        found.topic.gone is None and registration is not None and registration.is_valid
+    )
+
+
+async def init_producer_id(call: Call) -> Awaitable[Any]:
+    """Give an idempotent producer an id, or a new epoch of the one that it has."""
+    body, answers = call.body, call.answers
+    producer_id, epoch, code = -1, -1, ErrorCode.none
+    if body.transactional_id is not None:
+        code = ErrorCode.transactional_id_authorization_failed
+    else:
+        known = getattr(body, "producer_id", -1)
+        last = getattr(body, "producer_epoch", -1)
+        if known >= 0 and 0 <= last < _EPOCH_MAX:
+            producer_id, epoch = known, last + 1
+        else:
+            # Nobody guesses the id of another producer, in any broker.
+            producer_id, epoch = secrets.randbits(62), 0
+    return Done(
+        answers.InitProducerIdResponse(
+            throttle_time=call.throttle_time,
+            error_code=code,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """The outcome of the records for one partition."""
+
+    code: ErrorCode = ErrorCode.none
+    base_offset: int = -1
+    base_start: int = -1
+    message: str | None = None
+    bad: Sequence[BadPayload] = ()
+
+
+class _Rejected(InvalidPayload):
+    """Some records do not match the topic's schema."""
+
+    def __init__(self, bad: Sequence[BadPayload]) -> None:
+        at, why = bad[0]
+        super().__init__(f"record {at} does not match the topic's schema: {why}")
+        self.bad = bad
+
+
+async def produce(call: Call) -> Awaitable[Any]:
+    """
+    Publish records.
+
+    Durability: The answer to ``acks`` 1 and -1 comes when the records of reliable
+        topics are on disk.
+
+    Ordering: The records of one connection get their offsets in their order.
+    """
+    results = []
+    for topic_data in call.body.topic_data:
+        partitions = [
+            (each.index, await _publish(call, topic_data.name, each))
+            for each in topic_data.partition_data
+        ]
+        results.append((topic_data.name, partitions))
+    answer = _answer(call, results)
+    if call.body.acks == 0:
+        call.server.tasks.run(_discard(answer))
+        return Done(NO_ANSWER)
+    return answer
+
+
+async def _publish(call: Call, name: str, data: Any) -> Awaitable[_Result]:
+    """Publish the records for one partition; the result comes when they are stored."""
+    try:
+        if call.body.transactional_id is not None:
+            raise InvalidRequest("transactions are not served to Kafka clients")
+        topic = await call.find_topic(name, data.index)
+        call.check(Kind.OPEN_PRODUCER, topic.name)
+        await _wait_for_room(call, topic)
+        batches = list(decode_batches(data.records or b""))
+        if len(batches) != 1 or batches[0].is_control or not batches[0].count:
+            raise BadRecords("one batch with records is needed for each partition")
+        if batches[0].is_transactional:
+            raise InvalidRequest("transactions are not served to Kafka clients")
+        return await _publish_batch(call, topic, batches[0])
+    except HANDLED as error:
+        return Done(_failed(error))
+
+
+async def _wait_for_room(call: Call, topic: Topic) -> None:
+    topics, clock = call.server.broker.topics, asyncio.get_running_loop().time
+    delay_s = topic.publish_delay_s(clock())
+    while delay_s > 0:
+        await asyncio.sleep(delay_s)
+        delay_s = topic.publish_delay_s(clock())
+    if not topics.has_room:
+        await topics.wait_for_room()
+
+
+async def _publish_batch(
+    call: Call, topic: Topic, batch: RecordBatch
+) -> Awaitable[_Result]:
+    now_us = call.server.parts.wall_clock_us()
+    session: ProducerSession | None = None
+    producer = call.request.client_id or "kafka"
+    header = BatchHeader(first_publish_time=now_us, last_publish_time=now_us)
+    if batch.producer_id >= 0:
+        session = await call.server.sessions.get(
+            topic, batch.producer_id, batch.producer_epoch
+        )
+        producer = session.name
+        header.producer_id, header.producer_epoch = session.producer_id, session.epoch
+        header.base_sequence = _unwrapped(batch.base_sequence, session.next_sequence)
+    header.producer = producer
+    if len(batch.body) <= INLINE_BYTES_MAX:
+        frame = _convert(batch, header, now_us, topic.limits.max_message_size)
+    else:
+        frame = await asyncio.get_running_loop().run_in_executor(
+            None, _convert, batch, header, now_us, topic.limits.max_message_size
+        )
+    if frame.byte_count > BATCH_BYTES_MAX:
+        raise too_large(frame.byte_count, BATCH_BYTES_MAX, topic.name)
+    frame.is_verified = True
+    stored = waiting()
+
+    def on_published(offsets: int | Sequence[int], error: BrokerError | None) -> None:
+        if stored.done():
+            return
+        if error is not None:
+            stored.set_exception(error)
+        else:
+            stored.set_result(offsets if isinstance(offsets, int) else offsets[0])
+
+    if session is not None:
+        topic.publish(session, frame, on_published)
+    else:
+        fenced = topic.registrations.find_fencing(producer)
+        if fenced is not None:
+            raise fenced
+
+        def reject(bad: Sequence[BadPayload]) -> BatchFrame | None:
+            # A batch of Kafka is stored whole, or not at all.
+            on_published(0, _Rejected(bad))
+            return None
+
+        topic.publish_batched(frame, on_published, reject)
+    return _result_of(topic, stored)
+
+
+async def _result_of(topic: Topic, stored: asyncio.Future[int]) -> _Result:
+    try:
+        return _Result(base_offset=await stored, base_start=topic.offsets().base_offset)
+    except HANDLED as error:
+        return _failed(error)
+
+
+def _convert(
+    batch: RecordBatch, header: BatchHeader, now_us: int, message_bytes_max: int | None
+) -> BatchFrame:
+    records = batch.records()
+    if message_bytes_max:
+        longest = max(len(value or b"") for value in records.values)
+        if longest > message_bytes_max:
+            raise MessageTooLarge(
+                f"a record has {longest} bytes; the topic allows {message_bytes_max}"
+            )
+    return encode_messages(records, header, now_us)
+
+
+def _unwrapped(sequence: int, expected: int) -> int:
+    """Return the number near *expected* that *sequence* is, without its wrapping."""
+    if sequence < 0:
+        raise BadRecords("an idempotent producer must number its records")
+    base = expected - expected % SEQUENCE_END
+    candidates = (base + sequence - SEQUENCE_END, base + sequence)
+    return min(
+        (each for each in (*candidates, base + sequence + SEQUENCE_END) if each >= 0),
+        key=lambda each: abs(each - expected),
+    )
+
+
+def _failed(error: Exception) -> _Result:
+    bad = error.bad if isinstance(error, _Rejected) else ()
+    return _Result(code_of(error), message=str(error), bad=bad)
+
+
+async def _discard(answer: Awaitable[Any]) -> None:
+    await answer
+
+
+async def _answer(
+    call: Call, results: list[tuple[str, list[tuple[int, Awaitable[_Result]]]]]
+) -> Any:
+    answers = call.answers
+    responses = []
+    for name, partitions in results:
+        finished = [(index, await result) for index, result in partitions]
+        responses.append(
+            answers.TopicProduceResponse(
+                name=name,
+                partition_responses=tuple(
+                    answers.PartitionProduceResponse(
+                        index=index,
+                        error_code=each.code,
+                        base_offset=each.base_offset,
+                        log_append_time=None,
+                        log_start_offset=each.base_start,
+                        record_errors=tuple(
+                            answers.BatchIndexAndErrorMessage(
+                                batch_index=at, batch_index_error_message=str(why)
+                            )
+                            for at, why in each.bad
+                        ),
+                        error_message=each.message,
+                    )
+                    for index, each in finished
+                ),
+            )
+        )
+    return answers.ProduceResponse(
+        responses=tuple(responses), throttle_time=call.throttle_time
+    )
+
+
+PRODUCING: dict[Api, Handler] = {
+    Api.INIT_PRODUCER_ID: init_producer_id,
+    Api.PRODUCE: produce,
+}

@@ -1,0 +1,1 @@
+"""Decisions about Kafka's topics, messages and groups, without input and output."""

@@ -1,0 +1,1 @@
+"""The protocol of Kafka: requests, record batches, compression."""

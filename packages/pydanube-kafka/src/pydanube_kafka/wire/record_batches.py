@@ -1,0 +1,354 @@
+"""
+Record batches of version 2, in bytes.
+
+The layout is that of Kafka's message format.  The decoder is for batches of clients,
+which it does not trust: every length is checked against the bytes that there are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import crc32c
+
+from pydanube_kafka.wire.compression import (
+    BadCompression,
+    Compression,
+    compress,
+    decompress,
+)
+
+MAGIC = 2
+RECORDS_MAX = 65_536
+"""The most records of a batch, as many as a batch of the broker has messages."""
+PLAIN_BYTES_MAX = 48 * 1024 * 1024
+"""The longest records of a batch, when decompressed."""
+HEADERS_MAX = 1000
+"""The most headers of a record."""
+NO_PRODUCER = -1
+NO_SEQUENCE = -1
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = _HEADER.size
+_LENGTH_AT = 8
+_MAGIC_AT = 16
+_CRC_AT = 17
+_CRC = struct.Struct(">I")
+_CHECKED_FROM = 21
+_COUNTED_FROM = 12
+"""The length of a batch counts from here."""
+_CODEC_MASK = 0b111
+_APPEND_TIME = 0b1000
+_TRANSACTIONAL = 0b10000
+_CONTROL = 0b100000
+
+Header: TypeAlias = "tuple[str, bytes | None]"
+
+
+class BadRecords(Exception):
+    """The bytes are not record batches that this version reads."""
+
+
+class OldFormat(BadRecords):
+    """The records have a format before version 2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """The records of a batch, in columns of the same length."""
+
+    timestamps: Sequence[int]
+    """Milliseconds since 1970, UTC."""
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    headers: Sequence[Sequence[Header]]
+    """In order; names may repeat."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordBatch:
+    """The header of a batch, and its records as bytes."""
+
+    base_offset: int = 0
+    last_offset_delta: int = 0
+    leader_epoch: int = -1
+    codec: Compression = Compression.NONE
+    is_append_time: bool = False
+    is_transactional: bool = False
+    is_control: bool = False
+    base_timestamp: int = 0
+    max_timestamp: int = 0
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = -1
+    base_sequence: int = NO_SEQUENCE
+    count: int = 0
+    body: memoryview = field(default=memoryview(b""), repr=False)
+    """The records, compressed by *codec*."""
+
+    def records(self, bytes_max: int = PLAIN_BYTES_MAX) -> Records:
+        """
+        Return the records.
+
+        Raises:
+            BadRecords: The body is damaged, or longer than *bytes_max* when
+                decompressed.
+        """
+        try:
+            plain = decompress(self.body, self.codec, bytes_max)
+        except BadCompression as error:
+            raise BadRecords(str(error)) from error
+        records = _decode_records(bytes(plain), self.count, self.base_timestamp)
+        if self.is_append_time:
+            return replace(records, timestamps=[self.max_timestamp] * self.count)
+        return records
+
+
+def decode_batches(data: bytes | memoryview) -> Iterator[RecordBatch]:
+    """
+    Yield the batches of *data*, whose records are not decoded yet.
+
+    Raises:
+        OldFormat: They have the format 0 or 1.
+        BadRecords: They are damaged, or have more than ``RECORDS_MAX`` records.
+    """
+    view, at = memoryview(data), 0
+    while at < len(view):
+        left = len(view) - at
+        if left <= _MAGIC_AT:
+            raise BadRecords(f"a batch of {left} bytes")
+        if view[at + _MAGIC_AT] != MAGIC:
+            magic = view[at + _MAGIC_AT]
+            kind = OldFormat if magic < MAGIC else BadRecords
+            raise kind(f"the message format is {magic}; {MAGIC} is needed")
+        if left < HEADER_BYTES:
+            raise BadRecords(f"a batch of {left} bytes")
+        (length,) = struct.unpack_from(">i", view, at + _LENGTH_AT)
+        if not HEADER_BYTES - _COUNTED_FROM <= length <= left - _COUNTED_FROM:
+            raise BadRecords(f"a batch says that it has {length} bytes")
+        end = at + _COUNTED_FROM + length
+        yield _decode_header(view[at:end])
+        at = end
+
+
+def _decode_header(view: memoryview) -> RecordBatch:
+    (
+        base_offset,
+        _,
+        leader_epoch,
+        _,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = _HEADER.unpack_from(view)
+    found = crc32c.crc32c(view[_CHECKED_FROM:])
+    if found != crc:
+        raise BadRecords(f"the checksum is {found:#010x}, the header says {crc:#010x}")
+    if not 0 <= count <= RECORDS_MAX:
+        raise BadRecords(f"{count} records; a batch has at most {RECORDS_MAX}")
+    try:
+        codec = Compression(attributes & _CODEC_MASK)
+    except ValueError:
+        raise BadRecords(f"unknown codec {attributes & _CODEC_MASK}") from None
+    return RecordBatch(
+        base_offset=base_offset,
+        last_offset_delta=last_offset_delta,
+        leader_epoch=leader_epoch,
+        codec=codec,
+        is_append_time=bool(attributes & _APPEND_TIME),
+        is_transactional=bool(attributes & _TRANSACTIONAL),
+        is_control=bool(attributes & _CONTROL),
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        count=count,
+        body=view[HEADER_BYTES:],
+    )
+
+
+def encode_batch(
+    records: Records,
+    offsets: Sequence[int],
+    *,
+    codec: Compression = Compression.NONE,
+    leader_epoch: int = 0,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+) -> bytes:
+    """Return *records*, which have the rising *offsets*, as one batch."""
+    timestamps = records.timestamps
+    base, base_timestamp = offsets[0], timestamps[0]
+    body = compress(_encode_records(records, offsets), codec)
+    attributes = codec | (_TRANSACTIONAL if is_transactional else 0)
+    batch = bytearray(HEADER_BYTES + len(body))
+    _HEADER.pack_into(
+        batch,
+        0,
+        base,
+        len(batch) - _COUNTED_FROM,
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        offsets[-1] - base,
+        base_timestamp,
+        max(timestamps),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    batch[HEADER_BYTES:] = body
+    _CRC.pack_into(batch, _CRC_AT, crc32c.crc32c(memoryview(batch)[_CHECKED_FROM:]))
+    return bytes(batch)
+
+
+# Records.
+
+
+def _decode_records(data: bytes, count: int, base_timestamp: int) -> Records:
+    timestamps, keys = list[int](), list["bytes | None"]()
+    values, headers = list["bytes | None"](), list[Sequence[Header]]()
+    at, none = 0, ()
+    try:
+        for number in range(count):
+            length, at = _read_varint(data, at)
+            end = at + length
+            if length <= 0 or end > len(data):
+                raise BadRecords(f"record {number} says that it has {length} bytes")
+            # After the attributes, which have no meaning.
+            delta, at = _read_varint(data, at + 1)
+            # The offsets of a client are the numbers of its records.
+            _, at = _read_varint(data, at)
+            key, at = _read_bytes(data, at, end)
+            value, at = _read_bytes(data, at, end)
+            header_count, at = _read_varint(data, at)
+            if header_count:
+                found, at = _read_headers(data, at, end, header_count)
+                headers.append(found)
+            else:
+                headers.append(none)
+            if at != end:
+                raise BadRecords(f"record {number} does not end where it says")
+            timestamps.append(base_timestamp + delta)
+            keys.append(key)
+            values.append(value)
+    except IndexError:
+        raise BadRecords("the records are cut off") from None
+    if at != len(data):
+        raise BadRecords(f"{len(data) - at} bytes follow the last record")
+    return Records(timestamps=timestamps, keys=keys, values=values, headers=headers)
+
+
+def _read_headers(
+    data: bytes, at: int, end: int, count: int
+) -> tuple[list[Header], int]:
+    if not 0 <= count <= HEADERS_MAX:
+        raise BadRecords(f"{count} headers; a record has at most {HEADERS_MAX}")
+    headers = list[Header]()
+    for _ in range(count):
+        name, at = _read_bytes(data, at, end)
+        value, at = _read_bytes(data, at, end)
+        if name is None:
+            raise BadRecords("a header has no name")
+        try:
+            headers.append((name.decode(), value))
+        except UnicodeDecodeError as error:
+            raise BadRecords(f"the name of a header is not UTF-8: {error}") from error
+    return headers, at
+
+
+def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    length, at = _read_varint(data, at)
+    if length < 0:
+        return None, at
+    stop = at + length
+    if stop > end:
+        raise BadRecords(f"{length} bytes in a record that has {end - at} left")
+    return data[at:stop], stop
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    value, shift = byte & 0x7F, 7
+    while True:
+        at += 1
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 63:
+            raise BadRecords("a number is longer than 64 bits")
+    return (value >> 1) ^ -(value & 1), at + 1
+
+
+def _encode_records(records: Records, offsets: Sequence[int]) -> bytes:
+    base, base_timestamp = offsets[0], records.timestamps[0]
+    parts = list[bytes]()
+    for offset, time, key, value, headers in zip(
+        offsets,
+        records.timestamps,
+        records.keys,
+        records.values,
+        records.headers,
+        strict=True,
+    ):
+        body = b"".join(
+            (
+                b"\0",
+                _varint(time - base_timestamp),
+                _varint(offset - base),
+                _sized(key),
+                _sized(value),
+                _varint(len(headers)),
+                *(
+                    _sized(each)
+                    for name, content in headers
+                    for each in (name.encode(), content)
+                ),
+            )
+        )
+        parts.append(_varint(len(body)))
+        parts.append(body)
+    return b"".join(parts)
+
+
+def _sized(data: bytes | None) -> bytes:
+    return _NULL if data is None else _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    if 0 <= value < len(_VARINTS):
+        return _VARINTS[value]
+    return _encode_varint(value)
+
+
+def _encode_varint(value: int) -> bytes:
+    left, encoded = (value << 1) ^ (value >> 63), bytearray()
+    while left > 0x7F:
+        encoded.append(left & 0x7F | 0x80)
+        left >>= 7
+    encoded.append(left)
+    return bytes(encoded)
+
+
+_VARINTS = tuple(_encode_varint(value) for value in range(8192))
+_NULL = _encode_varint(-1)

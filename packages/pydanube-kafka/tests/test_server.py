@@ -1,0 +1,332 @@
+"""Kafka clients publish to topics of a broker and read from them, as native ones do."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from pydanube.client.messages.schema import Schema
+from pydanube.model.names import TopicName
+from pydanube.model.policy import Retention
+from pydanube.model.schemas import SchemaPolicy, TopicSchema
+from pydanube_broker.servers.connections.authentication import Authenticator
+from pydanube_broker.servers.connections.connections import ConnectionCounts
+from pydanube_broker.servers.connections.listeners import ListenerParts
+from pydanube_broker.servers.settings.config import ListenConfig
+from pydanube_broker.servers.settings.security_config import SecurityConfig
+from pydanube_broker.testing import memory_broker
+from pydanube_kafka.config import KafkaConfig
+from pydanube_kafka.connection import listen_kafka
+from pydanube_kafka.server import open_kafka_server
+from pydanube_kafka.wire.apis import Api, ErrorCode
+from pydanube_kafka.wire.record_batches import Records, encode_batch
+from support.drivers.kafka_requests import KafkaRequests
+from support.fakes.brokers import BrokerWorld
+from support.fakes.storages import seal
+
+aiokafka = pytest.importorskip("aiokafka")
+
+pytestmark = pytest.mark.slow
+
+TOPIC = TopicName.parse("/default/orders")
+
+
+@asynccontextmanager
+async def serving(broker, store=None, **kafka):
+    """Serve Kafka clients over *broker*."""
+    parts = ListenerParts(
+        broker=broker,
+        store=store or broker.store,
+        host="127.0.0.1",
+        tls=None,
+        authenticator=Authenticator(SecurityConfig()),
+        counts=ConnectionCounts(listener="kafka"),
+        idle_timeout_s=ListenConfig().idle_timeout_s,
+        wall_clock_us=broker.wall_clock_us,
+    )
+    async with (
+        open_kafka_server(KafkaConfig(port=0, **kafka), parts) as server,
+        listen_kafka(server, "127.0.0.1", 0) as port,
+    ):
+        yield SimpleNamespace(
+            server=server, broker=broker, port=port, address=f"127.0.0.1:{port}"
+        )
+
+
+@asynccontextmanager
+async def served(**kafka):
+    """Serve Kafka clients over a broker in memory; has a native client, too."""
+    async with (
+        memory_broker() as memory,
+        memory.connect() as client,
+        serving(memory.broker, **kafka) as running,
+    ):
+        running.client = client
+        yield running
+
+
+def producer(running, **options):
+    return aiokafka.AIOKafkaProducer(bootstrap_servers=running.address, **options)
+
+
+def consumer(running, *topics, **options):
+    options = {"auto_offset_reset": "earliest", "enable_auto_commit": False} | options
+    return aiokafka.AIOKafkaConsumer(
+        *topics, bootstrap_servers=running.address, **options
+    )
+
+
+async def read_all(running):
+    """The messages that native clients read."""
+    batches = running.client.read("/default/orders")
+    return [message async for batch in batches for message in batch]
+
+
+async def take(reading, number):
+    return [await anext(reading) for _ in range(number)]
+
+
+@pytest.mark.parametrize("codec", [None, "gzip"])
+async def test_native_clients_read_what_kafka_clients_publish(codec):
+    async with served() as running, producer(running, compression_type=codec) as kafka:
+        for number in range(3):
+            sent = await kafka.send_and_wait(
+                "orders",
+                b"v%d" % number * 200,
+                key=b"k",
+                headers=[("h", b"1")],
+                timestamp_ms=1_700_000_000_000 + number,
+            )
+        assert (sent.partition, sent.offset) == (0, 2)
+        read = await read_all(running)
+        assert [each.payload for each in read] == [b"v%d" % n * 200 for n in range(3)]
+        assert {(each.key, each.attributes["h"]) for each in read} == {("k", "1")}
+        assert read[2].publish_time == datetime(2023, 11, 14, 22, 13, 20, 2000, UTC)
+
+
+async def test_kafka_clients_read_what_native_clients_publish():
+    async with served() as running:
+        await running.client.topics.create("/default/orders")
+        async with running.client.producer("/default/orders") as native:
+            await native.send(b"1", key="k", attributes={"a": "é"})
+            await native.send(b"2")
+        async with consumer(running, "orders") as kafka:
+            first, second = await take(kafka, 2)
+        assert (first.value, first.key, first.headers) == (
+            b"1",
+            b"k",
+            (("a", "é".encode()),),
+        )
+        assert (second.value, second.key, second.offset) == (b"2", None, 1)
+
+
+async def test_nulls_and_headers_come_back_as_they_were():
+    headers = [("a", b"\xff"), ("a", None), ("b", b"")]
+    async with served() as running, producer(running) as kafka:
+        await kafka.send_and_wait("orders", None, key=b"k", headers=headers)
+        await kafka.send_and_wait("orders", b"", key=b"")
+        async with consumer(running, "orders") as reading:
+            tombstone, empty = await take(reading, 2)
+        assert (tombstone.value, tombstone.headers) == (None, tuple(headers))
+        assert (empty.value, empty.key, empty.headers) == (b"", b"", ())
+
+
+async def test_a_topic_is_read_from_segments_and_after_a_restart():
+    world = BrokerWorld()
+    async with world.broker() as broker, serving(broker, world.store) as running:
+        async with producer(running) as kafka:
+            for number in range(4):
+                await kafka.send_and_wait("orders", b"%d" % number)
+                if number == 1:
+                    topic = broker.topics.opened[TOPIC]
+                    await seal(broker.storage, topic.topic_id)
+        async with consumer(running, "orders", group_id="g") as reading:
+            assert [each.value for each in await take(reading, 2)] == [b"0", b"1"]
+            await reading.commit()
+    async with (
+        world.broker() as broker,
+        serving(broker, world.store) as running,
+        consumer(running, "orders", group_id="g") as reading,
+    ):
+        assert [each.value for each in await take(reading, 2)] == [b"2", b"3"]
+
+
+async def test_committed_offsets_are_the_cursor_of_a_subscription():
+    async with served() as running, producer(running) as kafka:
+        for number in range(4):
+            await kafka.send_and_wait("orders", b"%d" % number)
+        async with consumer(running, "orders", group_id="g") as reading:
+            await take(reading, 2)
+            await reading.commit()
+        found = await running.client.subscriptions.describe("/default/orders", "g")
+        assert (found.cursor, found.backlog) == (2, 2)
+        async with running.client.consumer(
+            "/default/orders", subscription="g", type="shared"
+        ) as own:
+            assert (await own.receive()).payload == b"2"
+
+
+async def test_an_idempotent_producer_stores_a_repeated_batch_once():
+    async with served() as running:
+        async with KafkaRequests(running.port) as raw:
+            await running.client.topics.create("/default/orders")
+            answers = [
+                await raw.produce("orders", b"%d" % sequence, sequence)
+                for sequence in (0, 0, 1)
+            ]
+            gap = await raw.produce("orders", b"9", 9)
+        assert [(each.error_code, each.base_offset) for each in answers] == [
+            (ErrorCode.none, 0),
+            (ErrorCode.none, 0),
+            (ErrorCode.none, 1),
+        ]
+        assert gap.error_code is ErrorCode.out_of_order_sequence_number
+        assert [each.payload for each in await read_all(running)] == [b"0", b"1"]
+
+
+class Assigned(aiokafka.ConsumerRebalanceListener):
+    """The numbers of partitions of a consumer, as they change."""
+
+    def __init__(self):
+        self.counts = asyncio.Queue()
+
+    async def on_partitions_revoked(self, revoked):
+        pass
+
+    async def on_partitions_assigned(self, assigned):
+        self.counts.put_nowait(len(assigned))
+
+    async def reaches(self, count):
+        while await self.counts.get() != count:
+            pass
+
+
+async def test_members_of_a_group_divide_partitions_and_take_over():
+    options = {"group_id": "g", "heartbeat_interval_ms": 100}
+    async with served(partitions=4) as running:
+        async with consumer(running, **options) as first:
+            of_first, of_second = Assigned(), Assigned()
+            first.subscribe(["orders"], listener=of_first)
+            await of_first.reaches(4)
+            async with consumer(running, **options) as second:
+                second.subscribe(["orders"], listener=of_second)
+                await of_first.reaches(2)
+                await of_second.reaches(2)
+                assert not first.assignment() & second.assignment()
+            await of_first.reaches(4)
+        assert running.server.groups.find("g") is None
+
+
+async def test_offsets_are_found_by_time_and_after_retention():
+    async with served() as running, producer(running) as kafka:
+        for number in range(3):
+            await kafka.send_and_wait(
+                "orders", b"%d" % number, timestamp_ms=1000 + number
+            )
+        partition = aiokafka.TopicPartition("orders", 0)
+        async with consumer(running) as reading:
+            reading.assign([partition])
+            found = await reading.offsets_for_times({partition: 1001})
+            assert (found[partition].offset, found[partition].timestamp) == (1, 1001)
+            assert await reading.offsets_for_times({partition: 5000}) == {
+                partition: None
+            }
+            topics = running.broker.topics
+            topic = topics.opened[TOPIC]
+            await seal(running.broker.storage, topic.topic_id)
+            await topics.configure(TOPIC, retention=Retention(bytes_max=1))
+            await kafka.send_and_wait("orders", b"3")
+            await seal(running.broker.storage, topic.topic_id)
+            await topics.apply_retention(TOPIC)
+            begin = (await reading.beginning_offsets([partition]))[partition]
+            assert begin > 0
+            # A position that was dropped is reset as the client is configured.
+            reading.seek(partition, 0)
+            assert (await anext(reading)).offset == begin
+
+
+async def test_namespaces_are_in_names_if_they_are_to_be():
+    async with served(namespaces=True) as running, producer(running) as kafka:
+        await running.client.namespaces.create("shop")
+        await kafka.send_and_wait("shop.orders", b"1")
+        assert await running.client.topics.list("shop") == ["/shop/orders"]
+
+
+@pytest.mark.parametrize(("allowed", "asked"), [(False, True), (True, False)])
+async def test_topics_that_may_not_be_created_are_unknown(allowed, asked):
+    async with (
+        served(auto_create_topics=allowed) as running,
+        KafkaRequests(running.port) as raw,
+    ):
+        wanted = raw.types(Api.METADATA, 9).MetadataRequestTopic(name="orders")
+        options = {
+            "allow_auto_topic_creation": asked,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        }
+        (found,) = (await raw.ask(Api.METADATA, 9, topics=(wanted,), **options)).topics
+        assert found.error_code is ErrorCode.unknown_topic_or_partition
+        assert await running.client.topics.list() == []
+
+
+async def test_a_schema_refuses_records_with_the_reason():
+    async with served() as running:
+        client = running.client
+        await client.schemas.register(
+            "orders", Schema.json_schema('{"type": "object"}')
+        )
+        await client.topics.create("/default/orders")
+        binding = TopicSchema(subject="orders", policy=SchemaPolicy.ENFORCE)
+        await client.topics.configure("/default/orders", schema=binding)
+        async with KafkaRequests(running.port) as raw:
+            found = await raw.produce("orders", b"no json")
+        assert found.error_code is ErrorCode.invalid_record
+        assert "schema" in found.error_message
+        assert await read_all(running) == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">ihhi", 8, 999, 0, 1),
+        struct.pack(">ihhi", 9, Api.METADATA, 9, 1) + b"\xff",
+    ],
+    ids=["negative", "long", "unknown", "damaged"],
+)
+async def test_bytes_that_are_no_request_close_only_their_connection(data):
+    async with served() as running, producer(running) as kafka:
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(data)
+        assert await reader.read() == b""
+        writer.close()
+        assert (await kafka.send_and_wait("orders", b"1")).offset == 0
+        assert running.server.parts.counts.abusive_total == 1
+
+
+async def test_records_that_cannot_be_stored_are_refused_with_the_reason():
+    async with served() as running, KafkaRequests(running.port) as raw:
+        await running.client.topics.create("/default/orders")
+        batch = encode_batch(
+            Records(timestamps=[1], keys=[None], values=[b"x"], headers=[()]), [0]
+        )
+        damaged = batch[:-1] + b"y"
+        old = batch[:16] + b"\1" + batch[17:]
+        for topic, data, code in (
+            ("orders", damaged, ErrorCode.corrupt_message),
+            ("orders", old, ErrorCode.unsupported_for_message_format),
+            ("orders", b"", ErrorCode.corrupt_message),
+            ("orders", batch * 2, ErrorCode.corrupt_message),
+            ("others", batch, ErrorCode.unknown_topic_or_partition),
+            ("a b", batch, ErrorCode.invalid_topic_exception),
+        ):
+            found = await raw.produce(topic, b"", data=data)
+            assert found.error_code is code, (topic, found)
+            assert found.error_message
+        assert await read_all(running) == []

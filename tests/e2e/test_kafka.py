@@ -1,0 +1,142 @@
+"""Clients of librdkafka work against a broker, with credentials and without."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import pydanube
+from pydanube_broker.servers.run import serve
+from pydanube_broker.servers.settings.config import ListenConfig, config_type
+from pydanube_kafka.config import KafkaConfig
+from support.fakes.secured import bootstrap_key, secured
+from support.servers.certificates import tls_settings, write_certificates
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+WAIT_S = 20
+
+
+def served(directory):
+    """A broker that all may use."""
+    return serve(
+        config_type()(
+            data_dir=directory / "data",
+            listen=ListenConfig(stream_port=0, grpc_port=0, admin_port=0, http_port=0),
+            kafka=KafkaConfig(port=0),
+        )
+    )
+
+
+def options_of(broker, **options):
+    address = broker.listener_urls["kafka"].partition("://")[2]
+    return {"bootstrap.servers": address, "log_level": 0, **options}
+
+
+def publish(options, topic, values):
+    """Publish with a client of librdkafka; returns the errors."""
+    errors = []
+    producer = confluent_kafka.Producer(options)
+    for value in values:
+        producer.produce(
+            topic, value, on_delivery=lambda error, _: error and errors.append(error)
+        )
+    assert producer.flush(WAIT_S) == 0
+    return errors
+
+
+def consume(options, topic, number):
+    """Read with a client of librdkafka, and commit."""
+    consumer = confluent_kafka.Consumer(
+        options
+        | {
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    found = []
+    while len(found) < number:
+        (message,) = consumer.consume(1, WAIT_S)
+        if message.error():
+            raise confluent_kafka.KafkaException(message.error())
+        found.append(message.value())
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return found
+
+
+def administer(options):
+    """Create a topic and a group, look at them, and delete them."""
+    admin = AdminClient(options)
+    admin.create_topics([NewTopic("made", 3)])["made"].result()
+    assert len(admin.list_topics(timeout=WAIT_S).topics["made"].partitions) == 3
+    publish(options, "made", [b"1"])
+    consume(options, "made", 1)
+    groups = admin.list_consumer_groups().result().valid
+    assert [each.group_id for each in groups] == ["g"]
+    (offsets,) = [
+        each.result()
+        for each in admin.list_consumer_group_offsets(
+            [confluent_kafka.ConsumerGroupTopicPartitions("g")]
+        ).values()
+    ]
+    assert sum(max(0, each.offset) for each in offsets.topic_partitions) == 1
+    admin.delete_consumer_groups(["g"])["g"].result()
+    admin.delete_topics(["made"])["made"].result()
+    assert "made" not in admin.list_topics(timeout=WAIT_S).topics
+
+
+async def test_librdkafka_publishes_and_reads_with_each_codec(tmp_path):
+    values = [b"v%d" % number for number in range(100)]
+    async with served(tmp_path) as broker:
+        options = options_of(broker)
+        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+            codecs = {"compression.type": codec, "enable.idempotence": True}
+            sent = publish, options | codecs, "t", values
+            assert not await asyncio.to_thread(*sent)
+        assert await asyncio.to_thread(consume, options, "t", 500) == values * 5
+
+
+async def test_librdkafka_administers(tmp_path):
+    async with served(tmp_path) as broker:
+        await asyncio.to_thread(administer, options_of(broker))
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+async def test_credentials_and_permissions_hold_for_kafka_clients(tmp_path, has_tls):
+    files = write_certificates(tmp_path) if has_tls else None
+    tls = tls_settings(files) if files else None
+    async with secured(tmp_path, tls=tls, kafka={"port": 0}) as broker:
+        protocol, trust = {"security.protocol": "SASL_PLAINTEXT"}, {}
+        if files:
+            authority = str(files["ca"][0])
+            protocol = {"security.protocol": "SASL_SSL", "ssl.ca.location": authority}
+            trust = {"ca_file": authority}
+        async with pydanube.connect(
+            broker.stream_url, api_key=bootstrap_key(tmp_path), **trust
+        ) as admin:
+            await admin.topics.create("/default/mine")
+            await admin.topics.create("/default/theirs")
+            made = await admin.security.create_api_key("bob")
+            await admin.security.add_binding(
+                "user:bob", ["producer", "consumer"], ["/default/mine"]
+            )
+        sasl = {"sasl.mechanism": "PLAIN", "sasl.username": "bob"}
+        options = options_of(broker, **protocol, **sasl)
+        allowed = options | {"sasl.password": made.key}
+        assert not await asyncio.to_thread(publish, allowed, "mine", [b"1"])
+        assert await asyncio.to_thread(consume, allowed, "mine", 1) == [b"1"]
+        soon = allowed | {"message.timeout.ms": 2000}
+        (refused,) = await asyncio.to_thread(publish, soon, "theirs", [b"1"])
+        assert refused.name() == "TOPIC_AUTHORIZATION_FAILED"
+        listed = partial(AdminClient(allowed).list_topics, timeout=WAIT_S)
+        assert set((await asyncio.to_thread(listed)).topics) == {"mine"}
+        wrong = AdminClient(options | {"sasl.password": "wrong"})
+        with pytest.raises(confluent_kafka.KafkaException):
+            await asyncio.to_thread(partial(wrong.list_topics, timeout=2))
