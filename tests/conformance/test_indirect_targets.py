@@ -364,7 +364,7 @@ class Subjects(Uses):
 class Stores(Uses):
     """An object store that the settings of the brokers name."""
 
-    unknown: ClassVar = "not the name of a store|only brokers with one process"
+    unknown: ClassVar = "not the name of a store|only brokers with metadata"
     """Brokers of a cluster make no backups, whatever the name is."""
 
     async def prepare(self) -> None:

@@ -12,6 +12,8 @@ import httpx
 import pytest
 
 import pydanube
+from pydanube.objects.directory import DirectoryObjects
+from pydanube_broker.servers.directories.restore import choose_backup, restore_backup
 from support.drivers.commands import danube
 from support.drivers.running import received
 from support.fakes.guarded_clusters import eventually
@@ -49,6 +51,7 @@ def settings(tmp_path: Path) -> Path:
             {
                 "storage": {"seal_age_s": 1.0, "seal_interval_s": 0.2},
                 "cluster": {"shards": 8},
+                "stores": {"backups": {"url": f"fs://{tmp_path}/backups"}},
             }
         )
     )
@@ -196,6 +199,48 @@ async def test_process_that_cannot_start_leaves_its_topics_to_the_others(
         assert first in processes_of(broker)
         assert broker.stop() == 0
     assert "processes/2 cannot be used" in (tmp_path / "broker.log").read_text()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_backup_has_what_all_processes_have_acknowledged(
+    tmp_path: Path, settings: Path, count: int
+) -> None:
+    sent: dict[str, list[bytes]] = {
+        topic: [b"%d" % number for number in range(20)] for topic in TOPICS
+    }
+    with several(tmp_path, settings, 2) as broker:
+        async with pydanube.connect(broker.url) as client:
+            for topic, payloads in sent.items():
+                async with client.producer(topic) as producer:
+                    for payload in payloads:
+                        await producer.send(payload)
+                async with client.consumer(
+                    topic, subscription="acked", start="earliest"
+                ) as consumer:
+                    for _ in range(5):
+                        await consumer.ack(await consumer.receive(timeout_s=60))
+                    await consumer.flush()
+        async with pydanube.connect(broker.url) as client:
+            progress = await client.storage.create_backup("backups")
+            while progress.is_running:
+                await asyncio.sleep(0.05)
+                progress = await client.storage.describe_backup()
+        # Each connection comes to one of the processes, by chance.
+        for _ in range(4):
+            async with pydanube.connect(broker.url) as client:
+                progress = await client.storage.describe_backup()
+                assert (progress.is_running, progress.error) == (False, "")
+                assert progress.id
+    objects = DirectoryObjects(tmp_path / "backups")
+    backup = await choose_backup(objects, None)
+    await restore_backup(objects, backup, tmp_path / "restored" / "data")
+    with several(tmp_path / "restored", settings, count) as broker:
+        async with pydanube.connect(broker.url) as client:
+            await received_by_all(client, sent)
+            for topic in TOPICS:
+                async with client.consumer(topic, subscription="acked") as consumer:
+                    assert await received(consumer, 15) == sent[topic][5:]
+        assert broker.stop() == 0
 
 
 def test_data_directory_of_several_processes_is_not_recovered(

@@ -14,7 +14,8 @@ import asyncio
 import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -34,6 +35,7 @@ from pydanube.model.segments import SegmentEntry
 from pydanube.model.version import __version__
 from pydanube.objects.store import Objects
 from pydanube.wire.buffer import Buffer
+from pydanube.wire.files.journal_format import Entry
 from pydanube_broker.broker.named_stores import NamedStores
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import JournalRecord
@@ -68,10 +70,116 @@ DAMAGED_MAX = 100
 R = TypeVar("R")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The state of a broker at one moment, without the content of segments."""
+
+    cluster_id: str
+    created_at: int
+    segments: Sequence[SegmentEntry]
+    journal_number: int
+    entries: Iterator[Entry]
+    """The entries of the copy of the journal."""
+    staged: Sequence[tuple[str, Buffer]]
+
+
+class Moments(Protocol):
+    """Takes the state of a broker for backups."""
+
+    @property
+    def last(self) -> BackupProgress:
+        """The progress of the last backup."""
+
+    def note(self, progress: BackupProgress) -> None:
+        """Take the progress of the backup that this process makes."""
+
+    def beginning(self) -> AbstractContextManager[None]:
+        """
+        Make the only backup during the body.
+
+        Raises:
+            BackupRunning: Another one is being made.
+        """
+
+    async def take(self, path: Path) -> Moment:
+        """
+        Return the state of one moment, and write the metadata to the new file *path*.
+
+        The file refers to the copy of the journal.
+        """
+
+
 class Snapshots(Protocol):
     """A metadata store that can copy itself; see ``SqliteStore.snapshot``."""
 
     async def snapshot(self, path: Path, then: Callable[[], R]) -> R: ...
+
+
+class OneProcess:
+    """Takes the state of a broker with one process; implements ``Moments``."""
+
+    def __init__(
+        self,
+        store: Snapshots,
+        storage: Storage,
+        staging_files: Files,
+        *,
+        flush_cursors: Callable[[], None],
+        wall_clock_us: Callable[[], int],
+    ) -> None:
+        """*flush_cursors* is ``CursorSaver.flush``."""
+        self.last = BackupProgress()
+        self._store = store
+        self._storage = storage
+        self._staging_files = staging_files
+        self._flush_cursors = flush_cursors
+        self._wall_clock_us = wall_clock_us
+
+    def note(self, progress: BackupProgress) -> None:
+        """See Moments."""
+        self.last = progress
+
+    @contextmanager
+    def beginning(self) -> Iterator[None]:
+        """See Moments."""
+        if self.last.is_running:
+            raise backup_running(self.last)
+        yield
+
+    async def take(self, path: Path) -> Moment:
+        """See Moments."""
+        journal = self._storage.journal
+        if journal.failure is not None:
+            # Another broker may have taken over.
+            raise journal.failure.with_traceback(None)
+        # Cursors and failures of messages are written a moment after they change.
+        self._flush_cursors()
+        await journal.sync()
+        created_at = self._wall_clock_us()
+        journal_copy, staged = await self._store.snapshot(
+            path, lambda: (self._storage.copy_journal(), list(self._staged()))
+        )
+        number = journal.durable_end.number + 1
+        cluster_id, segments = await _prepare(path, number)
+        return Moment(
+            cluster_id=cluster_id,
+            created_at=created_at,
+            segments=segments,
+            journal_number=number,
+            entries=journal_copy.entries(),
+            staged=staged,
+        )
+
+    def _staged(self) -> Iterator[tuple[str, Buffer]]:
+        files = self._staging_files
+        return ((STAGING + each, files.map(each)) for each in files.names())
+
+
+def backup_running(progress: BackupProgress) -> BackupRunning:
+    """Return the error of a second backup while the first one is made."""
+    return BackupRunning(
+        f"the backup {progress.id} is being made; only one runs at a time"
+    )
 
 
 class Backups:
@@ -79,25 +187,28 @@ class Backups:
 
     def __init__(
         self,
-        store: Snapshots,
+        moments: Moments,
         storage: Storage,
-        staging_files: Files,
         stores: NamedStores,
         tasks: asyncio.TaskGroup,
         *,
-        flush_cursors: Callable[[], None],
         wall_clock_us: Callable[[], int],
     ) -> None:
-        """*flush_cursors* is ``CursorSaver.flush``."""
-        self.progress = BackupProgress()
-        self._store = store
+        self._moments = moments
         self._storage = storage
-        self._staging_files = staging_files
         self._stores = stores
         self._tasks = tasks
-        self._flush_cursors = flush_cursors
         self._wall_clock_us = wall_clock_us
         self._running: asyncio.Task[None] | None = None
+
+    @property
+    def progress(self) -> BackupProgress:
+        """The progress of the last backup."""
+        return self._moments.last
+
+    @progress.setter
+    def progress(self, progress: BackupProgress) -> None:
+        self._moments.note(progress)
 
     async def begin(self, store: str) -> BackupProgress:
         """
@@ -111,15 +222,13 @@ class Backups:
             InvalidConfig: The broker cannot open the store.
         """
         objects = await self._stores.open(store)
-        if self._running is not None:
-            raise BackupRunning(
-                f"the backup {self.progress.id} is being made; only one runs at a time"
+        with ExitStack() as opened:
+            opened.enter_context(self._moments.beginning())
+            backup_id = id_of_time(self._wall_clock_us())
+            self.progress = BackupProgress(
+                id=backup_id, url=self._stores.url_of(store), is_running=True
             )
-        backup_id = id_of_time(self._wall_clock_us())
-        self.progress = BackupProgress(
-            id=backup_id, url=self._stores.url_of(store), is_running=True
-        )
-        work = self._run(objects, backup_id)
+            work = self._run(objects, backup_id, opened.pop_all())
         self._running = self._tasks.create_task(work, name=f"backup {backup_id}")
         return self.progress
 
@@ -128,7 +237,7 @@ class Backups:
         if self._running is not None:
             self._running.cancel()
 
-    async def _run(self, objects: Objects, backup_id: str) -> None:
+    async def _run(self, objects: Objects, backup_id: str, held: ExitStack) -> None:
         error = "the broker stopped"
         try:
             async with self._storage.keeping_segments():
@@ -146,24 +255,14 @@ class Backups:
         finally:
             self.progress = replace(self.progress, is_running=False, error=error)
             self._running = None
+            held.close()
 
     async def _make(self, objects: Objects, backup_id: str) -> None:
-        journal = self._storage.journal
         with tempfile.TemporaryDirectory(prefix="danube-backup-") as name:
             path = Path(name) / METADATA
-            if journal.failure is not None:
-                # Another broker may have taken over.
-                raise journal.failure.with_traceback(None)
-            # Cursors and failures of messages are written a moment after they change.
-            self._flush_cursors()
-            await journal.sync()
-            created_at = self._wall_clock_us()
-            journal_copy, staged = await self._store.snapshot(
-                path, lambda: (self._storage.copy_journal(), list(self._staged()))
-            )
-            number = journal.durable_end.number + 1
-            cluster_id, segments = await _prepare(path, number)
+            moment = await self._moments.take(path)
             metadata = await asyncio.to_thread(path.read_bytes)
+        cluster_id, segments, staged = moment.cluster_id, moment.segments, moment.staged
         await _claim(objects, cluster_id)
         self.progress = replace(
             self.progress,
@@ -174,12 +273,11 @@ class Backups:
         )
         # The journal first, because its copy holds messages in memory.
         left = encode_files(
-            journal_copy.entries(),
-            number=number,
+            moment.entries,
+            number=moment.journal_number,
             journal_id=bytes.fromhex(cluster_id),
             bytes_max=JOURNAL_FILE_BYTES,
         )
-        del journal_copy
         files: list[BackupFile] = []
         while (file := await asyncio.to_thread(next, left, None)) is not None:
             byte_count = self.progress.byte_count + len(file[1])
@@ -196,7 +294,7 @@ class Backups:
             id=backup_id,
             cluster_id=cluster_id,
             version=__version__,
-            created_at=created_at,
+            created_at=moment.created_at,
             files=files,
             segments=await self._copy_segments(objects, segments),
             damaged=list(self.progress.damaged),
@@ -205,10 +303,6 @@ class Backups:
         data = msgspec.json.encode(record)
         if not await objects.put_if_absent(object_of_record(backup_id), data):
             raise AlreadyExists(f"there is a backup {backup_id} already")
-
-    def _staged(self) -> Iterator[tuple[str, Buffer]]:
-        files = self._staging_files
-        return ((STAGING + each, files.map(each)) for each in files.names())
 
     async def _copy_file(
         self, objects: Objects, backup_id: str, name: str, data: Buffer

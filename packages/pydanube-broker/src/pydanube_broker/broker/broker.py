@@ -131,6 +131,16 @@ class Broker:
             self.topics, self.dead_letters, self.subscription_store, self.storage
         )
 
+    async def flush(self) -> None:
+        """
+        Return when moved cursors, and all that was appended, are committed.
+
+        Raises:
+            JournalFailed: The journal accepts nothing more.
+        """
+        self.subscription_store.cursors.flush()
+        await self.storage.journal.sync()
+
     def wake_subscriptions(self) -> None:
         """Let every subscription look at the clock and do what is due."""
         for topic in self.topics.opened.values():

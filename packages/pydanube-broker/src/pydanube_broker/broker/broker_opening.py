@@ -18,7 +18,7 @@ from pydanube.model.histograms import NO_EXEMPLARS
 from pydanube.model.ids import TopicId
 from pydanube.model.names import TopicName
 from pydanube.security.quotas import NO_QUOTA, Quota
-from pydanube_broker.broker.backups import Backups, Snapshots
+from pydanube_broker.broker.backups import Backups, Moments, OneProcess, Snapshots
 from pydanube_broker.broker.broker import Broker, drain
 from pydanube_broker.broker.consumer_registry import ConsumerRegistry
 from pydanube_broker.broker.delivery.counts import BrokerCounts
@@ -98,6 +98,7 @@ async def open_broker(
     staging_files: Files | None = None,
     staging: StagingConfig = StagingConfig(),  # noqa: B008  # It is immutable.
     snapshots: Snapshots | None = None,
+    moments: Moments | None = None,
     shards: Shards | None = None,
     is_superuser: IsSuperuser | None = None,
     tracing: Tracing | None = None,
@@ -120,7 +121,8 @@ async def open_broker(
     audit log.  *audit_file* has it, too.  Principals without a quota of their own have
     *default_quota*, except superusers.
 
-    *snapshots* is *store* if it can copy itself; without it there are no backups.
+    *snapshots* is *store* if it can copy itself.  *moments* takes the state of a broker
+    with several processes.  Without both there are no backups.
     *stores* are the object stores that requests may name.
 
     Topics with messages that are not sealed are opened at once, the others on first
@@ -226,14 +228,16 @@ async def open_broker(
         files = MemoryFiles() if staging_files is None else staging_files
         backups = None
         if snapshots is not None:
-            backups = Backups(
+            moments = OneProcess(
                 snapshots,
                 storage,
                 files,
-                named_stores,
-                tasks,
                 flush_cursors=subscription_store.cursors.flush,
                 wall_clock_us=wall_clock_us,
+            )
+        if moments is not None:
+            backups = Backups(
+                moments, storage, named_stores, tasks, wall_clock_us=wall_clock_us
             )
         if shards is None:
             await _open_recovered(topics, store, storage)

@@ -100,8 +100,8 @@ async def create_backup(call: Call, m: pb.CreateBackup) -> pb.BackupProgress:
 def _backups_of(broker: Broker) -> Backups:
     if broker.backups is None:
         raise InvalidRequest(
-            "only brokers with one process, and with metadata in an SQLite file in a "
-            "data directory, can be backed up"
+            "only brokers with metadata in an SQLite file in a data directory can be "
+            "backed up"
         )
     return broker.backups
 

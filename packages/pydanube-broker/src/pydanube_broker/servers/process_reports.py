@@ -52,6 +52,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A question of one process to the others."""
 
     metrics: bool = False
+    flush: bool = False
+    """Whether cursors are to be written, and the journal to be synced."""
     topic: str | None = None
     accept: str = ""
 

@@ -52,6 +52,7 @@ from pydanube_broker.cluster.pure.placement import PlacementLimits
 from pydanube_broker.cluster.session import ClusterSession
 from pydanube_broker.cluster.shard_owners import ShardOwners
 from pydanube_broker.metadata.sessions import Session
+from pydanube_broker.metadata.shared_sqlite import SharedSqliteStore
 from pydanube_broker.metadata.store import MetadataStore, retry_on_conflict
 from pydanube_broker.servers.connections.authentication import (
     Authenticator,
@@ -106,7 +107,8 @@ from pydanube_broker.servers.membership import (
 )
 from pydanube_broker.servers.native.connection import listen
 from pydanube_broker.servers.native.server import open_native_server
-from pydanube_broker.servers.process_reports import ProcessReports
+from pydanube_broker.servers.process_backups import ProcessMoments
+from pydanube_broker.servers.process_reports import ProcessReports, Question
 from pydanube_broker.servers.recovery.journal_switch import switch_journal
 from pydanube_broker.servers.settings.addresses import (
     Addresses,
@@ -130,6 +132,7 @@ from pydanube_broker.storage.config import FILES, StorageConfig
 from pydanube_broker.storage.files import DirectoryFiles
 from pydanube_broker.storage.journal.reserve import Reserve, ReserveFile
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects, open_remote
+from pydanube_broker.storage.segments.removal_lock import RemovalLock
 from pydanube_broker.storage.storage import Storage
 from pydanube_broker.storage.storage_opening import open_storage
 
@@ -253,6 +256,7 @@ async def serve(
                 staging_files=DirectoryFiles(directory.staging),
                 staging=config.staging,
                 snapshots=metadata.file,
+                moments=_process_moments(config, metadata.store, state.processes),
                 is_superuser=config.security.is_superuser
                 if config.security.enabled
                 else None,
@@ -394,6 +398,10 @@ async def _open_storage(
         objects=objects,
         claim_remote=claim_remote,
         manifest=MetadataManifest(store) if session is None else SharedManifest(store),
+        # The directories of the processes are beside each other.
+        removal_lock=RemovalLock(directory.path.parent / "removals.lock")
+        if kind == FILES
+        else None,
         reserve=reserve,
         cache_path=directory.cache,
         new_journal=journal_opener(config, identity, store, session),
@@ -426,6 +434,28 @@ async def _reporting(
     )
     async with state.processes.answering():
         yield
+
+
+def _process_moments(
+    config: BrokerConfig, store: MetadataStore, processes: ProcessReports | None
+) -> ProcessMoments | None:
+    """Return what takes the state of the processes of a broker, if it has several."""
+    if processes is None or not isinstance(store, SharedSqliteStore):
+        return None
+
+    async def flush_all() -> None:
+        await processes.ask_all(Question(flush=True))
+
+    storage = config.storage
+    objects = (processes.directory.parent / "objects").as_uri()
+    return ProcessMoments(
+        store,
+        directory=processes.directory,
+        journals=Path(storage.journal_url),
+        has_remote=storage.remote.url != objects,
+        flush_all=flush_all,
+        wall_clock_us=wall_clock_us,
+    )
 
 
 @asynccontextmanager

@@ -226,7 +226,7 @@ class Storage:
             )
             # Before the log exists: it seals these messages again, and the new segments
             # would overlap the lost ones.
-            await self._manifest.change(topic_id, epoch, shard=shard, removed=lost)
+            await self._manifest.remove_lost(topic_id, epoch, shard=shard, lost=lost)
         topic_log = TopicLog(
             topic_id,
             str(name),

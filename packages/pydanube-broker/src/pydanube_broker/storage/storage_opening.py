@@ -18,6 +18,7 @@ from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from pydanube_broker.storage.segments.manifest import HoldableManifest, Manifest
 from pydanube_broker.storage.segments.range_cache import RangeCache
 from pydanube_broker.storage.segments.remote_segments import RemoteSegments
+from pydanube_broker.storage.segments.removal_lock import RemovalLock
 from pydanube_broker.storage.segments.segment_cache import (
     SegmentCache,
     open_segment_cache,
@@ -38,6 +39,7 @@ async def open_storage(
     files: Files,
     objects: Objects,
     manifest: Manifest,
+    removal_lock: RemovalLock | None = None,
     clock: Callable[[], float] = time.monotonic,
     wall_clock: Callable[[], int] = wall_clock_us,
     reserve: Reserve | None = None,
@@ -47,6 +49,8 @@ async def open_storage(
 ) -> AsyncIterator[Storage]:
     """
     Recover and open the storage over *files*, and seal topics while it is open.
+
+    The processes of one broker have *removal_lock* in common.
 
     *reserve* is released when the disk is full; by default there is none.
     *wall_clock* returns microseconds since 1970, UTC; *new_journal* opens the journal
@@ -78,7 +82,7 @@ async def open_storage(
                 config,
                 journal,
                 objects,
-                HoldableManifest(manifest),
+                HoldableManifest(manifest, removal_lock),
                 cache=cache,
                 seal_thread=seal_thread,
                 claim_remote=claim_remote,

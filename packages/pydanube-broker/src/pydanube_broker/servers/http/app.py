@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.applications import Starlette
@@ -136,6 +137,10 @@ class BrokerState:
 
     async def report(self, question: Question) -> Answer:
         """Return what this process reports, to another one of the broker."""
+        if question.flush and self._serving:
+            # A journal that has failed takes nothing more.
+            with suppress(BrokerError):
+                await self._serving[0].flush()
         reason = self.why_not_ready()
         readiness = Readiness(
             ready=reason is None,

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -416,15 +416,72 @@ async def _unite(
     store: MetadataStore, directory: DataDirectory, config: StorageConfig
 ) -> None:
     begun_at = perf_counter()
-    await _check_commits(store)
     local = DirectoryObjects(directory.objects)
     place = journal_place(config, directory)
     identity = await identify(store, directory, local, kind="local", journal=place)
     await identity.record(local)
+    readings = await read_sources(
+        store, GroupFiles(directory.path / JOURNALS), identity.journal_id()
+    )
+
+    async def is_local(segment: SegmentEntry) -> bool:
+        return await local.stat(segment.object_name) is not None
+
+    union = await plan_union(store, readings, is_local)
+    new = replace(identity, journal_end=None)
+    async with open_whole(config, new, store) as journal:
+        await _append_all(journal, union.entries())
+        end = journal.durable_end
+    record = JournalRecord(file_number=end.number, position=end.position, kind="local")
+    await store.transaction([], [*union.operations, Put(keys.JOURNAL, record)])
+    log.warning(
+        "one process uses %s now: %d topics were prepared in %.2f s; the directory "
+        "'replaced' has the journals of the processes",
+        directory.path,
+        len(union.segments),
+        perf_counter() - begun_at,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Union:
+    """What makes the data of several processes that of one."""
+
+    operations: Sequence[Operation]
+    """The changes of the metadata store, besides the record of the journal."""
+    states: Mapping[TopicId, TopicState]
+    frames: Mapping[TopicId, Sequence[BatchFrame]]
+    segments: Mapping[TopicId, Sequence[SegmentEntry]]
+    """The segments of each topic that all processes can read."""
+    present: Mapping[TopicId, Sequence[SegmentEntry]]
+    """Those of topics that are not being deleted, as they are for one process."""
+    epoch: Epoch
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield the entries of the journal; see ``entries_of_topics``."""
+        return entries_of_topics(self.states, self.frames, self.segments, self.epoch)
+
+
+async def plan_union(
+    store: MetadataStore,
+    readings: Mapping[str, SourceReading],
+    is_local: Callable[[SegmentEntry], Awaitable[bool]],
+) -> Union:
+    """
+    Return what makes the data in *store*, and in the journals, that of one process.
+
+    *readings* has the journals of all sources that the shards name.  *is_local* says
+    whether a segment needs no remote store.
+
+    Raises:
+        Conflict: A commit of staged batches must be completed before.
+        CorruptJournal: Messages are missing.
+    """
+    await _check_commits(store)
     topics = await _load_topics(store)
     segments = await _load_segments(store, topics.names)
-    states, frames = await _read_shards(store, identity)
-    states = {each: states[each] for each in topics.names if each in states}
+    found, frames = await _read_shards(store, readings)
+    states = {each: found[each] for each in topics.names if each in found}
     stored = [epoch.value for _, epoch in await store.scan(keys.SHARD_EPOCHS)]
     epoch = Epoch(max([0, *stored]) + 1)
     for name, deleted in topics.deleted.items():
@@ -432,19 +489,16 @@ async def _unite(
         topic_id = TopicId(deleted.topic_id)
         states.setdefault(topic_id, TopicState(str(name), epoch, _BEGIN, _BEGIN))
     kept = {topic_id: uploaded_of(found) for topic_id, found in segments.items()}
-    new = replace(identity, journal_end=None)
-    async with open_whole(config, new, store) as journal:
-        await _append_all(journal, entries_of_topics(states, frames, kept, epoch))
-        end = journal.durable_end
-    local_kept = {
-        topic_id: [await _as_local(local, each) for each in found]
+    local = {
+        topic_id: [
+            replace(each, is_uploaded=False) for each in found if await is_local(each)
+        ]
         for topic_id, found in kept.items()
     }
-    record = JournalRecord(file_number=end.number, position=end.position, kind="local")
     operations: list[Operation] = [
         *topics.with_shards({}),
         *(Put(keys.EPOCHS.key(topic_id), epoch) for topic_id in topics.names),
-        *_changed_segments(local_kept),
+        *_changed_segments(local),
         *(
             Delete(keys.segment(topic_id, each.base))
             for topic_id, found in segments.items()
@@ -464,39 +518,51 @@ async def _unite(
             keys.LEAVING,
             keys.LOADS,
         ),
-        Put(keys.JOURNAL, record),
     ]
-    await store.transaction([], operations)
-    log.warning(
-        "one process uses %s now: %d topics were prepared in %.2f s; the directory "
-        "'replaced' has the journals of the processes",
-        directory.path,
-        len(topics.names),
-        perf_counter() - begun_at,
+    return Union(
+        operations=operations,
+        states=states,
+        frames=frames,
+        segments=kept,
+        present={
+            TopicId(each.topic_id): kept[TopicId(each.topic_id)]
+            for each in topics.present.values()
+        },
+        epoch=epoch,
     )
 
 
-async def _read_shards(
-    store: MetadataStore, identity: ClusterIdentity
-) -> tuple[dict[TopicId, TopicState], dict[TopicId, list[BatchFrame]]]:
+async def read_sources(
+    store: MetadataStore, objects: Objects, journal_id: bytes, *, is_live: bool = False
+) -> dict[str, SourceReading]:
     """
-    Return the states and the unsealed batches that the records of the shards name.
+    Read the journals that the shards name, by their sessions.
+
+    With *is_live*, processes append to them, and what is there now is read.
 
     Raises:
         CorruptJournal: A journal is missing or damaged.
     """
-    objects = GroupFiles(identity.directory.path / JOURNALS)
     readings: dict[str, SourceReading] = {}
+    for _, stored in await store.scan(keys.SHARDS):
+        source = stored.value.source
+        if source is not None and source not in readings:
+            readings[source] = await _read_source(
+                store, objects, journal_id, source, is_live=is_live
+            )
+    return readings
+
+
+async def _read_shards(
+    store: MetadataStore, readings: Mapping[str, SourceReading]
+) -> tuple[dict[TopicId, TopicState], dict[TopicId, list[BatchFrame]]]:
+    """Return the states and unsealed batches that the records of the shards name."""
     states: dict[TopicId, TopicState] = {}
     frames: dict[TopicId, list[BatchFrame]] = {}
     for path, stored in await store.scan(keys.SHARDS):
         shard, record = int(keys.SHARDS.name_of(path)), stored.value
         if record.source is None:
             continue
-        if record.source not in readings:
-            readings[record.source] = await _read_source(
-                store, objects, identity, record.source
-            )
         recovery = readings[record.source].fold.recovery_of(
             shard, Epoch(record.source_epoch)
         )
@@ -507,9 +573,14 @@ async def _read_shards(
 
 
 async def _read_source(
-    store: MetadataStore, objects: Objects, identity: ClusterIdentity, source: str
+    store: MetadataStore,
+    objects: Objects,
+    journal_id: bytes,
+    source: str,
+    *,
+    is_live: bool,
 ) -> SourceReading:
-    """Read the journal of a session that has ended."""
+    """Read the journal of a session."""
     stored = await store.get(keys.SESSION_JOURNALS.key(source))
     if stored is None:
         raise CorruptJournal(
@@ -521,17 +592,12 @@ async def _read_source(
             f"{session.object_name(session.first)}: expected the first group of the "
             f"journal of session {source}, there is none"
         )
-    reading = SourceReading(
-        objects, journal_id=identity.journal_id(), reader_id=new_session_id()
-    )
-    await reading.read_to_end(session)
+    reading = SourceReading(objects, journal_id=journal_id, reader_id=new_session_id())
+    if is_live:
+        await reading.read_ahead(session)
+    else:
+        await reading.read_to_end(session)
     return reading
-
-
-async def _as_local(local: Objects, entry: SegmentEntry) -> SegmentEntry:
-    """Return the entry of a segment; those in the directory need no remote store."""
-    is_there = await local.stat(entry.object_name) is not None
-    return replace(entry, is_uploaded=False) if is_there else entry
 
 
 # Both.

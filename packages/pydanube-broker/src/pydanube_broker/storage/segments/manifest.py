@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Protocol
 
 from pydanube.model.errors import BackupRunning, TopicFenced
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
+from pydanube_broker.storage.segments.removal_lock import RemovalLock
 from pydanube_broker.storage.segments.topic_log import TopicLog
 
 
@@ -82,10 +83,17 @@ def position_of(topic_id: TopicId, base: int) -> str:
 class HoldableManifest(Manifest):
     """A manifest that refuses to remove segments while a backup copies them."""
 
-    def __init__(self, manifest: Manifest) -> None:
-        self.is_held = False
+    def __init__(self, manifest: Manifest, lock: RemovalLock | None = None) -> None:
+        """*lock* is that of all processes of the broker, if it has several."""
+        self._is_held = False
         self._manifest = manifest
         self._removals = asyncio.Lock()
+        self._lock = lock
+
+    @property
+    def is_held(self) -> bool:
+        """Whether segments must not be removed now."""
+        return self._is_held or (self._lock is not None and self._lock.is_held)
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -95,15 +103,16 @@ class HoldableManifest(Manifest):
         Raises:
             BackupRunning: It is held already.
         """
-        if self.is_held:
+        if self._is_held:
             raise BackupRunning("a backup is being made; only one runs at a time")
-        self.is_held = True
+        self._is_held = True
         try:
             async with self._removals:
                 pass
-            yield
+            async with nullcontext() if self._lock is None else self._lock.keeping():
+                yield
         finally:
-            self.is_held = False
+            self._is_held = False
 
     def check_not_held(self) -> None:
         """
@@ -151,9 +160,21 @@ class HoldableManifest(Manifest):
             return
         async with self._removals:
             self.check_not_held()
-            await self._manifest.change(
-                topic_id, epoch, shard=shard, removed=removed, added=added
-            )
+            with nullcontext() if self._lock is None else self._lock.removing():
+                await self._manifest.change(
+                    topic_id, epoch, shard=shard, removed=removed, added=added
+                )
+
+    async def remove_lost(
+        self,
+        topic_id: TopicId,
+        epoch: int,
+        *,
+        shard: int | None,
+        lost: Sequence[SegmentEntry],
+    ) -> None:
+        """Remove segments that no backup can have, because their objects are lost."""
+        await self._manifest.change(topic_id, epoch, shard=shard, removed=lost)
 
 
 async def change_manifest(
