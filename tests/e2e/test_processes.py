@@ -14,7 +14,6 @@ import pytest
 import pydanube
 from pydanube.objects.directory import DirectoryObjects
 from pydanube_broker.servers.directories.restore import choose_backup, restore_backup
-from support.drivers.commands import danube
 from support.drivers.running import received
 from support.fakes.guarded_clusters import eventually
 from support.servers.processes import BrokerProcess
@@ -241,17 +240,6 @@ async def test_backup_has_what_all_processes_have_acknowledged(
                 async with client.consumer(topic, subscription="acked") as consumer:
                     assert await received(consumer, 15) == sent[topic][5:]
         assert broker.stop() == 0
-
-
-def test_data_directory_of_several_processes_is_not_recovered(
-    tmp_path: Path, settings: Path
-) -> None:
-    with several(tmp_path, settings, 2) as broker:
-        assert broker.stop() == 0
-    directory = str(tmp_path / "data")
-    refused = danube("recover", "--data-dir", directory, "--from-segments")
-    assert refused.returncode != 0
-    assert "several processes have used" in refused.stderr
 
 
 async def test_any_process_answers_for_the_broker(

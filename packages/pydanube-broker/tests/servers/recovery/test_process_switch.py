@@ -9,12 +9,18 @@ from contextlib import asynccontextmanager
 import pytest
 
 import pydanube
-from pydanube.model.errors import Conflict, InconsistentDirectory, TopicNotFound
+from pydanube.model.errors import (
+    Conflict,
+    InconsistentDirectory,
+    InvalidConfig,
+    TopicNotFound,
+)
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import QueryRecord, StagingDecision
 from pydanube_broker.metadata.sqlite import open_sqlite
 from pydanube_broker.servers.directories.directory import hold_directory
 from pydanube_broker.servers.recovery import process_switch
+from pydanube_broker.servers.recovery.recover import recover_directory
 from pydanube_broker.servers.run import serve
 from pydanube_broker.servers.settings.config import load_config
 from pydanube_broker.servers.settings.process_config import (
@@ -243,4 +249,40 @@ async def test_segments_are_uploaded_for_several_processes(data, tmp_path):
     await change(data, "several", **{"storage.remote.url": url})
     shutil.rmtree(data / "objects")
     async with several(data, **{"storage.remote.url": url}) as client:
+        await check_contents(client)
+
+
+async def test_directory_of_several_processes_is_recovered_without_metadata(data):
+    await change(data, "several")
+    async with several(data) as client:
+        await publish(client, UNSEALED, b"new")
+    (data / "metadata.sqlite").unlink()
+    with hold_directory(data) as directory:
+        config = config_at(data).storage
+        assert not await process_switch.gather_directory(directory, config)
+        report = await recover_directory(
+            directory, config, from_segments=True, accept_loss=False, write=True
+        )
+    assert report.written
+    async with serving(data) as client:
+        # The cursors are those of the journals.
+        assert await rest(client, UNSEALED) == [*LEFT, (4, b"new")]
+        assert await rest(client, SEALED) == ALL
+
+
+async def test_directory_of_several_processes_with_metadata_needs_no_repair(data):
+    await change(data, "several")
+    with hold_directory(data) as directory:
+        config = config_at(data).storage
+        with pytest.raises(InvalidConfig, match="without --dry-run"):
+            await recover_directory(
+                directory, config, from_segments=False, accept_loss=False, write=False
+            )
+        assert await process_switch.gather_directory(directory, config)
+        report = await recover_directory(
+            directory, config, from_segments=False, accept_loss=False, write=False
+        )
+    assert not report.needs_from_segments
+    assert not report.needs_accept_loss
+    async with serving(data) as client:
         await check_contents(client)

@@ -11,8 +11,10 @@ import typer
 from pydanube.model.errors import InvalidConfig, NotFound
 from pydanube_broker.servers.directories.directory import hold_directory
 from pydanube_broker.servers.recovery.contents import RecoveryReport
+from pydanube_broker.servers.recovery.process_switch import gather_directory
 from pydanube_broker.servers.recovery.recover import recover_directory
 from pydanube_broker.servers.settings.config import load_config
+from pydanube_broker.servers.settings.process_config import has_processes
 from pydanube_cli.invocation import parameters
 from pydanube_cli.invocation.declaration import command, confirm
 from pydanube_cli.presentation.output import (
@@ -50,6 +52,9 @@ def recover(
     is deleted: files that are replaced are moved to the directory "replaced" inside of
     DIR. An interrupted run can be repeated.
 
+    A directory that several processes have used gets the form of one process first. The
+    broker can then be started with any number of processes.
+
     Args:
         data_dir (DIR): The data directory; its broker must not be running. By default
             danube-data in the current directory.
@@ -86,6 +91,13 @@ def recover(
                 )
             )
 
+        if has_processes(path) and not dry_run:
+            confirm(
+                f"Several processes have used {path}. Write their journals to one, as "
+                "for one process?",
+                is_sure=yes,
+            )
+            asyncio.run(gather_directory(directory, settings.storage))
         findings = run(write=False)
         is_whole = not (findings.needs_from_segments or findings.needs_accept_loss)
         if not dry_run and not is_whole:

@@ -19,6 +19,7 @@ the segments of one, unless there is a remote store.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,10 +34,12 @@ from pydanube.model.errors import Conflict, CorruptJournal, InconsistentDirector
 from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.names import TopicName
 from pydanube.model.segments import SegmentEntry
-from pydanube.objects.directory import DirectoryObjects
+from pydanube.objects.directory import DirectoryObjects, sync_directory
 from pydanube.objects.store import Objects
 from pydanube.wire.batches import BatchFrame
+from pydanube.wire.files.group_format import HEADER_BYTES, decode_group_header
 from pydanube.wire.files.journal_format import Entry, MetadataRevision
+from pydanube_broker.broker.backups import JOURNAL_FILE_BYTES
 from pydanube_broker.broker.manifest import MetadataManifest
 from pydanube_broker.cluster.decided_acks import with_decided_acks
 from pydanube_broker.cluster.pure.shard_topics import shard_of
@@ -61,6 +64,7 @@ from pydanube_broker.servers.directories.journals import (
     journal_place,
     open_kind_files,
 )
+from pydanube_broker.servers.recovery.contents import WHOLE, DirectoryContents
 from pydanube_broker.servers.recovery.journal_switch import open_whole, switch_journal
 from pydanube_broker.servers.recovery.recover import preserve
 from pydanube_broker.servers.settings.config import BrokerConfig
@@ -70,8 +74,10 @@ from pydanube_broker.servers.settings.process_config import (
     config_of_process,
 )
 from pydanube_broker.storage.config import FILES, StorageConfig
+from pydanube_broker.storage.files import DirectoryFiles
 from pydanube_broker.storage.journal.group_files import GroupFiles
 from pydanube_broker.storage.journal.journal import Journal
+from pydanube_broker.storage.journal.journal_copying import JournalCopy, encode_files
 from pydanube_broker.storage.journal.journal_opening import JournalOpening
 from pydanube_broker.storage.journal.journal_sessions import JournalSession
 from pydanube_broker.storage.journal.object_journal import ROOT
@@ -80,12 +86,13 @@ from pydanube_broker.storage.journal.object_recovery import (
     new_session_id,
     prefix_of,
 )
+from pydanube_broker.storage.journal.recovery import FIRST_NUMBER
 from pydanube_broker.storage.journal.reserve import Reserve
 from pydanube_broker.storage.journal.shard_recovery import (
     SourceReading,
     entries_of_adoption,
 )
-from pydanube_broker.storage.journal.state import TopicState
+from pydanube_broker.storage.journal.state import JournalState, TopicState
 from pydanube_broker.storage.journal.unsealed import uploaded_of
 from pydanube_broker.storage.pure.group_commits import FIRST_GROUP
 from pydanube_broker.storage.remote.tiered_objects import open_remote
@@ -412,6 +419,25 @@ async def _append_all(journal: Journal, entries: Iterable[Entry]) -> None:
 # Several to one.
 
 
+async def gather_directory(directory: DataDirectory, config: StorageConfig) -> bool:
+    """
+    Give the directory of several processes the form of one; return if it has metadata.
+
+    The caller must hold the directory's lock.
+
+    Raises: As ``unite_directory``.
+    """
+    contents = DirectoryContents(directory, config)
+    async with contents.reading_metadata() as store:
+        is_whole = contents.report.metadata == WHOLE
+        is_whole = is_whole and await store.get(keys.CLUSTER) is not None
+    if is_whole:
+        await unite_directory(directory, config)
+    else:
+        await salvage_journals(directory)
+    return is_whole
+
+
 async def _unite(
     store: MetadataStore, directory: DataDirectory, config: StorageConfig
 ) -> None:
@@ -598,6 +624,87 @@ async def _read_source(
     else:
         await reading.read_to_end(session)
     return reading
+
+
+# Without metadata.
+
+
+async def salvage_journals(directory: DataDirectory) -> None:
+    """
+    Make one local journal of the journals of several processes, without metadata.
+
+    Of each topic, the journal counts that has most of its messages.  A damaged journal
+    is read up to the damage.  Nothing is deleted: the directories of the processes are
+    moved to the directory ``replaced``.
+    """
+    best: dict[TopicId, tuple[TopicState, Sequence[BatchFrame]]] = {}
+    objects = GroupFiles(directory.path / JOURNALS)
+    journal_id = b""
+    for path in sorted((directory.path / JOURNALS / ROOT).glob("*/")):
+        prefix = f"{ROOT}{path.name}/"
+        names = await objects.names(prefix)
+        head = await objects.read(names[0], 0, HEADER_BYTES) if names else None
+        if head is None:
+            continue
+        header = decode_group_header(head)
+        journal_id = header.journal_id
+        session = JournalSession(
+            number=FIRST_SESSION,
+            session_id=header.writer.hex(),
+            prefix=prefix,
+            first=header.number,
+        )
+        reading = SourceReading(
+            objects, journal_id=journal_id, reader_id=new_session_id()
+        )
+        try:
+            await reading.read_ahead(session)
+        except CorruptJournal as error:
+            log.warning("a journal is read up to the damage: %s", error)
+        for recovery in reading.fold.all_recoveries():
+            for topic_id, state in recovery.state.topics.items():
+                known = best.get(topic_id)
+                if known is None or _rank(known[0]) < _rank(state):
+                    best[topic_id] = state, recovery.frames.get(topic_id, ())
+    if journal_id:
+        states = {
+            topic_id: replace(state, shard=None, has_left=False)
+            for topic_id, (state, _) in best.items()
+        }
+        copy = JournalCopy(
+            snapshot=list(JournalState(states).snapshot()),
+            frames={topic_id: frames for topic_id, (_, frames) in best.items()},
+        )
+        await asyncio.to_thread(_write_journal, directory, journal_id, copy)
+    preserve(directory, [directory.path / JOURNALS, directory.path / PROCESSES])
+
+
+def _write_journal(
+    directory: DataDirectory, journal_id: bytes, copy: JournalCopy
+) -> None:
+    """Write a local journal, in the place of one that may be there."""
+    part = directory.journal.with_name("journal.part")
+    shutil.rmtree(part, ignore_errors=True)
+    files = DirectoryFiles(part)
+    for name, data in encode_files(
+        copy.entries(),
+        number=FIRST_NUMBER,
+        journal_id=journal_id,
+        bytes_max=JOURNAL_FILE_BYTES,
+    ):
+        file = files.create(name)
+        file.write([data])
+        file.sync()
+        file.close()
+    files.sync_directory()
+    preserve(directory, [directory.journal])
+    part.rename(directory.journal)
+    sync_directory(directory.path)
+
+
+def _rank(state: TopicState) -> tuple[int, int]:
+    # An adoption that was not finished has a later epoch, and fewer messages.
+    return state.end_offset, state.epoch
 
 
 # Both.

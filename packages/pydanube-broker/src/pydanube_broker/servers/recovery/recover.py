@@ -80,10 +80,9 @@ async def recover_directory(
         )
     if has_processes(directory.path):
         raise InvalidConfig(
-            f"several processes have used {directory.path} (processes.count), and "
-            "danube recover repairs only the data directory of one. They need no "
-            "repair after a crash: the processes read each other's journals. If the "
-            f"metadata store {directory.metadata} is lost, put its newest copy back"
+            f"several processes have used {directory.path} (processes.count), and it "
+            "must have the form of one process before it is examined: run "
+            f"'danube recover --data-dir {directory.path}' without --dry-run"
         )
     if write:
         _finish_renames(directory)

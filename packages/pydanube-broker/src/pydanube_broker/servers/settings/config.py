@@ -328,9 +328,9 @@ class ProcessesConfig(msgspec.Struct, frozen=True, kw_only=True):
     `auto` is one less than the number of cores. A process that ends is started again,
     and meanwhile the others serve its topics. Needs metadata.kind sqlite and
     storage.journal.kind local. The number can be changed between two starts.
-    Listeners for MQTT and `danube backup` need a broker with one process. With TLS, the
-    processes call each other at the addresses of cluster.peer_host, and trust the
-    authorities in cluster.ca_file."""
+    Listeners for MQTT need a broker with one process. With TLS, the processes call each
+    other at the addresses of cluster.peer_host, and trust the authorities in
+    cluster.ca_file."""
     first_port: Port = 0
     """The first of the ports that clients of one process connect to. They follow each
     other: the native protocol of the first process, its gRPC, the native protocol of

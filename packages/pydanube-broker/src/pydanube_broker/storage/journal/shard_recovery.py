@@ -83,6 +83,12 @@ class ShardFold:
                 if recovery is not None:
                     recovery.apply(entry)
 
+    def all_recoveries(self) -> Iterator[Recovery]:
+        """Yield what there is of each epoch of each shard."""
+        for recovery in self._recoveries.values():
+            keep_unsealed(recovery)
+            yield recovery
+
     def recovery_of(self, shard: int, epoch: Epoch) -> Recovery:
         """
         Return the topics of *shard* with *epoch*, and their unsealed batches.
