@@ -471,7 +471,7 @@ async def _unite(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Union:
-    """What makes the data of several processes that of one."""
+    """The changes that give the data of several processes the form of one."""
 
     operations: Sequence[Operation]
     """The changes of the metadata store, besides the record of the journal."""
@@ -494,7 +494,7 @@ async def plan_union(
     is_local: Callable[[SegmentEntry], Awaitable[bool]],
 ) -> Union:
     """
-    Return what makes the data in *store*, and in the journals, that of one process.
+    Return what gives the data in *store*, and in the journals, the form of one process.
 
     *readings* has the journals of all sources that the shards name.  *is_local* says
     whether a segment needs no remote store.
