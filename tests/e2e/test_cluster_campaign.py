@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +38,11 @@ from support.drivers.campaign_clients import (
 )
 from support.drivers.campaign_spark import SparkCopy
 from support.servers.campaign_cluster import (
-    NAMES,
     CampaignCluster,
     Log,
     campaign_cluster,
 )
+from support.servers.campaign_processes import CampaignProcesses, campaign_processes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -54,7 +54,11 @@ FIRST, _, LAST = os.environ.get("DANUBE_TEST_SEEDS", "1-3").partition("-")
 SEEDS = range(int(FIRST), int(LAST or FIRST) + 1)
 FAULTS = int(os.environ.get("DANUBE_TEST_FAULTS", "12"))
 PARTITIONS = 3
-Fault = Callable[[CampaignCluster], "Awaitable[None]"] if TYPE_CHECKING else None
+if TYPE_CHECKING:
+    Fault = Callable[[Any], Awaitable[None]]
+    Opening = Callable[
+        [Path, Log, Random], AbstractAsyncContextManager[CampaignCluster]
+    ]
 
 
 class Campaign:
@@ -148,8 +152,8 @@ class Campaign:
             moving = tasks.create_task(self._move(rng))
             await gather(
                 [
-                    some_of(CampaignCluster.BROKER_FAULTS),
-                    some_of(CampaignCluster.OTHER_FAULTS),
+                    some_of(self.cluster.BROKER_FAULTS),
+                    some_of(self.cluster.OTHER_FAULTS),
                 ]
             )
             moving.cancel()
@@ -159,7 +163,9 @@ class Campaign:
             while True:
                 topic = rng.choice(list(self.book.ledger.topics))
                 with suppress(BrokerError):
-                    await client.cluster.move_topic(topic, rng.choice(NAMES))
+                    await client.cluster.move_topic(
+                        topic, rng.choice(self.cluster.names)
+                    )
                     self.book.log.add(f"move {topic}")
                 await asyncio.sleep(rng.random() * 8)
 
@@ -198,6 +204,7 @@ async def run_campaign(
     faults: Callable[[Campaign], Awaitable[None]],
     timeout_s: float = 900,
     spark: Any = None,
+    opening: Opening = campaign_cluster,
 ) -> None:
     """Run a campaign, with a stream of *spark*; an error says what happened before."""
     rng, log = Random(seed), Log()
@@ -207,7 +214,7 @@ async def run_campaign(
     try:
         async with (
             asyncio.timeout(timeout_s),
-            campaign_cluster(directory, log, rng) as cluster,
+            opening(directory, log, rng) as cluster,
         ):
             copy = None
             if spark is not None:
@@ -237,6 +244,34 @@ async def test_clients_lose_and_repeat_nothing_when_one_thing_fails(
         CampaignCluster.kill_member,
     )
     await run_campaign(tmp_path, 1, lambda each: each.one_by_one(faults), 120)
+
+
+@pytest.mark.smoke
+@pytest.mark.timeout(240)
+async def test_clients_lose_and_repeat_nothing_when_processes_are_killed(
+    tmp_path: Path,
+) -> None:
+    faults = (
+        CampaignProcesses.kill_process,
+        CampaignProcesses.suspend_process,
+        CampaignProcesses.kill_supervisor,
+        CampaignProcesses.kill_all,
+    )
+    await run_campaign(
+        *(tmp_path, 1, lambda each: each.one_by_one(faults), 120),
+        opening=campaign_processes,
+    )
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_clients_lose_and_repeat_nothing_when_processes_fail_at_once(
+    tmp_path: Path, seed: int
+) -> None:
+    await run_campaign(
+        *(tmp_path, seed, lambda each: each.at_once(FAULTS)),
+        opening=campaign_processes,
+    )
 
 
 @pytest.mark.spark

@@ -23,16 +23,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 TOPICS = [f"/default/t{number}" for number in range(8)]
 
 
-def processes_of(broker: BrokerProcess) -> list[int]:
-    """Return the process ids of the processes that serve topics."""
-    tasks = Path(f"/proc/{broker.pid}/task").iterdir()
-    return [
-        int(child)
-        for task in tasks
-        for child in (task / "children").read_text().split()
-    ]
-
-
 def is_running(process: int) -> bool:
     """Return whether a process runs; one that nobody has waited for does not."""
     try:
@@ -97,7 +87,7 @@ async def test_killed_process_loses_nothing_that_was_acknowledged(
                 for topic in TOPICS:
                     tasks.create_task(publish(client, topic))
                 await grown(20)
-                for victim in processes_of(broker):
+                for victim in broker.children():
                     os.kill(victim, signal.SIGKILL)
                     # All topics go on, also those of the killed process.
                     await grown(20)
@@ -128,7 +118,7 @@ async def test_number_of_processes_can_change_between_starts(
     sent: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
     for count in (1, 2, 3, 1, 2):
         with several(tmp_path, settings, count) as broker:
-            assert len(processes_of(broker)) == (0 if count == 1 else count)
+            assert len(broker.children()) == (0 if count == 1 else count)
             async with pydanube.connect(broker.url) as client:
                 for topic, payloads in sent.items():
                     async with client.producer(topic) as producer:
@@ -147,11 +137,11 @@ async def test_supervisor_that_was_killed_leaves_no_process(
             for topic in TOPICS:
                 async with client.producer(topic) as producer:
                     await producer.send(topic.encode())
-        processes = processes_of(broker)
+        processes = broker.children()
         broker.kill()
         # It waits for the processes, which stop without their supervisor.
         broker.start()
-        assert not set(processes) & set(processes_of(broker))
+        assert not set(processes) & set(broker.children())
         # They may take a moment to exit after they have given the lock up.
         await eventually(lambda: not any(map(is_running, processes)))
         async with pydanube.connect(broker.url) as client:
@@ -183,7 +173,7 @@ async def test_process_that_cannot_start_leaves_its_topics_to_the_others(
 ) -> None:
     sent = {topic: [topic.encode(), b"after"] for topic in TOPICS}
     with several(tmp_path, settings, 2) as broker:
-        first, second = processes_of(broker)
+        first, second = broker.children()
         own = tmp_path / "data" / "processes" / "2"
         own.rename(own.with_name("away"))
         own.write_text("not a directory")
@@ -195,7 +185,7 @@ async def test_process_that_cannot_start_leaves_its_topics_to_the_others(
                 if number == 0:
                     os.kill(second, signal.SIGKILL)
             await received_by_all(client, sent)
-        assert first in processes_of(broker)
+        assert first in broker.children()
         assert broker.stop() == 0
     assert "processes/2 cannot be used" in (tmp_path / "broker.log").read_text()
 

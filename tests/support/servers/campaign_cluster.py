@@ -135,6 +135,8 @@ class CampaignCluster:
 
     def __init__(self, log: Log, rng: Random, members: list[EtcdMember]) -> None:
         self.brokers: list[CampaignBroker] = []
+        self.names = list(NAMES)
+        """What moves of topics call them."""
         self.members = members
         self._log = log
         self.rng = rng

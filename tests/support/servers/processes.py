@@ -56,6 +56,20 @@ class BrokerProcess:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and nobody has waited for its end."""
+        return self._process is not None
+
+    def children(self) -> list[int]:
+        """Return the process ids of the processes that serve topics, if several do."""
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return [
+            int(child)
+            for task in tasks
+            for child in (task / "children").read_text().split()
+        ]
+
     def start(self) -> None:
         """Start, on the ports of the last time, and wait until it is ready."""
         self.spawn()
