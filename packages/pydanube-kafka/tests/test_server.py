@@ -330,3 +330,36 @@ async def test_records_that_cannot_be_stored_are_refused_with_the_reason():
             assert found.error_code is code, (topic, found)
             assert found.error_message
         assert await read_all(running) == []
+
+
+async def test_settings_of_topics_are_described_and_changed():
+    async with served(partitions=2) as running, KafkaRequests(running.port) as raw:
+        await running.client.topics.create("/default/orders", partitions=2)
+        types = raw.types(Api.INCREMENTAL_ALTER_CONFIGS, 1)
+
+        async def alter(name, value):
+            config = types.AlterableConfig(name=name, config_operation=0, value=value)
+            resource = types.AlterConfigsResource(
+                resource_type=2, resource_name="orders", configs=(config,)
+            )
+            answer = await raw.ask(
+                Api.INCREMENTAL_ALTER_CONFIGS,
+                1,
+                resources=(resource,),
+                validate_only=False,
+            )
+            return answer.responses[0]
+
+        assert (await alter("retention.ms", "60000")).error_code is ErrorCode.none
+        refused = await alter("flush.ms", "1")
+        assert refused.error_code is ErrorCode.invalid_config
+        assert "flush.ms" in refused.error_message
+        found = await running.client.topics.describe("/default/orders-part-1")
+        assert found.policy.retention == Retention(age_s=60.0)
+        types = raw.types(Api.DESCRIBE_CONFIGS, 4)
+        resource = types.DescribeConfigsResource(
+            resource_type=2, resource_name="orders", configuration_keys=None
+        )
+        answer = await raw.ask(Api.DESCRIBE_CONFIGS, 4, resources=(resource,))
+        values = {each.name: each.value for each in answer.results[0].configs}
+        assert values["retention.ms"] == "60000"

@@ -678,6 +678,53 @@ async def _delete_group(call: Call, group_id: str) -> ErrorCode:
     return code
 
 
+async def offset_delete(call: Call) -> Awaitable[Any]:
+    """Delete the committed offsets of a group for some partitions."""
+    body, answers = call.body, call.answers
+    group = call.server.groups.find(body.group_id)
+    is_in_use = group is not None and bool(group.members)
+    topics = []
+    for each in body.topics:
+        partitions = []
+        for wanted in each.partitions:
+            code = ErrorCode.non_empty_group
+            if not is_in_use:
+                code = await _delete_offset(call, each.name, wanted.partition_index)
+            partitions.append(
+                answers.OffsetDeleteResponsePartition(
+                    partition_index=wanted.partition_index, error_code=code
+                )
+            )
+        topics.append(
+            answers.OffsetDeleteResponseTopic(
+                name=each.name, partitions=tuple(partitions)
+            )
+        )
+    return Done(
+        answers.OffsetDeleteResponse(
+            error_code=ErrorCode.non_empty_group if is_in_use else ErrorCode.none,
+            throttle_time=call.throttle_time,
+            topics=tuple(topics),
+        )
+    )
+
+
+async def _delete_offset(call: Call, name: str, index: int) -> ErrorCode:
+    try:
+        topic = await call.find_topic(name, index)
+        await call.do(
+            Kind.DELETE_SUBSCRIPTION,
+            pb.DeleteSubscription(
+                topic=str(topic.name), subscription=call.body.group_id
+            ),
+        )
+    except SubscriptionNotFound:
+        return ErrorCode.none
+    except HANDLED as error:
+        return code_of(error)
+    return ErrorCode.none
+
+
 GROUPING: dict[Api, Handler] = {
     Api.DELETE_GROUPS: delete_groups,
     Api.DESCRIBE_GROUPS: describe_groups,
@@ -686,6 +733,7 @@ GROUPING: dict[Api, Handler] = {
     Api.JOIN_GROUP: join_group,
     Api.LEAVE_GROUP: leave_group,
     Api.LIST_GROUPS: list_groups,
+    Api.OFFSET_DELETE: offset_delete,
     Api.OFFSET_COMMIT: offset_commit,
     Api.OFFSET_FETCH: offset_fetch,
     Api.SYNC_GROUP: sync_group,

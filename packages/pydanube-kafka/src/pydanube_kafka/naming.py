@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Any
 
 from pydanube.model.errors import (
@@ -13,11 +14,14 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.names import DEFAULT_NAMESPACE, TopicName
+from pydanube.model.policy import TopicPolicy
 from pydanube.wire.native.kinds import Kind
+from pydanube.wire.native.messages import to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.operations.authorization import check_may_create
 from pydanube_kafka.calls import Call, Done, Handler
 from pydanube_kafka.errors import HANDLED, code_of
+from pydanube_kafka.pure.settings import TopicConfig, changed
 from pydanube_kafka.wire.apis import Api, ErrorCode
 
 NODE = 0
@@ -164,19 +168,34 @@ async def _create_one(call: Call, wanted: Any, *, is_dry_run: bool) -> None:
         partitions = call.server.config.partitions
     if partitions < 1:
         raise InvalidRequest(f"a topic cannot have {partitions} partitions")
-    if wanted.configs:
-        names = ", ".join(sorted(each.name for each in wanted.configs))
-        raise InvalidRequest(
-            f"the settings {names} do not exist here: change the topic with "
-            "danube topics configure"
-        )
+    policy = _policy_with(wanted.configs)
     if not is_dry_run:
         await call.do(
             Kind.CREATE_TOPIC,
             pb.CreateTopic(
-                topic=str(topic), partitions=partitions if partitions > 1 else 0
+                topic=str(topic),
+                partitions=partitions if partitions > 1 else 0,
+                policy=policy,
             ),
         )
+
+
+def _policy_with(configs: Any) -> pb.TopicPolicy:
+    """
+    Return the policy of a new topic with settings that a client names.
+
+    Raises:
+        InvalidRequest: A setting is unknown, or its value is not allowed.
+    """
+    config, _ = changed(TopicConfig(), [(each.name, 0, each.value) for each in configs])
+    policy = replace(
+        TopicPolicy(),
+        retention=config.retention,
+        seal_bytes=config.seal_bytes,
+        seal_age_s=config.seal_age_s,
+    )
+    policy.check()
+    return to_wire(pb.TopicPolicy, policy)
 
 
 async def delete_topics(call: Call) -> Awaitable[Any]:

@@ -14,6 +14,7 @@ from pydanube_broker.servers.connections.listeners import ListenerParts
 from pydanube_kafka.authenticating import AUTHENTICATING
 from pydanube_kafka.calls import Handler
 from pydanube_kafka.config import KafkaConfig
+from pydanube_kafka.configuring import CONFIGURING
 from pydanube_kafka.encoded_batches import EncodedBatches
 from pydanube_kafka.fetching import FETCHING
 from pydanube_kafka.grouping import GROUPING, Groups
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 SWEEP_INTERVAL_S = 1.0
 HANDLERS: Mapping[Api, Handler] = {
     **AUTHENTICATING,
+    **CONFIGURING,
     **FETCHING,
     **GROUPING,
     **NAMING,

@@ -47,9 +47,14 @@ class Api(IntEnum):
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
 
 
 VERSIONS: dict[Api, tuple[int, int]] = {
@@ -74,9 +79,14 @@ VERSIONS: dict[Api, tuple[int, int]] = {
     Api.CREATE_TOPICS: (2, 6),
     Api.DELETE_TOPICS: (1, 5),
     Api.INIT_PRODUCER_ID: (0, 4),
+    Api.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    Api.DESCRIBE_CONFIGS: (1, 4),
     Api.SASL_AUTHENTICATE: (0, 2),
     Api.CREATE_PARTITIONS: (0, 3),
     Api.DELETE_GROUPS: (0, 2),
+    Api.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    Api.OFFSET_DELETE: (0, 0),
+    Api.DESCRIBE_CLUSTER: (0, 0),
 }
 """The first and the last version of each request."""
 
