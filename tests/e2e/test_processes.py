@@ -247,6 +247,8 @@ async def test_any_process_answers_for_the_broker(
                 assert (ready.status_code, ready.json()) == (200, {"ready": True})
                 metrics = (await http.get("/metrics")).text.splitlines()
             assert "danube_processes_ready 3" in metrics
+            # Their sessions end with the processes, and not after a time.
+            assert not [each for each in metrics if "session_ttl_seconds{" in each]
             for number in (1, 2, 3):
                 assert f'danube_ready{{process="{number}"}} 1.0' in metrics
             counts = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 
@@ -184,6 +185,9 @@ def _of_shards(shards: Shards) -> Iterator[Sample]:
     yield metrics.CLUSTER_MOVES, (), counts.released
     yield metrics.CLUSTER_LOST_TOPICS, (), counts.lost_topics
     yield metrics.CLUSTER_LOST_SESSIONS, (), counts.lost_sessions
+    if math.isinf(lease.ttl_s):
+        # The session of a process of this machine ends with the process.
+        return
     yield metrics.CLUSTER_SESSION_TTL, (), lease.ttl_s
     yield metrics.CLUSTER_SESSION_MARGIN, (), lease.least_margin_s
     yield metrics.CLUSTER_SESSION_NEAR_LOSSES, (), lease.margin.near_losses

@@ -494,6 +494,15 @@ async def test_closed_connection_is_freed_without_the_garbage_collector(server):
         gc.enable()
 
 
+async def test_connection_that_was_accepted_before_the_end_is_closed(server):
+    await server.close(0.0)
+    late, transport = GrpcProtocol(server), RecordingTransport()
+    late.connection_made(transport)
+    assert transport.is_aborted
+    late.connection_lost(None)
+    assert (len(server.connections), server.counts.open_count) == (0, 0)
+
+
 # Connections that nobody uses.
 
 

@@ -33,6 +33,13 @@ async def test_client_of_newer_revisions_is_refused(broker):
     await peer.is_closed.wait()
 
 
+async def test_connection_that_was_accepted_before_the_end_is_closed(broker):
+    await broker.server.close()
+    peer = await connected(broker, greet=False)
+    await peer.is_closed.wait()
+    assert not broker.server.connections
+
+
 async def test_client_that_also_knows_newer_revisions_is_served(broker):
     peer = await connected(broker, greet=False)
     answer = await peer.ask(Kind.HELLO, pb.Hello(revision_min=1, revision_max=9))

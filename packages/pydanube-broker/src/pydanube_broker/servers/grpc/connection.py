@@ -130,7 +130,9 @@ class GrpcProtocol(asyncio.Protocol):
         )
         host, port = transport.get_extra_info("peername", ("in process", 0))[:2]
         self._peer, self._address = f"{host}:{port}", str(host)
-        if not self._server.counts.admit():
+        is_admitted = self._server.counts.admit()
+        # It may have been accepted just before the server was closed.
+        if self._server.is_closed or not is_admitted:
             self._is_broken = True
             self._transport.abort()
             return

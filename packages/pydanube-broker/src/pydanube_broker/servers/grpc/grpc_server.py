@@ -93,6 +93,8 @@ class GrpcServer:
         self.keepalive_s = keepalive_s
         self.connections: dict[Connection, None] = {}
         self.run = tasks.run
+        self.is_closed = False
+        """Whether connections are refused that were accepted before the end."""
         if self.authenticator.is_enabled:
             self.run(self._end_invalid_calls())
 
@@ -120,6 +122,7 @@ class GrpcServer:
 
         Running calls have *grace_s* to end.
         """
+        self.is_closed = True
         connections = list(self.connections)
         for connection in connections:
             connection.go_away()

@@ -86,13 +86,18 @@ class NativeServer:
         """The time from each request until its answer."""
         self._checks = asyncio.Semaphore(CHECKS_MAX)
         self.run = tasks.run
+        self._is_closed = False
 
     def on_connected(self, connection: Connection) -> None:
         """Add a connection that was made."""
         self.connections_total += 1
         self.connections[connection] = None
         self.handshaking[connection] = None
-        if len(self.handshaking) > HANDSHAKING_MAX:
+        if self._is_closed:
+            # It was accepted just before.
+            del self.handshaking[connection]
+            connection.abort()
+        elif len(self.handshaking) > HANDSHAKING_MAX:
             self.refused_total += 1
             oldest = next(iter(self.handshaking))
             del self.handshaking[oldest]
@@ -157,6 +162,7 @@ class NativeServer:
 
     async def close(self) -> None:
         """Close every connection after sending GOODBYE."""
+        self._is_closed = True
         async with asyncio.TaskGroup() as goodbyes:
             for connection in list(self.connections):
                 goodbyes.create_task(connection.say_goodbye("the broker is stopping"))
