@@ -45,6 +45,7 @@ SECTIONS = {
         "Client",
         "ClientCounters",
         "Workers",
+        "Result",
         "WorkerKeywords",
         "RunningWorkers",
     ],

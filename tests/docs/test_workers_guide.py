@@ -64,9 +64,16 @@ def test_the_examples_process_messages_and_stop_on_sigterm(broker):
     with sync.connect(broker.url) as client:
         publish(client)
         printed = [run(client, broker, code) for code in blocks]
+        invoices = client.read("/default/invoices", schema=dict)
+        totals = {m.value["order"]: m.value["total"] for b in invoices for m in b}
+        logged = [m for b in client.read("/default/log") for m in b]
     assert printed[0] == [f"order {number}: 1.5" for number in range(5)]
     assert printed[1] == ["k e4", "k e5", "k Nf3"]
     assert sum(int(line.split()[0]) for line in printed[2]) == len(CLICKS)
+    assert totals == dict.fromkeys(range(5), 1.5 * 1.2)
+    assert len(printed[4]) == len(logged) == 3
+    assert {each.attributes["by"] for each in logged} == {"billing"}
+    assert sorted(each.payload for each in logged) == [b"E4", b"E5", b"NF3"]
 
 
 def test_the_order_service_for_users_of_other_systems_runs(broker):
@@ -88,7 +95,7 @@ def test_the_example_of_a_web_application_is_the_one_that_is_tested():
 
 def run(client, broker, code):
     """Run an example until it has processed its topic; return what it printed."""
-    [topic] = re.findall(r'"(/default/\w+)"', code)
+    topic = re.findall(r'"(/default/\w+)"', code)[0]
     [subscription] = re.findall(r'subscription="(\w+)"', code)
     here = code.replace("connect()", f"connect({broker.url!r})")
     with subprocess.Popen(

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from pydanube.client.producers.typed_producer import TypedProducer as TypedProducer
     from pydanube.client.pure.batching import DeliveryOptions as DeliveryOptions
     from pydanube.client.pure.batching import SendOptions as SendOptions
+    from pydanube.client.workers.results import Result as Result
     from pydanube.client.workers.running import run as run
     from pydanube.client.workers.staging import PartWriter as PartWriter
     from pydanube.client.workers.staging import Staging as Staging
@@ -170,6 +171,7 @@ _HOMES = {
     "Quota": "pydanube.security.quotas",
     "QuotaDescription": "pydanube.security.quotas",
     "ReadKeywords": "pydanube.client.messages.options",
+    "Result": "pydanube.client.workers.results",
     "RetentionDrops": "pydanube.model.descriptions",
     "Role": "pydanube.security.policy",
     "RunningWorkers": "pydanube.client.workers.workers",

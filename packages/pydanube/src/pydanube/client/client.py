@@ -370,6 +370,12 @@ class Client(ForWorkers):
         opening = open_transaction(self.requester, name)
         return AsyncScope(opening, call_of("transaction", name), "transaction")
 
+    def _unattended_transaction(
+        self, name: str
+    ) -> AbstractAsyncContextManager[Transaction]:
+        """Open a transaction whose messages the caller gives back if it fails."""
+        return open_transaction(self.requester, name, gives_back=False)
+
     def staging(self, query: str, version: int) -> Staging:
         """Return one version of *query*'s output, to stage in parts and commit once."""
         return Staging(self.requester, query, version)

@@ -160,6 +160,31 @@ async def test_a_worker_consumes_partitions_and_several_topics(client, calls, ba
         assert (await client.subscriptions.describe(topic, "s")).backlog == 0
 
 
+async def test_a_worker_continues_when_a_connection_has_lost_all_that_waits(
+    broker, client, calls, orders
+):
+    await published(client, *[b"message"] * 6)
+    may_finish = asyncio.Event()
+
+    @client.worker(TOPIC, **OPTIONS)
+    async def work(message: pydanube.Message):
+        calls.add(message.offset)
+        await may_finish.wait()
+
+    async with client.running_workers() as workers:
+        [running] = workers._running
+        await calls.first(1)
+        while running._queue.has_room:
+            await client.topics.describe(TOPIC)
+        broker.disconnect_all()
+        while not all(run[0].is_lost for run in running._queue):
+            await client.topics.describe(TOPIC)
+        may_finish.set()
+        while await backlog(client):
+            pass
+    assert {*calls.all} == {*range(6)}
+
+
 async def test_a_failed_message_is_delivered_again(client, calls, orders):
     await published(client, b"0", b"1")
 

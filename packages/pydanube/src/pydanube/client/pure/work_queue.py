@@ -134,7 +134,8 @@ class WorkQueue:
 
     Bounds: At most *concurrency* calls run, each with at most *batch_max* messages, and
         *prepared_max* more calls are taken before they can run.  Callers add no more
-        messages than ``room``.
+        messages than ``room``.  With *has_one_topic_per_call*, the messages of a call
+        are of one topic or partition.
     """
 
     def __init__(
@@ -144,10 +145,12 @@ class WorkQueue:
         batch_max: int,
         waiting_max: int,
         prepared_max: int = 0,
+        has_one_topic_per_call: bool = False,
     ) -> None:
         self.waiting_max = waiting_max
         """The most messages that wait."""
         self._batch_max = batch_max
+        self._has_one_topic_per_call = has_one_topic_per_call
         self._taken_max = concurrency + prepared_max
         self._running_messages_max = concurrency * batch_max
         # The messages that wait, in the order in which they arrived.
@@ -221,6 +224,9 @@ class WorkQueue:
             delivery, base, end = run = self._waiting.popleft()
             if delivery.is_lost:
                 self._drop(run)
+            elif self._is_of_other_topic(runs, delivery):
+                self._waiting.appendleft(run)
+                break
             elif delivery.lanes is None:
                 cut = min(base + left, end)
                 if cut < end:
@@ -314,6 +320,14 @@ class WorkQueue:
             self._waiting.popleft()
         return self._started([run], 1, lanes)
 
+    def _is_of_other_topic(self, runs: list[Run], delivery: Delivery) -> bool:
+        """Return whether a call with *runs* may have nothing of *delivery*."""
+        return (
+            self._has_one_topic_per_call
+            and bool(runs)
+            and runs[0][0].batch.topic != delivery.batch.topic
+        )
+
     def _started(
         self, runs: list[Run], count: int, lanes: dict[Hashable, None]
     ) -> Work:
@@ -329,8 +343,10 @@ class WorkQueue:
         """Take parked messages; return how many more the call may have."""
         left = self._batch_max
         while left and self._ready:
+            parked = self._parked[self._ready[0]]
+            if self._is_of_other_topic(runs, parked[0][0]):
+                break
             lane = self._ready.popleft()
-            parked = self._parked[lane]
             while left and parked:
                 delivery, base, end = run = parked.popleft()
                 if delivery.is_lost:

@@ -12,10 +12,18 @@ import inspect
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Sequence,
+)
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
+from itertools import islice
 from typing import (
     Any,
     Generic,
@@ -35,6 +43,16 @@ _PLAIN = (Any, object, dict)
 """Annotations of values that are decoded as their writer schemas say."""
 
 
+CallNext: TypeAlias = Callable[[Any], Awaitable[Any]]
+"""The next middleware, or the function after the last one."""
+Middleware: TypeAlias = Callable[[Any, CallNext], Coroutine[Any, Any, Any]]
+"""``async def`` of a message, or a result, and of what to do with it."""
+Publish: TypeAlias = Callable[[Message | MessageBatch, Any], Awaitable[None]]
+"""Publishes what the function has returned for a message."""
+
+RESULTS_MAX = 10_000
+"""The most results of a call."""
+
 BoundHandler: TypeAlias = Callable[[Message | MessageBatch, Any], Any]
 """A function as a worker calls it: with the message, and its value if it wants it."""
 
@@ -52,22 +70,32 @@ class Handler:
         *,
         schema: Schema[Any] | type | None,
         is_batched: bool,
+        publishes: bool = False,
     ) -> None:
         """
         Read the signature of *function*.
 
         Raises:
-            InvalidRequest: It has parameters that a worker cannot provide.
+            InvalidRequest: It has parameters that a worker cannot provide, or yields
+                results that the worker does not publish.
         """
         self.name = getattr(function, "__qualname__", repr(function))
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.description = inspect.getdoc(function) or ""
+        self._yields = inspect.isasyncgenfunction(function)
+        self.is_async = self._yields or inspect.iscoroutinefunction(function)
+        if not publishes and (self._yields or inspect.isgeneratorfunction(function)):
+            raise InvalidRequest(
+                f"{self.name}() yields: a worker publishes what a function yields if "
+                "it has publish='/namespace/topic', and calls others without yield"
+            )
         self.schema = schema
         """The reader schema of the values; None: that of the writers."""
         self.has_values = False
         """Whether the function wants the decoded values."""
         self._function = function
         self.is_batched = is_batched
-        self._roles = [self._role(each) for each in _parameters(self.name, function)]
+        parameters, self.returns = _signature(self.name, function)
+        self._roles = [self._role(each) for each in parameters]
         if self._roles.count("value") > 1 or not {"value", "message"} & {*self._roles}:
             given = "messages" if is_batched else "a message"
             raise InvalidRequest(
@@ -78,6 +106,50 @@ class Handler:
 
     def bound(self, client: object, telemetry: Telemetry | None) -> BoundHandler:
         """Return the function with *client* as its argument, traced if at all."""
+        call = self._called_with(client)
+        if telemetry is None:
+            return call
+        return (_traced if self.is_async else _traced_in_thread)(call, telemetry)
+
+    def bound_within(
+        self,
+        client: object,
+        telemetry: Telemetry | None,
+        *,
+        middlewares: Sequence[Middleware],
+        publish: Publish | None,
+        threads: ThreadCalls | None,
+    ) -> BoundHandler:
+        """
+        Return the function as ``bound`` does, with what happens around it.
+
+        It is asynchronous: without *threads*, the function is.  For single messages,
+        the value that it is given is not used: it is decoded within *middlewares*.
+        """
+        call = self._called_with(client)
+
+        async def process(message: Message | MessageBatch, value: Any) -> None:
+            async def innermost(given: Any) -> Any:
+                found = value
+                if self.has_values and isinstance(given, Message):
+                    found = given.value
+                elif self.has_values and given is not message:
+                    found = given.values()
+                if threads is not None:
+                    returned = await threads.call(partial(_listed, call, given, found))
+                elif self._yields:
+                    returned = await _list_of(call(given, found))
+                else:
+                    returned = await call(given, found)
+                if publish is not None:
+                    await publish(message, returned)
+                return returned
+
+            await chained(middlewares, innermost)(message)
+
+        return process if telemetry is None else _traced(process, telemetry)
+
+    def _called_with(self, client: object) -> BoundHandler:
         function = self._function
         call: BoundHandler
         match self._roles:
@@ -91,9 +163,7 @@ class Handler:
                     found = {"client": client, "message": message, "value": value}
                     return function(*[found[role] for role in roles])
 
-        if telemetry is None:
-            return call
-        return (_traced if self.is_async else _traced_in_thread)(call, telemetry)
+        return call
 
     @property
     def _message_type(self) -> type:
@@ -134,8 +204,41 @@ class Handler:
             self.schema = hint
 
 
-def _parameters(name: str, function: Callable[..., Any]) -> list[tuple[str, Any]]:
-    """Return the required parameters of *function* and their annotations."""
+def chained(middlewares: Sequence[Middleware], innermost: CallNext) -> CallNext:
+    """Return *innermost* within *middlewares*, of which the first is the outermost."""
+    call = innermost
+    for each in reversed(middlewares):
+        call = partial(_call_middleware, each, call)
+    return call
+
+
+def _call_middleware(
+    middleware: Middleware, call_next: CallNext, given: Any
+) -> Awaitable[Any]:
+    return middleware(given, call_next)
+
+
+def _listed(call: BoundHandler, message: Message | MessageBatch, value: Any) -> Any:
+    """Call a function; return what it yields as a list."""
+    returned = call(message, value)
+    if isinstance(returned, Iterator):
+        return list(islice(returned, RESULTS_MAX + 1))
+    return returned
+
+
+async def _list_of(yielded: AsyncIterator[Any]) -> list[Any]:
+    found: list[Any] = []
+    async for each in yielded:
+        found.append(each)
+        if len(found) > RESULTS_MAX:
+            break
+    return found
+
+
+def _signature(
+    name: str, function: Callable[..., Any]
+) -> tuple[list[tuple[str, Any]], Any]:
+    """Return the required parameters of *function*, and all annotations."""
     try:
         hints = get_type_hints(function)
     except NameError as error:
@@ -156,7 +259,7 @@ def _parameters(name: str, function: Callable[..., Any]) -> list[tuple[str, Any]
                 "arguments by position"
             )
         found.append((each.name, hints.get(each.name, each.empty)))
-    return found
+    return found, hints.get("return", Any)
 
 
 def _traced(call: BoundHandler, telemetry: Telemetry) -> BoundHandler:
@@ -199,7 +302,7 @@ class CallThreads(Generic[C]):
         self._loop = asyncio.get_running_loop()
         self._waiting: queue.SimpleQueue[tuple[C, Callable[[], Any]] | None]
         self._waiting = queue.SimpleQueue()
-        self._results: deque[tuple[C, BaseException | None]] = deque()
+        self._results: deque[tuple[C, Any, BaseException | None]] = deque()
         self._is_told = False
         self._thread_count = 0
         self._call_count = 0
@@ -212,8 +315,8 @@ class CallThreads(Generic[C]):
             threading.Thread(target=self._work, name=self._name, daemon=True).start()
         self._waiting.put((call, partial(copy_context().run, function)))
 
-    def results(self) -> Iterator[tuple[C, BaseException | None]]:
-        """Return the calls that are done, and what they have raised, once each."""
+    def results(self) -> Iterator[tuple[C, Any, BaseException | None]]:
+        """Return the calls that are done: what they returned, and raised, once each."""
         self._is_told = False
         while self._results:
             self._call_count -= 1
@@ -237,14 +340,50 @@ class CallThreads(Generic[C]):
     def _work(self) -> None:
         while (waiting := self._waiting.get()) is not None:
             call, function = waiting
-            error: BaseException | None = None
+            returned, error = None, None
             try:
-                function()
+                returned = function()
             except BaseException as raised:  # noqa: BLE001  # The loop gets it.
                 error = raised
-            self._results.append((call, error))
+            self._results.append((call, returned, error))
             if not self._is_told:
                 self._is_told = True
                 # The loop may be closed, if it no longer waits for the call.
                 with suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._on_result)
+
+
+class ThreadCalls:
+    """
+    Functions that tasks call in threads, and await.
+
+    Cancellation: The call continues, and its result is dropped.
+
+    Bounds: As for ``CallThreads``.
+    """
+
+    def __init__(self, name: str, threads_max: int) -> None:
+        self._threads: CallThreads[asyncio.Future[Any]]
+        self._threads = CallThreads(name, threads_max, self._settle)
+
+    async def call(self, function: Callable[[], Any]) -> Any:
+        """Call *function* in a thread, in a copy of the current context."""
+        outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._threads.start(outcome, function)
+        return await outcome
+
+    def close(self) -> None:
+        """End the threads after their present calls."""
+        self._threads.close()
+
+    def _settle(self) -> None:
+        for outcome, returned, error in self._threads.results():
+            if outcome.done():
+                continue
+            if error is None:
+                outcome.set_result(returned)
+            elif isinstance(error, StopIteration):
+                # A future cannot raise it.
+                outcome.set_exception(RuntimeError("the function raised StopIteration"))
+            else:
+                outcome.set_exception(error)

@@ -39,6 +39,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import TopicName
 from pydanube.model.ranges import RangeSet
+from pydanube.model.schemas import SchemaReference
 from pydanube.model.staging import TransactionAcks
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -53,12 +54,17 @@ MESSAGE_OVERHEAD_BYTES = 64
 
 @async_scope
 async def open_transaction(
-    requester: Requester, name: str
+    requester: Requester, name: str, *, gives_back: bool = True
 ) -> AsyncIterator[Transaction]:
-    """Open the transaction *name*; see ``Transaction``."""
+    """
+    Open the transaction *name*; see ``Transaction``.
+
+    Unless it *gives_back* the messages of a transaction that fails, the caller does.
+    """
     query = QUERY_PREFIX + name
     begun = await requester.send_request(pb.BeginTransaction(query=query))
-    transaction = Transaction(requester, Staging(requester, query, begun.version))
+    staging = Staging(requester, query, begun.version)
+    transaction = Transaction(requester, staging, gives_back=gives_back)
     try:
         yield transaction
     except Exception as error:
@@ -118,11 +124,14 @@ class Transaction:
             minutes.  If the messages are delivered again, nothing was published.
     """
 
-    def __init__(self, client: Requester, staging: Staging) -> None:
+    def __init__(
+        self, client: Requester, staging: Staging, *, gives_back: bool = True
+    ) -> None:
         self._client = client
+        self._gives_back = gives_back
         self._staging = staging
         self._part = staging.part("transaction")
-        self._gathered: dict[str, _Messages] = {}
+        self._gathered: dict[tuple[str, SchemaReference | None], _Messages] = {}
         self._gathered_bytes = 0
         # By topic, subscription and the consumer that received them.
         self._acks: dict[tuple[str, str, Receiver], RangeSet] = {}
@@ -137,6 +146,7 @@ class Transaction:
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        schema: SchemaReference | None = None,
         **delivery: Unpack[DeliveryOptions],
     ) -> None:
         """
@@ -147,6 +157,8 @@ class Transaction:
             payload: The content; text is sent as UTF-8.
             key: Messages of one key go to one partition, in their order.
             attributes: Names and values of your own.
+            schema: The version of a schema that the payload is written with; one for
+                each topic.
             delivery: As for ``Producer.send``.
 
         Ordering: In each topic or partition, in the order of the calls.
@@ -165,11 +177,16 @@ class Transaction:
         if self._gathered_bytes + byte_count > GATHERED_BYTES_MAX:
             await self._write_gathered()
         self._gathered_bytes += byte_count
-        messages = self._gathered.setdefault(topic, _Messages())
+        messages = self._gathered.setdefault((topic, schema), _Messages())
         messages.add(content, key_bytes, attributes, window)
 
     async def send_batch(
-        self, topic: str, messages: BatchData, **delivery: Unpack[DeliveryOptions]
+        self,
+        topic: str,
+        messages: BatchData,
+        *,
+        schema: SchemaReference | None = None,
+        **delivery: Unpack[DeliveryOptions],
     ) -> None:
         """
         Publish many messages with the commit.
@@ -177,6 +194,7 @@ class Transaction:
         Args:
             topic: As for ``send``.
             messages: As for ``Producer.send_batch``.
+            schema: As for ``send``, for all of them.
             delivery: As for ``Producer.send``, for all of them.
 
         Raises: As ``send``.
@@ -186,7 +204,7 @@ class Transaction:
         batches = batches_of(messages, self._window_of(delivery))
         await self._write_gathered()
         for batch in batches:
-            await self._part.write(topic, batch)
+            await self._part.write(topic, batch, schema=schema)
 
     async def ack(self, messages: AckTarget) -> None:
         """
@@ -262,16 +280,17 @@ class Transaction:
         """Drop everything; *failure* is why the messages were not processed, if so."""
         self._is_open = False
         self._gathered.clear()
-        for (_, _, receiver), ranges in self._acks.items():
-            receiver.consumer.return_received(receiver, ranges, failure)
+        if self._gives_back:
+            for (_, _, receiver), ranges in self._acks.items():
+                receiver.consumer.return_received(receiver, ranges, failure)
         with suppress(BrokerError):
             await self._part.abort()
 
     async def _write_gathered(self) -> None:
         gathered, self._gathered = self._gathered, {}
         self._gathered_bytes = 0
-        for topic, messages in gathered.items():
-            await self._part.write(topic, messages.batch())
+        for (topic, schema), messages in gathered.items():
+            await self._part.write(topic, messages.batch(), schema=schema)
 
     def _window_of(self, delivery: DeliveryOptions) -> DeliveryWindow | None:
         if not delivery:

@@ -29,6 +29,7 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from functools import partial
+from inspect import iscoroutinefunction
 from itertools import repeat
 from math import inf
 from time import monotonic
@@ -38,7 +39,6 @@ from pydanube.aio.async_scopes import async_scope
 from pydanube.aio.contexts import begin_in_own_context
 from pydanube.aio.tasks import TaskScope, run_all, task_scope
 from pydanube.client.connections.requester import check_seconds
-from pydanube.client.connections.telemetry import Telemetry
 from pydanube.client.consumers.consumer import Consumer, TopicConsumer
 from pydanube.client.messages.messages import (
     Message,
@@ -55,9 +55,27 @@ from pydanube.client.pure.work_queue import (
     Work,
     WorkQueue,
 )
-from pydanube.client.workers.handlers import CallThreads, Handler
+from pydanube.client.workers.handlers import (
+    BoundHandler,
+    CallThreads,
+    Handler,
+    Middleware,
+    ThreadCalls,
+)
+from pydanube.client.workers.results import (
+    ResultClient,
+    ResultPublisher,
+    ResultTopic,
+    open_publisher,
+)
 from pydanube.model.arguments import check
-from pydanube.model.errors import BrokerError, Closed, InvalidRequest
+from pydanube.model.errors import (
+    BrokerError,
+    Closed,
+    InvalidRequest,
+    MessageNotHeld,
+    TransactionFenced,
+)
 from pydanube.model.positions import PositionLike
 
 log = logging.getLogger(__name__)
@@ -80,6 +98,7 @@ SETTINGS_INTERVAL_S = 10.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M", bound=Middleware)
 AnyClass: TypeAlias = type
 """In WorkerKeywords, ``type`` is an option."""
 
@@ -97,6 +116,12 @@ class WorkerKeywords(TypedDict, total=False):
         type: As in ``ConsumerKeywords``; by default ``"shared"``, or ``"key_shared"``
             with the order of keys, which ``"key_shared"`` implies.
         schema: The reader schema; by default the annotation of the function.
+        publish: The topic to which the worker publishes what the function returns,
+            before it acknowledges the message: a value of the annotated class, a
+            ``Result`` with key and attributes, a ``Message`` to forward, an iterable of
+            several of these, or None.  None: results are ignored.
+        exactly_once: Publish results and acknowledge their message in a transaction,
+            all or nothing.  The topic of ``publish`` must be reliable.
         Others: As in ``ConsumerKeywords``.
 
     Raises:
@@ -109,6 +134,8 @@ class WorkerKeywords(TypedDict, total=False):
     order: str | None
     type: str
     schema: Schema[Any] | AnyClass | None
+    publish: str | None
+    exactly_once: bool
     start: PositionLike
     name: str | None
     ack_timeout_s: float | None
@@ -116,14 +143,11 @@ class WorkerKeywords(TypedDict, total=False):
     priority: int
 
 
-class WorkerClient(Protocol):
+class WorkerClient(ResultClient, Protocol):
     """A client, as workers use it."""
 
     @property
     def consumer(self) -> Callable[..., AbstractAsyncContextManager[Consumer]]: ...
-
-    @property
-    def telemetry(self) -> Telemetry | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,13 +160,14 @@ class Worker:
     concurrency: int
     batch_max: int
     is_ordered: bool
+    results: ResultTopic | None
+    """Where the results of the function are published, if they are."""
     consumer_options: dict[str, Any]
 
     @property
-    def prepared_max(self) -> int:
-        """The most calls that wait for a thread that becomes free."""
-        is_threaded = not self.handler.is_async and not self.handler.is_batched
-        return PREPARED_CALLS if is_threaded else 0
+    def acks_in_transactions(self) -> bool:
+        """Whether the messages are acknowledged with their results."""
+        return self.results is not None and self.results.is_transaction
 
     @property
     def waiting_max(self) -> int:
@@ -193,6 +218,8 @@ class Workers:
 
     def __init__(self) -> None:
         self._workers: list[Worker] = []
+        self._middlewares: list[Middleware] = []
+        self._publish_middlewares: list[Middleware] = []
 
     def worker(
         self,
@@ -216,6 +243,33 @@ class Workers:
 
         return add
 
+    def middleware(self, function: M) -> M:
+        """
+        Add a function around each call, for example to measure or to log; a decorator.
+
+        *function* is ``async def``, with two parameters: the ``Message``, or the
+        ``MessageBatch``, and ``call_next``.  ``await call_next(message)`` decodes the
+        value, calls the function of the worker, publishes what it returns, and returns
+        it.  What *function* raises rejects the message; if it raises nothing, the
+        message is acknowledged.
+
+        The first one that was added is the outermost.  Messages of a batch that cannot
+        be decoded are rejected before.
+        """
+        self._middlewares.append(_checked_middleware(function))
+        return function
+
+    def publish_middleware(self, function: M) -> M:
+        """
+        Add a function around the publication of each result; a decorator.
+
+        *function* is ``async def``, with two parameters: the ``Result`` and
+        ``call_next``.  ``await call_next(result)`` publishes it, or another result.
+        The results of a call are then published one after the other.
+        """
+        self._publish_middlewares.append(_checked_middleware(function))
+        return function
+
     def __iter__(self) -> Iterator[Worker]:
         return iter(self._workers)
 
@@ -233,6 +287,8 @@ def _worker(
     order: str | None = None,
     type: str = "",  # noqa: A002  # It is what users call it.
     schema: Schema[Any] | type | None = None,
+    publish: str | None = None,
+    exactly_once: bool = False,
     **consumer_options: Any,
 ) -> Worker:
     if order not in (None, "key"):
@@ -244,7 +300,21 @@ def _worker(
     if batch is not None and batch < 1:
         raise InvalidRequest(f"batch is {batch}: it must be at least 1, or None")
     type = type or ("key_shared" if order == "key" else "shared")  # noqa: A001
-    handler = Handler(function, schema=schema, is_batched=batch is not None)
+    if exactly_once and publish is None:
+        raise InvalidRequest(
+            "exactly_once is for workers that publish results: give publish= a topic"
+        )
+    handler = Handler(
+        function,
+        schema=schema,
+        is_batched=batch is not None,
+        publishes=publish is not None,
+    )
+    results = None
+    if publish is not None:
+        results = ResultTopic.parse(
+            publish, handler.returns, handler.name, is_transaction=exactly_once
+        )
     return Worker(
         topic=topic,
         subscription=subscription,
@@ -252,8 +322,18 @@ def _worker(
         concurrency=concurrency,
         batch_max=batch or 1,
         is_ordered=order == "key" or type == "key_shared",
+        results=results,
         consumer_options={"type": type, "schema": handler.schema} | consumer_options,
     )
+
+
+def _checked_middleware(function: M) -> M:
+    if not iscoroutinefunction(function):
+        raise InvalidRequest(
+            f"{function!r} is no middleware: write async def middleware(message, "
+            "call_next), which returns await call_next(message)"
+        )
+    return function
 
 
 class RunningWorkers:
@@ -318,7 +398,14 @@ class RunningWorker:
     """
 
     def __init__(
-        self, worker: Worker, client: WorkerClient, consumer: Consumer, tasks: TaskScope
+        self,
+        worker: Worker,
+        client: WorkerClient,
+        consumer: Consumer,
+        tasks: TaskScope,
+        *,
+        middlewares: Sequence[Middleware],
+        publisher: ResultPublisher | None,
     ) -> None:
         self.failure: BrokerError | None = None
         """Why the worker can receive no more messages."""
@@ -327,18 +414,39 @@ class RunningWorker:
         self._worker = worker
         self._consumer = consumer
         self._tasks = tasks
-        self._call = handler.bound(client, client.telemetry)
+        self._publisher = publisher
+        # Threads whose calls this object settles, or that tasks wait for.
         self._threads: CallThreads[Call] | None = None
+        self._awaited_threads: ThreadCalls | None = None
         self._has_results = asyncio.Event()
-        if not handler.is_async:
-            self._threads = CallThreads(
-                f"{handler.name} works", worker.concurrency, self._has_results.set
+        # Middlewares see the errors of decoding.
+        self._decodes = handler.has_values
+        threads_name = f"{handler.name} works"
+        if middlewares or publisher is not None:
+            self._decodes = handler.has_values and handler.is_batched
+            if not handler.is_async:
+                self._awaited_threads = ThreadCalls(threads_name, worker.concurrency)
+            self._call: BoundHandler = handler.bound_within(
+                client,
+                client.telemetry,
+                middlewares=middlewares,
+                publish=None if publisher is None else publisher.publish,
+                threads=self._awaited_threads,
             )
+        else:
+            self._call = handler.bound(client, client.telemetry)
+            if not handler.is_async:
+                self._threads = CallThreads(
+                    threads_name, worker.concurrency, self._has_results.set
+                )
         self._queue = WorkQueue(
             concurrency=worker.concurrency,
             batch_max=worker.batch_max,
             waiting_max=worker.waiting_max,
-            prepared_max=worker.prepared_max,
+            prepared_max=(
+                PREPARED_CALLS if self._threads and not handler.is_batched else 0
+            ),
+            has_one_topic_per_call=worker.acks_in_transactions,
         )
         self._delivery: Delivery | None = None
         self._limit = WaitingLimit(worker.waiting_max, monotonic())
@@ -365,8 +473,9 @@ class RunningWorker:
         """Drop the results of calls; the tasks are cancelled next."""
         self.stop_receiving()
         self._is_closed = True
-        if self._threads is not None:
-            self._threads.close()
+        for threads in (self._threads, self._awaited_threads):
+            if threads is not None:
+                threads.close()
 
     async def finished(self) -> None:
         """Wait until no call runs."""
@@ -426,7 +535,13 @@ class RunningWorker:
     # Processing.
 
     def _next_work(self) -> Work | None:
-        return None if self._is_stopping else self._queue.take()
+        if self._is_stopping:
+            return None
+        work = self._queue.take()
+        if work is None:
+            # There may be room for more messages: those that were lost are dropped.
+            self._tell_room()
+        return work
 
     def _start_calls(self) -> None:
         """Begin the calls that may begin now, in threads or in one more task."""
@@ -447,7 +562,7 @@ class RunningWorker:
         while True:
             await self._has_results.wait()
             self._has_results.clear()
-            for call, error in threads.results():
+            for call, _, error in threads.results():
                 if error is not None and not isinstance(error, _CALL_ERRORS):
                     raise error
                 self._end(call, error)
@@ -492,7 +607,7 @@ class RunningWorker:
             [(delivery, index, _)] = work.runs
             batch = delivery.batch
             message = Message(batch, batch.offsets[index], batch.payloads[index])
-            if not handler.has_values:
+            if not self._decodes:
                 return Call(work, message, None)
             try:
                 return Call(work, message, message.value)
@@ -557,8 +672,13 @@ class RunningWorker:
         work, message = call.work, call.message
         is_failed = call.has_invalid
         if error is not None:
+            if self._publisher is not None:
+                self._publisher.take_committed(message)
             self._reject(message, error)
             is_failed = True
+        elif self._publisher is not None and self._publisher.take_committed(message):
+            # It is acknowledged already.
+            pass
         elif type(message) is Message:
             self._ack(work.runs[0][0].source, message)
         else:
@@ -569,6 +689,10 @@ class RunningWorker:
             self._queue.finish(work)
         if self._limit.on_processed(work.count, monotonic()):
             self._apply_limit()
+        self._tell_room()
+
+    def _tell_room(self) -> None:
+        """Wake who waits for room for more messages, or for the end of calls."""
         if self._awaits_end and (self._queue.has_room or self._is_stopping):
             self._awaits_end = False
             self._call_ended.set()
@@ -613,6 +737,17 @@ class RunningWorker:
         reason = f"{type(error).__name__}: {error}"
         first = messages if isinstance(messages, Message) else messages[0]
         others = 0 if isinstance(messages, Message) else len(messages) - 1
+        if self._worker.acks_in_transactions and isinstance(error, _LOST):
+            log.info(
+                "%s did not commit the results of message %d of %s%s, which the broker "
+                "delivers again: %s",
+                *(self._worker.handler.name, first.offset, first.topic),
+                *(_and_more(others), reason),
+            )
+            # If it has done so already, the worker has ignored it because of this call.
+            with suppress(BrokerError):
+                self._consumer._release_nowait(messages)
+            return
         log.warning(
             "%s failed with message %d of %s, attempt %d%s: %s",
             *(self._worker.handler.name, first.offset, first.topic),
@@ -671,6 +806,9 @@ class Call:
     """Whether messages of *work* were rejected before the call."""
 
 
+_LOST = (MessageNotHeld, TransactionFenced)
+"""Errors of transactions whose messages the broker has taken back; not failures."""
+
 _CALL_ERRORS = (Exception, asyncio.CancelledError)
 """One message may fail alone, also by cancelling itself."""
 
@@ -712,13 +850,39 @@ async def running_workers(
     async with AsyncExitStack() as consumers, task_scope() as tasks:
         if handle_signals:
             consumers.enter_context(_signals(running.stop))
+        # Results are published until the consumers are closed.
+        publishers = [
+            None
+            if each.results is None
+            else await consumers.enter_async_context(
+                open_publisher(
+                    client,
+                    each.results,
+                    each.subscription,
+                    slots=each.concurrency,
+                    middlewares=workers._publish_middlewares,
+                )
+            )
+            for each in workers
+        ]
         opened = [
             await consumers.enter_async_context(_open_consumer(client, each))
             for each in workers
         ]
         try:
-            for each, consumer in zip(workers, opened, strict=True):
-                running.add(RunningWorker(each, client, consumer, tasks))
+            for each, consumer, publisher in zip(
+                workers, opened, publishers, strict=True
+            ):
+                running.add(
+                    RunningWorker(
+                        each,
+                        client,
+                        consumer,
+                        tasks,
+                        middlewares=workers._middlewares,
+                        publisher=publisher,
+                    )
+                )
             yield running
             await running.finish()
         finally:
