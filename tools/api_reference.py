@@ -46,6 +46,7 @@ SECTIONS = {
         "ClientCounters",
         "Workers",
         "Result",
+        "DeclaredProducer",
         "WorkerKeywords",
         "RunningWorkers",
     ],

@@ -17,6 +17,7 @@ INTERNAL = {
     "Telemetry": "made by pydanube.otel, for connect",
     "ReceivedBatch": "the batch of a message, for the client's own layers",
     "RunningWorker": "one of RunningWorkers, which adds it itself",
+    "WorkerClient": "a Client, as workers use it",
     "ParsedSchema": "a schema as the registry compares it",
 }
 """The classes that are no part of the interface, and why they are in a signature."""

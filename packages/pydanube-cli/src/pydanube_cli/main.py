@@ -52,6 +52,8 @@ PANELS = {
         "reply": "Reply to the requests of a topic, with the output of a program or an "
         "echo.",
         "read": "Print the messages that topics have now, without a subscription.",
+        "docs": "Print the AsyncAPI 3 document of a program: its topics, messages and "
+        "schemas.",
     },
     "Topics": {
         "topics": "Create, list, describe and delete topics.",

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from pydanube.client.workers.staging import PartWriter as PartWriter
     from pydanube.client.workers.staging import Staging as Staging
     from pydanube.client.workers.transactions import Transaction as Transaction
+    from pydanube.client.workers.workers import DeclaredProducer as DeclaredProducer
     from pydanube.client.workers.workers import RunningWorkers as RunningWorkers
     from pydanube.client.workers.workers import WorkerKeywords as WorkerKeywords
     from pydanube.client.workers.workers import Workers as Workers
@@ -145,6 +146,7 @@ _HOMES = {
     "DeadLetter": "pydanube.client.consumers.dead_letters",
     "DeadLetters": "pydanube.client.consumers.dead_letters",
     "Decision": "pydanube.security.policy",
+    "DeclaredProducer": "pydanube.client.workers.workers",
     "DeliveryOptions": "pydanube.client.pure.batching",
     "Direction": "pydanube.schemas.compatibility",
     "DroppedSegment": "pydanube.model.descriptions",

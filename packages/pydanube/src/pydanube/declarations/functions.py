@@ -51,18 +51,29 @@ def load_function(text: str, directory: Path) -> Callable[..., Any]:
         NoSuchFunction: *text* is malformed, the import fails, or the function is
             missing.
     """
+    found = load_object(text, directory, "function")
+    if not callable(found):
+        raise NoSuchFunction(f"{text} is no function")
+    return found  # type: ignore[no-any-return]
+
+
+def load_object(text: str, directory: Path, kind: str) -> Any:
+    """
+    Import the file or module that *text* names and return the object, a *kind*.
+
+    Raises: As ``load_function``.
+    """
     path, name = _parse(text)
     try:
         module = _import(path, directory)
     except Exception as error:  # User code.
         reason = f"{type(error).__name__}: {error}"
         raise NoSuchFunction(f"{path} cannot be imported: {reason}") from error
-    found = getattr(module, name, None)
-    if not callable(found):
+    if not hasattr(module, name):
         known = [each for each in vars(module) if not each.startswith("_")]
         near = did_you_mean(name, known)
-        raise NoSuchFunction(f"{path} has no function {name}{near}")
-    return found  # type: ignore[no-any-return]
+        raise NoSuchFunction(f"{path} has no {kind} {name}{near}")
+    return getattr(module, name)
 
 
 def _parse(text: str) -> tuple[str, str]:

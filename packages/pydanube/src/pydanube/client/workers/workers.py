@@ -33,7 +33,7 @@ from inspect import iscoroutinefunction
 from itertools import repeat
 from math import inf
 from time import monotonic
-from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 from pydanube.aio.async_scopes import async_scope
 from pydanube.aio.contexts import begin_in_own_context
@@ -46,6 +46,7 @@ from pydanube.client.messages.messages import (
     ReceivedBatch,
 )
 from pydanube.client.messages.schema import Schema
+from pydanube.client.producers.typed_producer import TypedProducer
 from pydanube.client.pure.offsets import AckTarget
 from pydanube.client.pure.work_queue import (
     Delivery,
@@ -76,6 +77,7 @@ from pydanube.model.errors import (
     MessageNotHeld,
     TransactionFenced,
 )
+from pydanube.model.names import TopicName
 from pydanube.model.positions import PositionLike
 
 log = logging.getLogger(__name__)
@@ -97,6 +99,7 @@ SETTINGS_INTERVAL_S = 10.0
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=Middleware)
 AnyClass: TypeAlias = type
@@ -188,6 +191,24 @@ class Worker:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class DeclaredProducer(Generic[T]):
+    """
+    A topic to which a program publishes values; made by ``Workers.producer``.
+
+    ``danube docs`` documents it, and ``open`` opens a producer.
+    """
+
+    topic: str
+    schema: Schema[T] | type[T]
+
+    def open(
+        self, client: WorkerClient
+    ) -> AbstractAsyncContextManager[TypedProducer[T]]:
+        """Open a producer of *client*, as ``Client.producer`` does."""
+        return client.producer(self.topic, schema=self.schema)
+
+
 class Workers:
     """
     Functions that process messages; ``Client.run_workers`` or ``run`` runs them.
@@ -218,6 +239,8 @@ class Workers:
 
     def __init__(self) -> None:
         self._workers: list[Worker] = []
+        self.producers: list[DeclaredProducer[Any]] = []
+        """The topics that ``producer`` was called with."""
         self._middlewares: list[Middleware] = []
         self._publish_middlewares: list[Middleware] = []
 
@@ -242,6 +265,14 @@ class Workers:
             return function
 
         return add
+
+    def producer(
+        self, topic: str, *, schema: Schema[T] | type[T]
+    ) -> DeclaredProducer[T]:
+        """Declare that the program publishes values to *topic*, and return how."""
+        declared = DeclaredProducer(str(TopicName.parse(topic)), schema)
+        self.producers.append(declared)
+        return declared
 
     def middleware(self, function: M) -> M:
         """
