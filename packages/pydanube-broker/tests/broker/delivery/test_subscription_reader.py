@@ -5,8 +5,11 @@ import pytest
 from pydanube.model.errors import ObjectsUnavailable
 from pydanube.model.policy import CorruptionPolicy, TopicPolicy
 from pydanube.objects.memory import MemoryObjects
+from pydanube_broker.broker.delivery.subscription_reader import SubscriptionReader
+from pydanube_broker.dispatch.effects import Deliver
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from support.drivers.running import using
+from support.fakes.batches import frame_of
 from support.fakes.brokers import BrokerWorld
 from support.fakes.corrupt_objects import retry_reads_now
 from support.fakes.readers import a_while, attach, publish, subscribe
@@ -81,3 +84,18 @@ async def test_other_requests_get_an_error_that_they_may_repeat(
         await topic.log.read(0, bytes_max=1)
     with pytest.raises(ObjectsUnavailable):
         await topic.find_offsets([0])
+
+
+async def test_only_deliveries_of_the_same_frame_that_follow_are_gathered(topic):
+    reader = SubscriptionReader(topic.log)
+    reader.keep(frame_of([b"%d" % at for at in range(8)]))
+    inside = [Deliver(each, each, each + 3, 1, bits=0b101) for each in range(4)]
+    queue = iter([*inside[:2], Deliver(5, 90, 93, 1, bits=0b101), *inside[2:]])
+    cut = reader.cut(inside[0], queue)
+    assert cut.encode().check().column("payload").to_pylist() == [b"0", b"2"]
+    # Nobody looks at those behind the delivery of another frame.
+    assert next(queue) is inside[2]
+    assert reader.cut(inside[1], ()) is not None
+    # A gather of its own: this one was not gathered with the others.
+    cut = reader.cut(inside[3], [inside[3]])
+    assert cut.encode().check().column("payload").to_pylist() == [b"3", b"5"]

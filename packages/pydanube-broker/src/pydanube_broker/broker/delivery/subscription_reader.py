@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import islice
+from functools import partial
+from itertools import islice, takewhile
 
 from pydanube.model.errors import CorruptSegment
 from pydanube.model.ranges import Range, RangeSet
@@ -65,11 +66,9 @@ class SubscriptionReader:
             return None
         pieces, piece = self._pieces, (delivery.base, delivery.bits)
         if piece not in pieces:
-            following = (
-                (each.base, each.bits)
-                for each in queue
-                if each.bits and _contains(frame, each)
-            )
+            # Those behind a delivery of another frame would be gathered for nothing.
+            inside = takewhile(partial(_contains, frame), queue)
+            following = ((each.base, each.bits) for each in inside if each.bits)
             wanted = {piece: None} | dict.fromkeys(
                 islice(following, gathered_max(frame) - 1)
             )
