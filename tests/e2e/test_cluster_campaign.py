@@ -179,6 +179,14 @@ class Campaign:
                 if is_repeated
                 else None,
             )
+        for group in self.groups:
+            if isinstance(group, GrpcGroup):
+                # Danube's clients begin at the end of the topic.
+                await client.subscriptions.create(
+                    *(group.topic, group.subscription),
+                    type=group.type.value,
+                    start="earliest",
+                )
         await client.schemas.register(SUBJECT, Schema.json_schema('{"type": "string"}'))
         await client.topics.configure(
             "/default/refused",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,7 +38,9 @@ from pydanube_broker.metadata.cluster_records import (
 from pydanube_broker.servers.membership import serving_shards
 from pydanube_broker.storage.config import ObjectJournalConfig, StorageConfig
 from pydanube_broker.storage.files import MemoryFiles
+from pydanube_broker.storage.journal.group_files import GroupFiles
 from pydanube_broker.storage.journal.object_journal import ROOT, open_object_journal
+from pydanube_broker.storage.journal.object_recovery import FIRST_SESSION, prefix_of
 from pydanube_broker.storage.journal.staged_objects import ROOT as STAGED
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from pydanube_broker.storage.storage_opening import open_storage
@@ -48,6 +50,8 @@ from support.fakes.object_journals import JOURNAL_ID
 from support.fakes.storages import until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pydanube_broker.metadata.store import MetadataStore
 
 T = TypeVar("T")
@@ -187,10 +191,13 @@ async def open_member(
     new_session_id: Callable[[], str] | None = None,
     clock: Callable[[], float] | None = None,
     peers: Any = None,
+    journals: Path | None = None,
     **options: Any,
 ) -> AsyncIterator[Member]:
     """
     Run a broker of a cluster, whose journal and segments are in *remote*.
+
+    With *journals*, it is one of the processes of a broker, whose journals are there.
 
     *settings* are those of its storage, and *options* those of ``open_broker``.
     """
@@ -205,18 +212,24 @@ async def open_member(
 
     @asynccontextmanager
     async def new_journal(_, config, *, reserve, clock):
-        async with open_object_journal(
-            remote,
-            OwnSessionJournal(session, store, kind="object"),
-            config,
-            ObjectJournalConfig(linger_ms=0),
-            journal_id=JOURNAL_ID,
-            reserve=reserve,
-            new_session_id=lambda: bytes.fromhex(session.session_id),
-            clock=clock,
-            close_s=1.0,
-        ) as journal:
-            yield journal
+        objects, session_id = remote, bytes.fromhex(session.session_id)
+        with ExitStack() as stack:
+            if journals is not None:
+                objects = GroupFiles(journals)
+                prefix = prefix_of(ROOT, FIRST_SESSION, session_id)
+                stack.enter_context(objects.open_session(prefix))
+            async with open_object_journal(
+                objects,
+                OwnSessionJournal(session, store, kind="object"),
+                config,
+                ObjectJournalConfig(linger_ms=0, in_flight_max=1 if journals else 4),
+                journal_id=JOURNAL_ID,
+                reserve=reserve,
+                new_session_id=lambda: session_id,
+                clock=clock,
+                close_s=1.0,
+            ) as journal:
+                yield journal
 
     async def claim_remote(_: bool) -> None:
         pass
@@ -249,7 +262,7 @@ async def open_member(
             broker,
             owners,
             journal_id=JOURNAL_ID,
-            journal_objects=remote,
+            journal_objects=remote if journals is None else GroupFiles(journals),
             wall_clock_us=wall_clock_us,
         ) as takeovers,
         asyncio.TaskGroup() as tasks,
@@ -305,12 +318,18 @@ class BrokerCluster:
 
     @asynccontextmanager
     async def _open(self, broker_id, storage):
-        await create_shards(self.store, SHARDS)
+        async with self._member(broker_id, self.store, storage) as member:
+            yield member
+
+    @asynccontextmanager
+    async def _member(self, broker_id, store, storage, **places):
+        await create_shards(store, SHARDS)
         self._started_at += 1
         opening = open_member(
             broker_id,
-            store=self.store,
+            store=store,
             remote=self.remote,
+            **places,
             started_at=self._started_at,
             settings=storage,
             wall_clock_us=self.wall_clock_us,

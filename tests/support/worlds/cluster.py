@@ -192,7 +192,15 @@ class ClusterBroker(WorldBroker):
 
 
 @asynccontextmanager
-async def cluster_world(
+async def cluster_world(chance: Chance, **options: Any) -> AsyncIterator[ClusterBroker]:
+    """Run the cluster; the options are those of ``memory_broker``."""
+    async with running_cluster(BrokerCluster, chance, **options) as world:
+        yield world
+
+
+@asynccontextmanager
+async def running_cluster(
+    new_cluster: Callable[..., BrokerCluster],
     chance: Chance,
     *,
     auto_create_topics: bool = True,
@@ -202,9 +210,9 @@ async def cluster_world(
     audit_file: Path | None = None,
     authenticator: Authenticator | None = None,
 ) -> AsyncIterator[ClusterBroker]:
-    """Run the cluster; the options are those of ``memory_broker``."""
+    """Run the cluster that *new_cluster* makes."""
     clock = BrokerClock()
-    cluster = BrokerCluster(
+    cluster = new_cluster(
         clock.wall_us,
         clock=clock.now,
         auto_create_topics=auto_create_topics,

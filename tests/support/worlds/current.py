@@ -14,12 +14,14 @@ from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.testing import MemoryBroker, SyncMemoryBroker
 from support.worlds.chance import Chance
 from support.worlds.cluster import cluster_world
+from support.worlds.processes import processes_world
 from support.worlds.restarts import restarting_world
 from support.worlds.secured import secured_world
 
 MEMORY = "memory"
 OTHER_WORLDS = {
     "cluster": cluster_world,
+    "processes": processes_world,
     "secured": secured_world,
     "restarts": restarting_world,
 }

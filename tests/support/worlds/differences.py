@@ -209,23 +209,35 @@ _FAILURES: dict[str, tuple[str, ...]] = {
     ),
 }
 
+_CLUSTER = {
+    **_FAILURES,
+    ALONE: (
+        "e2e/test_admin_cli.py::test_a_broker_alone_is_no_cluster",
+        "e2e/test_admin_cli.py::test_broker_is_listed_and_described",
+        f"{_ADMIN}{EXAMPLE}brokers",
+        f"{_ADMIN}{EXAMPLE}cluster_and_roles",
+        f"{_ADMIN}{EXAMPLE}topics",
+    ),
+    ONE_BROKER: (f"{_BELOW}transactions.py::test_transaction_spans_partitions_and_*",),
+    REMOTE: (
+        f"{_BELOW}topics.py::test_acknowledged_segments_are_dropped_and_*",
+        f"{_CLIENT}client.py::test_storage_without_a_remote_store_is_described",
+        f"{_BELOW}storage.py::test_a_broker_outside_of_a_cluster_has_no_name",
+    ),
+}
+
 DIFFERENCES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "cluster": {
-        **_FAILURES,
-        ALONE: (
-            "e2e/test_admin_cli.py::test_a_broker_alone_is_no_cluster",
-            "e2e/test_admin_cli.py::test_broker_is_listed_and_described",
-            f"{_ADMIN}{EXAMPLE}brokers",
-            f"{_ADMIN}{EXAMPLE}cluster_and_roles",
-            f"{_ADMIN}{EXAMPLE}topics",
+    "cluster": _CLUSTER,
+    "processes": {
+        **_CLUSTER,
+        # Takeovers are on a disk, and take longer than the steps of clients.
+        UNREPEATED: (
+            *_FAILURES[UNREPEATED],
+            f"{_BELOW}subscriptions.py::test_start_that_does_not_exist_is_refused",
         ),
-        ONE_BROKER: (
-            f"{_BELOW}transactions.py::test_transaction_spans_partitions_and_*",
-        ),
-        REMOTE: (
-            f"{_BELOW}topics.py::test_acknowledged_segments_are_dropped_and_*",
-            f"{_CLIENT}client.py::test_storage_without_a_remote_store_is_described",
-            f"{_BELOW}storage.py::test_a_broker_outside_of_a_cluster_has_no_name",
+        MOMENTS: (
+            *_FAILURES[MOMENTS],
+            f"{_BELOW}workers.py::test_messages_that_run_or_wait_keep_their_time",
         ),
     },
     "restarts": _FAILURES,

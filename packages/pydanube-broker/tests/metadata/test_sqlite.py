@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pydanube.model.errors import Closed, DiskFull, MetadataUnavailable
+from pydanube.model.errors import (
+    BrokerError,
+    Closed,
+    DiskFull,
+    MetadataUnavailable,
+    RevisionConflict,
+)
 from pydanube_broker.metadata import sqlite as sqlite_module
 from pydanube_broker.metadata.key import Key, prefix_of
 from pydanube_broker.metadata.sqlite import open_sqlite
-from pydanube_broker.metadata.store import Put
+from pydanube_broker.metadata.store import ABSENT, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
 THINGS = prefix_of("/things/", int)
@@ -244,3 +250,69 @@ async def test_a_watch_ends_when_the_store_closes(path: Path) -> None:
         store.close()
         with pytest.raises(Closed, match="the metadata store is closed"):
             await anext(watch)
+
+
+async def made_together(
+    store: Any, changes: Sequence[Coroutine[Any, Any, Any]]
+) -> tuple[list[Any], int]:
+    """Return the outcomes of changes that waited at the same time, and the commits."""
+    may_go, statements = threading.Event(), list[str]()
+    outcomes: list[Any] = [None] * len(changes)
+
+    def hold() -> None:
+        store._file._connection.set_trace_callback(statements.append)
+        may_go.wait()
+
+    async def note(at: int, change: Coroutine[Any, Any, Any]) -> None:
+        try:
+            outcomes[at] = await change
+        except BrokerError as error:
+            outcomes[at] = error
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(store._run(hold))
+        for at, change in enumerate(changes):
+            tasks.create_task(note(at, change))
+        # All have begun, and wait for the thread.
+        await asyncio.sleep(0)
+        may_go.set()
+    return outcomes, statements.count("COMMIT")
+
+
+async def test_changes_that_wait_are_synced_together(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        reported: list[tuple[int, list[str]]] = []
+        with store.reporting(lambda *change: reported.append(change)):
+            puts = [store.put(THINGS.key(f"{at:02}"), at) for at in range(20)]
+            outcomes, commits = await made_together(store, puts)
+            await asyncio.sleep(0)
+        assert commits == 1
+        assert outcomes == list(range(1, 21))
+        assert reported == [(at + 1, [f"/things/{at:02}"]) for at in range(20)]
+
+
+async def test_change_that_is_refused_leaves_those_that_wait_with_it(
+    path: Path,
+) -> None:
+    async with open_sqlite(path) as store:
+        changes = [
+            store.put(ONE, 1, expected=ABSENT),
+            store.put(ONE, 2, expected=ABSENT),
+            store.put(THINGS.key("two"), 2),
+        ]
+        outcomes, commits = await made_together(store, changes)
+        assert commits == 1
+        assert outcomes[0] == 1
+        assert isinstance(outcomes[1], RevisionConflict)
+        assert outcomes[2] == 2
+        assert (await store.get(ONE)).value == 1
+
+
+async def test_change_that_breaks_a_commit_is_made_alone(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        twice = Put(ONE, 1)
+        changes = [store.put(THINGS.key("two"), 2), store.transaction([], [twice] * 2)]
+        with pytest.raises(ExceptionGroup):
+            await made_together(store, changes)
+        assert (await store.get(THINGS.key("two"))).value == 2
+        assert await store.get(ONE) is None

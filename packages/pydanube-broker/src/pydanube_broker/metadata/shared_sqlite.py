@@ -32,7 +32,13 @@ from pydanube.model.errors import BrokerError, Closed
 from pydanube_broker.metadata.key import Key
 from pydanube_broker.metadata.process_sessions import ProcessSessions, is_over
 from pydanube_broker.metadata.sessions import Session
-from pydanube_broker.metadata.sqlite import Applied, SqliteStore, StoreFile, opened
+from pydanube_broker.metadata.sqlite import (
+    Applied,
+    Change,
+    SqliteStore,
+    StoreFile,
+    opened,
+)
 from pydanube_broker.metadata.store import (
     Comparison,
     Operation,
@@ -235,6 +241,11 @@ class _SharedFile(StoreFile):
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
     ) -> Applied:
         return self._ring(super().change(comparisons, operations))
+
+    def _change_together(self, changes: Sequence[Change]) -> None:
+        super()._change_together(changes)
+        if any(each.applied is not None and each.applied[1] for each in changes):
+            self._sessions.ring()
 
     def end_sessions(self, session_id: str | None = None) -> Applied:
         """Delete the paths that belong to a session, if another process has not."""

@@ -3,8 +3,9 @@ A metadata store in an SQLite file.
 
 One thread owns the connection, so the event loop never waits for the disk and
 statements never interleave.  The file is in write-ahead mode with ``synchronous=FULL``:
-commits are synced to disk.  The revision has its own row, because it must not decrease
-when the newest value is deleted.
+commits are synced to disk.  Changes that wait for the thread are made in one
+transaction, each with its own revision and outcome.  The revision has its own row,
+because it must not decrease when the newest value is deleted.
 
 Changes of the file by other programs are visible to reads and comparisons, but not
 reported to ``reporting`` and watches; the lock of the data directory prevents a second
@@ -22,6 +23,7 @@ import os
 import sqlite3
 import time
 import uuid
+from collections import deque
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -31,7 +33,8 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -67,6 +70,9 @@ LOCK_TIMEOUT_S = 2.0
 
 LOCK_RETRY_S = 0.0005
 """SQLite itself would wait for up to 100 ms between two attempts."""
+
+TOGETHER_MAX = 64
+"""How many changes that wait are synced together."""
 
 _PAGE_BYTES_MIN = 512
 
@@ -145,6 +151,7 @@ class SqliteStore(MetadataStore):
         self._thread = thread
         self._loop = asyncio.get_running_loop()
         self._sharing = LockSharing()
+        self._waiting: deque[Change] = deque()
         self._watches = LocalWatches()
 
     def close(self) -> None:
@@ -203,7 +210,30 @@ class SqliteStore(MetadataStore):
     async def _change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
     ) -> tuple[Revision, list[str]]:
-        return await self._apply(lambda: self._file.change(comparisons, operations))
+        change = Change(comparisons, operations)
+        self._waiting.append(change)
+        try:
+            await self._run(partial(self._make, change))
+        finally:
+            # If the caller was cancelled before its turn, nobody waits for it.
+            change.is_over = True
+        revision, changes = change.outcome()
+        return revision, list(changes)
+
+    def _make(self, change: Change) -> None:
+        """Make *change* together with others that wait for their turn."""
+        if change.has_outcome:
+            return
+        together: list[Change] = []
+        while self._waiting and len(together) < TOGETHER_MAX:
+            each = self._waiting.popleft()
+            if not each.is_over:
+                together.append(each)
+        self._file.change_all(together)
+        for each in together:
+            if each.applied is not None and each.applied[1]:
+                # Not after the await: the caller may be cancelled meanwhile.
+                self._loop.call_soon_threadsafe(self._report, *each.applied)
 
     @asynccontextmanager
     async def open_session(self, ttl_s: float) -> AsyncIterator[Session]:
@@ -257,6 +287,28 @@ class SqliteStore(MetadataStore):
             return await self._loop.run_in_executor(self._thread, self._file.run, work)
         finally:
             self._sharing.on_job_ended()
+
+
+@dataclass(slots=True)
+class Change:
+    """A change that waits for its turn, and its outcome."""
+
+    comparisons: Sequence[Comparison]
+    operations: Sequence[Operation]
+    applied: Applied | None = None
+    error: Exception | None = None
+    is_over: bool = False
+
+    @property
+    def has_outcome(self) -> bool:
+        return self.applied is not None or self.error is not None
+
+    def outcome(self) -> Applied:
+        """Return what has changed, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        assert self.applied is not None, "the change was not made"
+        return self.applied
 
 
 class StoreFile:
@@ -331,15 +383,48 @@ class StoreFile:
                 raise
             return self._change(comparisons, operations)
 
+    def change_all(self, changes: Sequence[Change]) -> None:
+        """Make *changes* in their order, with one sync; each has its own outcome."""
+        if len(changes) > 1:
+            # After an error, nothing is changed, and it is not known whose fault it is.
+            with suppress(Exception):
+                self.run(partial(self._change_together, changes))
+                return
+        for each in changes:
+            each.applied = each.error = None
+            try:
+                each.applied = self.change(each.comparisons, each.operations)
+            except Exception as error:  # noqa: BLE001  # The caller gets it.
+                each.error = error
+
+    def _change_together(self, changes: Sequence[Change]) -> None:
+        with self._transaction():
+            for each in changes:
+                each.applied = each.error = None
+                try:
+                    self._compare(each.comparisons, each.operations)
+                except BrokerError as error:
+                    # Nothing was written.
+                    each.error = error
+                else:
+                    each.applied = self._write_all(
+                        encode_changes(each.operations), sessions_of(each.operations)
+                    )
+
     def _change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
     ) -> Applied:
-        sessions = sessions_of(operations)
         with self._transaction():
-            self._check(sessions)
-            for comparison in comparisons:
-                check(comparison, self.get(comparison.key.path))
-            return self._write_all(encode_changes(operations), sessions)
+            self._compare(comparisons, operations)
+            return self._write_all(encode_changes(operations), sessions_of(operations))
+
+    def _compare(
+        self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
+    ) -> None:
+        """Raise if a change must not be made."""
+        self._check(sessions_of(operations))
+        for comparison in comparisons:
+            check(comparison, self.get(comparison.key.path))
 
     def _check(self, sessions: Mapping[str, Session]) -> None:
         """Raise SessionLost if this process must not make the change."""
