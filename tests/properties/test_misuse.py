@@ -83,7 +83,7 @@ async def test_arguments_of_connect_are_checked():
         (lambda p: p.send(b"", ttl_s="7d"), "ttl_s must be a number of seconds"),
         (lambda p: p.send(b"", deliver_at="noon"), "'noon' is not a time"),
         (lambda p: p.send(b"", deliver_at=datetime(2025, 1, 1)), "has no time zone"),  # noqa: DTZ001
-        (lambda p: p.send(b"", id="1"), "does not deduplicate"),
+        (lambda p: p.send(b"", id=""), "the id of a message has 0 characters"),
         (lambda p: p.send_batch("abc"), "'abc' is one: pass a list of payloads"),
         (lambda p: p.send_batch(b"abc"), "b'abc' is one: pass a list of payloads"),
         (lambda p: p.send_batch(5), "a list of payloads or Arrow data, not int"),

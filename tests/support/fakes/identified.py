@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pydanube.model.deduplication import DEDUPLICATION_ID
 from pydanube.model.policy import Deduplication, TopicPolicy
+from pydanube.wire.batches import encode
 from support.fakes.batches import frame_of
 from support.fakes.brokers import A_TOPIC, Outcome
 
@@ -33,10 +36,14 @@ def identified_frame(session, ids, time, base_sequence=None):
     )
 
 
-def publish(topic, session, ids, time, base_sequence=None) -> Outcome:
+def publish(
+    topic, session, ids, time, base_sequence=None, *, uses_ids=False
+) -> Outcome:
     """Publish a message for each of *ids*."""
     outcome = Outcome()
     frame = identified_frame(session, ids, time, base_sequence)
+    if uses_ids:
+        frame = encode(frame.arrow(), replace(frame.header, has_ids=True))
     topic.publish(session, frame, outcome)
     return outcome
 

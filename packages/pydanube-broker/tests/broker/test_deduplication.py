@@ -191,6 +191,22 @@ async def test_topic_without_the_policy_stores_ids_as_attributes(broker):
         assert await publish(topic, session, ["a"], A_NOW_US).offset() == expected
 
 
+async def test_ids_that_producers_use_need_no_policy_also_after_a_restart():
+    world = BrokerWorld()
+    async with world.broker() as broker:
+        topic, session = await broker.producers.open(A_TOPIC, "p", policy=TopicPolicy())
+        await publish(topic, session, ["a"], A_NOW_US).offset()
+    for _ in range(2):
+        async with world.broker() as broker:
+            opening = broker.producers.open
+            topic, session = await opening(A_TOPIC, "p", policy=TopicPolicy())
+            with pytest.raises(Unavailable, match="has begun to deduplicate"):
+                publish(topic, session, ["a"], A_NOW_US, uses_ids=True)
+            _, session = await opening(A_TOPIC, "p", policy=TopicPolicy())
+            outcome = publish(topic, session, ["a", "b"], A_NOW_US, uses_ids=True)
+            assert await offsets(outcome, 2) == [0, 1]
+
+
 @pytest.mark.parametrize(
     "window",
     [

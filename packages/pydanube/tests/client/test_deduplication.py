@@ -83,19 +83,61 @@ async def test_compressed_batches_are_deduplicated(client, topic):
     assert await payloads_of(client) == [b"a", b"b", b"c"]
 
 
-async def test_topic_that_does_not_deduplicate_refuses_ids(client):
+async def test_ids_need_no_configuration(client):
     async with client.producer(TOPIC) as producer:
-        with pytest.raises(pydanube.InvalidRequest, match="--set deduplication"):
-            await producer.send(b"x", id="a")
-        with pytest.raises(pydanube.InvalidRequest, match="does not deduplicate"):
-            await producer.send_batch([b"x"], ids=["a"])
-        await client.topics.configure(TOPIC, deduplication=pydanube.Deduplication())
-        # It learns that when it has connected again.
-        await producer.send(b"y")
-        assert (await producer.send(b"x", id="a")).offset == 1
-        assert (await producer.send(b"x", id="a")).offset == 1
-    await client.topics.configure(TOPIC, deduplication=None)
+        await producer.send(b"x")
+        first = [await producer.send(b"y", id="a"), await producer.send(b"z", id="b")]
+        again = await producer.send_batch([b"y", b"z", b"w"], ids=["a", "b", "c"])
+    assert [each.offset for each in first] == [1, 2]
+    assert list(again.offsets) == [1, 2, 3]
+    assert await payloads_of(client) == [b"x", b"y", b"z", b"w"]
+    # The topic has no setting that nobody has made.
     assert (await client.topics.describe(TOPIC)).policy.deduplication is None
+
+
+async def test_ids_need_no_configuration_in_partitions(client):
+    await client.topics.create(TOPIC, partitions=3)
+    ids = [f"order-{n}" for n in range(9)]
+    async with client.producer(TOPIC) as producer:
+        first = await producer.send_batch([b"x"] * 9, ids=ids)
+        assert [await producer.send(b"x", id=each) for each in ids] == list(first)
+
+
+async def test_default_window_ends_after_two_minutes(broker, client):
+    async with client.producer(TOPIC) as producer:
+        first = await producer.send(b"x", id="a")
+        broker.advance(119)
+        assert await producer.send(b"x", id="a") == first
+        broker.advance(2)
+        assert (await producer.send(b"x", id="a")).offset == 1
+
+
+async def test_attributes_that_are_passed_on_are_no_ids(client):
+    async with client.producer(TOPIC) as producer:
+        await producer.send(b"x", id="a")
+        for _ in range(2):
+            await producer.send(b"x", attributes={DEDUPLICATION_ID: "a"})
+    assert await payloads_of(client) == [b"x"] * 3
+
+
+async def test_a_configured_window_replaces_the_default_and_may_end(broker, client):
+    async with client.producer(TOPIC) as producer:
+        first = await producer.send(b"x", id="a")
+        long = pydanube.Deduplication(age_s=600)
+        await client.topics.configure(TOPIC, deduplication=long)
+        broker.advance(300)
+        assert await producer.send(b"x", id="a") == first
+        await client.topics.configure(TOPIC, deduplication=None)
+        assert (await producer.send(b"x", id="a")).offset == 1
+        assert (await producer.send(b"x", id="a")).offset == 1
+    assert (await client.topics.describe(TOPIC)).policy.deduplication is None
+
+
+async def test_non_reliable_topics_refuse_ids(client):
+    await client.topics.create(TOPIC, reliable=False)
+    async with client.producer(TOPIC, reliable=False) as producer:
+        with pytest.raises(pydanube.InvalidRequest, match="is not reliable"):
+            await producer.send(b"x", id="a")
 
 
 @pytest.mark.parametrize("id_", ["", "x" * 257, 17])

@@ -139,7 +139,7 @@ def test_an_uncompressed_body_is_not_copied():
         ("<I", 76, 1, "describes"),
         ("<I", 80, 1, "two lengths"),
         ("<I", 80, BODY_BYTES_MAX + 1, "out of bounds"),
-        ("<I", 84, 1, "version"),
+        ("<I", 84, 2, "version"),
         ("<B", 88, 0xFF, "UTF-8"),
     ],
 )

@@ -250,6 +250,9 @@ class Deduplication:
             )
 
 
+DEFAULT_DEDUPLICATION = Deduplication(age_s=120.0)
+"""The window of topics without one, from their first message with an id on."""
+
 DEDUPLICATION_AGE_S_MAX = 7 * 86_400.0
 DEDUPLICATION_MESSAGES_MAX = 1_000_000
 
@@ -288,8 +291,8 @@ class TopicPolicy:
     """The age at which messages are sealed; None: that of the broker's settings.
     It may change later."""
     deduplication: Deduplication | None = field(default=None, compare=False)
-    """The window of known ids; None: messages with ids are refused.  It may change
-    later."""
+    """The window of known ids; None: ``DEFAULT_DEDUPLICATION`` for messages that
+    producers send with ids.  It may change later."""
 
     @property
     def is_reliable(self) -> bool:

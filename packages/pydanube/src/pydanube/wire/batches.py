@@ -60,6 +60,7 @@ _PRODUCER = struct.Struct("<IQQ")
 _PRODUCER_AT = 28
 _PLAIN_LENGTH_AT = 80
 HEADER_BYTES = _HEADER.size
+_HAS_IDS = 1
 assert HEADER_BYTES == 88
 
 DIRECT_BYTES_MIN = 128 * 1024
@@ -98,6 +99,8 @@ class BatchHeader:
     schema_id: int = 0
     schema_version: int = 0
     producer: str = ""
+    has_ids: bool = False
+    """Whether the topic is to drop messages whose ids it knows."""
 
 
 class BatchFrame:
@@ -509,7 +512,7 @@ def _fill_in(
         header.schema_version,
         len(buffer) - body_at,
         plain_bytes,
-        0,
+        _HAS_IDS if header.has_ids else 0,
     )
     buffer[HEADER_BYTES:body_at] = name.ljust(body_at - HEADER_BYTES, b"\0")
     _CRC.pack_into(buffer, _CRC_AT, crc32c.crc32c(memoryview(buffer)[_CHECKED_FROM:]))
@@ -565,10 +568,10 @@ def decode(buffer: Buffer) -> BatchFrame:
         schema_version,
         body_length,
         plain_length,
-        reserved,
+        flags,
     ) = _HEADER.unpack_from(buffer)
     body_at = HEADER_BYTES + padded_size(name_length)
-    if version != VERSION or reserved:
+    if version != VERSION or flags & ~_HAS_IDS:
         raise CorruptBatch(
             f"a batch of format version {version}; this program reads {VERSION}"
         )
@@ -607,6 +610,7 @@ def decode(buffer: Buffer) -> BatchFrame:
         schema_id=schema_id,
         schema_version=schema_version,
         producer=name,
+        has_ids=bool(flags & _HAS_IDS),
     )
     return BatchFrame(header, buffer, body_at)
 

@@ -21,8 +21,10 @@ from pydanube.model.ids import Sequence as SequenceNumber
 from pydanube.model.ids import TopicId
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import (
+    DEFAULT_DEDUPLICATION,
     KEEP_ALL,
     AtTime,
+    Deduplication,
     NamespacePolicy,
     Position,
     Retention,
@@ -418,6 +420,8 @@ class ReliableTopic(Topic):
         self._repeated: deque[tuple[int, int | Sequence[int], OnPublished]] = deque()
         self._wall_clock_us = wall_clock_us
         self._window: DeduplicationWindow | None = None
+        # Whether a producer has used ids, which the policy does not ask for.
+        self._has_ids = False
         self._window_lock = asyncio.Lock()
         self._unwatch = topic_log.watch(self._answer_repeated)
 
@@ -428,7 +432,7 @@ class ReliableTopic(Topic):
     def store(
         self, session: ProducerSession, frame: BatchFrame, done: OnPublished
     ) -> None:
-        if self.policy.deduplication is not None:
+        if self.policy.deduplication is not None or frame.header.has_ids:
             ids = ids_of(frame)
             if ids is not None:
                 self._store_identified(session, frame, ids, done)
@@ -458,6 +462,8 @@ class ReliableTopic(Topic):
         """Store the messages of a batch whose ids are not in the window."""
         header, window = frame.header, self._window
         if window is None:
+            # The producer opens again, and sends the batch when the window was read.
+            self._has_ids = True
             raise Unavailable(f"{self.name} has begun to deduplicate; open it again")
         check_ids(ids)
         next_sequence = max(session.next_sequence, header.base_sequence + frame.count)
@@ -511,11 +517,17 @@ class ReliableTopic(Topic):
                 answer.
         """
         async with self._window_lock:
-            while self._window is None and self.policy.deduplication is not None:
-                limits = self.policy.deduplication
+            while self._window is None and (limits := self._id_limits) is not None:
                 window = await read_window(self.log, limits, self._wall_clock_us())
-                if self.policy.deduplication == limits:
+                if self._id_limits == limits:
                     self._window = window
+
+    @property
+    def _id_limits(self) -> Deduplication | None:
+        """The window of known ids; None while nobody uses ids."""
+        if self.policy.deduplication is not None or not self._has_ids:
+            return self.policy.deduplication
+        return DEFAULT_DEDUPLICATION
 
     def append(self, frame: BatchFrame, done: OnPublished) -> None:
         count, byte_count = frame.count, frame.byte_count
@@ -544,7 +556,7 @@ class ReliableTopic(Topic):
         if self._window is not None and limits is not None:
             self._window.limits = limits
             return
-        self._window = None
+        self._window, self._has_ids = None, False
         if not has_begun and limits is not None:
             return
         # Producers learn it when they open again, and the window is read then.

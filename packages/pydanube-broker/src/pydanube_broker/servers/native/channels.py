@@ -87,7 +87,6 @@ async def _open_producer(
         batch_bytes_max=link.batch_bytes_max,
         schema_id=0 if written is None else written.schema_id,
         schema_version=0 if written is None else written.version,
-        deduplicates=topic.policy.deduplication is not None,
     )
 
 

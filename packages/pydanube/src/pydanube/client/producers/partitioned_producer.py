@@ -121,7 +121,10 @@ class PartitionedProducer(PartitionChannels[Producer]):
         for batch in batches:
             given = None if ids is None else ids[base : base + batch.num_rows]
             for number, indexes, piece in self._router.split(batch, given):
-                shipped = await self._producers[number]._send_batches([piece])
+                producer = self._producers[number]
+                shipped = await producer._send_batches(
+                    [piece], uses_ids=ids is not None
+                )
                 routed.append((number, pc.add(indexes, base), shipped))
             base += batch.num_rows
         runs = [

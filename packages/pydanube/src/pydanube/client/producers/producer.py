@@ -99,7 +99,6 @@ class Producer(KeptChannel):
         self._wall_clock_ns = client.wall_clock_ns
         self._counters = client.live_counters
         self._is_reliable = True
-        self._deduplicates = False
         schema = options.schema
         self._queue: SendQueue[asyncio.Future[Placement]] = SendQueue(
             options.name,
@@ -140,9 +139,9 @@ class Producer(KeptChannel):
             payload: The content; text is sent as UTF-8.
             key: Messages of one key go to one partition, in their order.
             attributes: Names and values of your own.
-            id: A text that identifies the message, for topics that deduplicate: if a
-                message with this id is stored already, this one is not stored, and
-                the result is the id of the stored message.
+            id: A text that identifies the message.  If the topic has stored a message
+                with this id in its window, which is 2 minutes unless it is configured,
+                this one is not stored, and the result is the id of that message.
             delivery: The delivery window.  ``deliver_after_s``: consumers get the
                 message this much later, on reliable topics; ``deliver_at``: at this
                 time, a datetime or seconds since 1970; ``ttl_s``: the message expires
@@ -154,7 +153,7 @@ class Producer(KeptChannel):
         Cancellation: The message may or may not be published.
 
         Raises:
-            InvalidRequest: The topic does not deduplicate, and *id* is given.
+            InvalidRequest: The topic is not reliable, and *id* is given.
             MessageTooLarge: The broker accepts no message of this size.
             ProducerFenced: Another producer of this name was opened.
             TimedOut: No broker has acknowledged it for two minutes.
@@ -238,6 +237,8 @@ class Producer(KeptChannel):
         if batch is None:
             batch = self._open_batch()
             batch.has_ids = has_id
+        if id is not None:
+            batch.uses_ids = True
         payloads = batch.payloads
         index = len(payloads)
         if extras is not None or batch.extras is not None:
@@ -263,7 +264,7 @@ class Producer(KeptChannel):
             messages: Payloads; or Arrow data with the column ``payload`` and
                 optionally ``key``, ``attributes``, ``publish_time``, ``deliver_at``
                 and ``expires_at``.
-            ids: The id of each message, for topics that deduplicate; see ``send``.
+            ids: The id of each message; see ``send``.
             delivery: As for ``send``, for all of them.
 
         Durability, Cancellation, Raises: As ``send``, for all of them; the
@@ -278,18 +279,21 @@ class Producer(KeptChannel):
         if ids is not None:
             self._check_ids(ids)
             batches = with_ids(batches, ids)
-        sent = await self._send_batches(batches)
+        sent = await self._send_batches(batches, uses_ids=ids is not None)
         return MessageIds(self.topic, await wait_for_offsets(sent))
 
     async def _send_batches(
         self,
         batches: Sequence[pa.RecordBatch],
         schema: tuple[int, int] | None = None,
+        *,
+        uses_ids: bool = False,
     ) -> list[SentPiece]:
         """
         Send Arrow batches as soon as the in-flight window allows.
 
-        *schema* is the id and version of their schema, if not the producer's.
+        *schema* is the id and version of their schema, if not the producer's.  With
+        *uses_ids*, the topic drops messages whose ids it knows.
 
         Returns: The number of messages in each piece that was sent, and the future
             of its first offset.
@@ -303,7 +307,8 @@ class Producer(KeptChannel):
                     self._check_delay(is_delayed="deliver_at" in batch.schema.names)
                     for piece in cut(batch, self._queue.batch_bytes_max):
                         await self._wait_for_window()
-                        sent.append((piece.num_rows, self._send_piece(piece, schema)))
+                        future = self._send_piece(piece, schema, uses_ids=uses_ids)
+                        sent.append((piece.num_rows, future))
         finally:
             self._waiter_count -= 1
         return sent
@@ -425,7 +430,6 @@ class Producer(KeptChannel):
 
     def _on_opened(self, connection: BrokerConnection, answer: Any) -> None:
         self._is_reliable = answer.reliable
-        self._deduplicates = answer.deduplicates
         if self._access is not ProducerAccess.SHARED:
             # If another producer takes the exclusive access while the connection is
             # lost, this one must fail: neither wait silently nor fence the other.
@@ -551,13 +555,17 @@ class Producer(KeptChannel):
         return base
 
     def _send_piece(
-        self, batch: pa.RecordBatch, schema: tuple[int, int] | None
+        self,
+        batch: pa.RecordBatch,
+        schema: tuple[int, int] | None,
+        *,
+        uses_ids: bool,
     ) -> asyncio.Future[Placement]:
         self._raise_if_failed()
         future: asyncio.Future[Placement] = self._loop.create_future()
         future.add_done_callback(retrieve)
         times = times_of(batch, self._wall_clock_ns() // 1000)
-        self._queue.send_arrow(batch, times, future, schema)
+        self._queue.send_arrow(batch, times, future, schema, uses_ids=uses_ids)
         return future
 
     def _note_error(
@@ -606,11 +614,10 @@ class Producer(KeptChannel):
             )
 
     def _check_ids(self, ids: Sequence[str]) -> None:
-        if not self._deduplicates:
+        if not self._is_reliable:
             raise InvalidRequest(
-                f"{self.topic} does not deduplicate, so its messages have no ids: "
-                f"'danube topics configure {self.topic} --set deduplication.age=10m' "
-                "or client.topics.configure changes that"
+                f"{self.topic} is not reliable: it stores no messages, so it does not "
+                "know whether one of this id was published before"
             )
         for each in ids:
             check_id(each)

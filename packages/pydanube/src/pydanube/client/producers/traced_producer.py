@@ -94,15 +94,18 @@ class TracedProducer(Producer):
         self,
         batches: Sequence[pa.RecordBatch],
         schema: tuple[int, int] | None = None,
+        *,
+        uses_ids: bool = False,
     ) -> list[SentPiece]:
         count = sum(batch.num_rows for batch in batches)
         if not count:
-            return await super()._send_batches(batches, schema)
+            return await super()._send_batches(batches, schema, uses_ids=uses_ids)
         span = self._telemetry.begin_send(self.topic, count, None)
         try:
             sent = await super()._send_batches(
                 [with_attributes(batch, span.attributes) for batch in batches],
                 schema,
+                uses_ids=uses_ids,
             )
         except BaseException as error:
             span.end(error)

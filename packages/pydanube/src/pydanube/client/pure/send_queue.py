@@ -73,6 +73,8 @@ class OpenBatch(Generic[C]):
     byte_count: int = 0
     has_ids: bool = False
     """Whether its messages have ids; either all have one, or none."""
+    uses_ids: bool = False
+    """Whether the topic is to drop messages whose ids it knows."""
     is_awaited: bool = False
     """Whether a caller awaits one of its messages, and gets its error."""
 
@@ -268,15 +270,23 @@ class SendQueue(Generic[C]):
         times: tuple[int, int],
         completion: C,
         schema: tuple[int, int] | None,
+        *,
+        uses_ids: bool = False,
     ) -> None:
-        """Send *batch*; *times* are the first and the last publish time."""
+        """
+        Send *batch*; *times* are the first and the last publish time.
+
+        With *uses_ids*, the topic drops messages whose ids it knows.
+        """
         header = self._header(*times)
+        header.has_ids = uses_ids
         if schema is not None:
             header.schema_id, header.schema_version = schema
         self._send(encode(batch, header, self._codec), completion)
 
     def _send_gathered(self, batch: OpenBatch[C]) -> None:
         header = self._header(*batch.publish_times)
+        header.has_ids = batch.uses_ids
         if batch.is_small and self._codec is Codec.NONE:
             frame = encode_payloads(batch.payloads, header, batch.small_times())
             self._send(frame, batch.completion)

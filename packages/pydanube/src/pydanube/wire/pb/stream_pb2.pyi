@@ -896,7 +896,7 @@ class OpenProducer(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., is_anonymous: bool = ..., takes_any_kind: bool = ..., access: _Optional[_Union[ProducerAccess, str]] = ..., schema: _Optional[_Union[SchemaReference, _Mapping]] = ...) -> None: ...
 
 class ProducerOpened(_message.Message):
-    __slots__ = ("producer_id", "producer_epoch", "next_sequence", "reliable", "batch_bytes_max", "schema_id", "schema_version", "deduplicates")
+    __slots__ = ("producer_id", "producer_epoch", "next_sequence", "reliable", "batch_bytes_max", "schema_id", "schema_version")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -904,7 +904,6 @@ class ProducerOpened(_message.Message):
     BATCH_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
-    DEDUPLICATES_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     producer_epoch: int
     next_sequence: int
@@ -912,8 +911,7 @@ class ProducerOpened(_message.Message):
     batch_bytes_max: int
     schema_id: int
     schema_version: int
-    deduplicates: bool
-    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., next_sequence: _Optional[int] = ..., reliable: bool = ..., batch_bytes_max: _Optional[int] = ..., schema_id: _Optional[int] = ..., schema_version: _Optional[int] = ..., deduplicates: bool = ...) -> None: ...
+    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., next_sequence: _Optional[int] = ..., reliable: bool = ..., batch_bytes_max: _Optional[int] = ..., schema_id: _Optional[int] = ..., schema_version: _Optional[int] = ...) -> None: ...
 
 class CloseProducer(_message.Message):
     __slots__ = ()
