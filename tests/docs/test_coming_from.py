@@ -25,7 +25,11 @@ def lines_of(program: str) -> int:
             "The same program",
             ["pydanube", "aiokafka", "nats-py", "aio-pika", "redis-py"],
         ),
-        ("The order service", ["pydanube", "FastStream", "aiokafka"]),
+        ("The order service", ["pydanube", "FastStream", "aiokafka", "nats-py"]),
+        (
+            "The order service with results",
+            ["pydanube", "FastStream", "aiokafka", "nats-py"],
+        ),
     ],
 )
 def test_line_counts_are_those_of_the_programs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.project import ROOT, SOURCES
+from support.servers.programs import skip_without
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +56,57 @@ def test_programs_of_users_pass_mypy_strict(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"no issues found in {len(programs)} source files" in done.stdout
     assert len(programs) > 50
+
+
+PYRIGHT = {
+    "typeCheckingMode": "strict",
+    # In examples, functions may lack annotations, and Arrow has no types.
+    "reportMissingParameterType": False,
+    "reportMissingTypeArgument": False,
+    "reportMissingTypeStubs": False,
+    "reportUnknownArgumentType": False,
+    "reportUnknownLambdaType": False,
+    "reportUnknownMemberType": False,
+    "reportUnknownParameterType": False,
+    "reportUnknownVariableType": False,
+    # The blocks of a page that build on each other import what they need.
+    "reportDuplicateImport": False,
+    # Deprecations of Python's own library differ between its versions.
+    "reportDeprecated": False,
+    "reportUnusedFunction": False,
+}
+"""The rules of Pyright that programs of users keep."""
+
+
+@pytest.mark.soak
+@pytest.mark.smoke
+def test_programs_of_users_pass_pyright_strict(tmp_path: Path) -> None:
+    pyright = ROOT / ".venv" / "pyright" / "bin" / "pyright"
+    if not pyright.exists():
+        skip_without("Pyright", "tools/servers")
+    programs = [ROOT / "tests" / "support" / "drivers" / "typed_program.py"]
+    programs += sorted(ROOT.glob("examples/[!d]*/**/*.py"))
+    copies = [(path.stem, path.read_text(encoding="utf-8")) for path in programs]
+    count = 0
+    for name, code in [*copies, *examples()]:
+        (tmp_path / f"{name}.py").write_text(code)
+        count += 1
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(PYRIGHT))
+    done = subprocess.run(
+        [str(pyright), "--outputjson", "--pythonpath", sys.executable, str(tmp_path)],
+        check=False,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    report = json.loads(done.stdout)
+    problems = [
+        f"{each['file'].rpartition('/')[2]}:{each['range']['start']['line'] + 1}: "
+        f"{each['message']}"
+        for each in report["generalDiagnostics"]
+    ]
+    assert problems == []
+    assert report["summary"]["filesAnalyzed"] == count > 50
 
 
 def examples() -> Iterator[tuple[str, str]]:

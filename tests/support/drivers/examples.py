@@ -19,7 +19,7 @@ TIMEOUT_S = 180
 
 # The broker of the test stands for the one that the page starts, and the tests
 # do not run themselves.
-NOT_RUN = ("danube broker", "make ", "pip ", "DANUBE_LISTEN")
+NOT_RUN = ("danube broker", "danube console", "make ", "pip ", "DANUBE_LISTEN")
 
 CURL = ["curl", "--fail-with-body", "--silent", "--show-error"]
 
