@@ -6,16 +6,19 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 from pathlib import Path
 
 import httpx
 import pytest
 
 import pydanube
+from pydanube.model.errors import PermissionDenied
 from pydanube.objects.directory import DirectoryObjects
 from pydanube_broker.servers.directories.restore import choose_backup, restore_backup
 from support.drivers.running import received
 from support.fakes.guarded_clusters import eventually
+from support.servers.certificates import write_certificates
 from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -258,3 +261,53 @@ async def test_any_process_answers_for_the_broker(
             ]
             assert len(counts) == 3
             assert sum(counts) == len(TOPICS)
+
+
+async def test_tls_and_keys_hold_at_every_process(tmp_path: Path) -> None:
+    files = write_certificates(tmp_path)
+    authority = str(files["ca"][0])
+    key_file = tmp_path / "bootstrap.key"
+    settings = tmp_path / "settings.yaml"
+    certificate, key = map(str, files["server"])
+    settings.write_text(
+        json.dumps(
+            {
+                "tls": {"certificate_file": certificate, "key_file": key},
+                "security": {"enabled": True, "bootstrap_key_file": str(key_file)},
+                # The processes call each other, and check each other's certificates.
+                "cluster": {"shards": 8, "ca_file": authority},
+            }
+        )
+    )
+    context = ssl.create_default_context(cafile=authority)
+    with several(tmp_path, settings, 3) as broker:
+        url = f"danubes://127.0.0.1:{broker.stream_port}"
+        async with pydanube.connect(
+            url, ca_file=authority, api_key=key_file.read_text().strip()
+        ) as admin:
+            for topic in TOPICS:
+                async with admin.producer(topic) as producer:
+                    await producer.send(b"x")
+            created = await admin.security.create_api_key("bob", principal="bob")
+            await admin.security.set_role("reads", ["consume"], [TOPICS[0]])
+            await admin.security.add_binding("user:bob", ["reads"], [TOPICS[0]])
+        # Each connection comes to one of the processes, which knows the new key.
+        for _ in range(4):
+            async with pydanube.connect(
+                url, ca_file=authority, api_key=created.key
+            ) as bob:
+                read = [each async for batch in bob.read(TOPICS[0]) for each in batch]
+                assert [each.payload for each in read] == [b"x"]
+                with pytest.raises(PermissionDenied):
+                    await bob.topics.delete(TOPICS[0])
+        for topic in TOPICS:
+            async with httpx.AsyncClient(verify=context) as http:
+                address = f"{broker.http_url}/api/v1/describe_topic"
+                refused = await http.get(address, params={"topic": topic})
+                headers = {"Authorization": f"Bearer {key_file.read_text().strip()}"}
+                answer = await http.get(
+                    address, params={"topic": topic}, headers=headers
+                )
+            assert (refused.status_code, answer.status_code) == (401, 200)
+            assert topic in answer.text
+        assert broker.stop() == 0
