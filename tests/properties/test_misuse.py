@@ -88,7 +88,9 @@ async def test_arguments_of_connect_are_checked():
         (lambda p: p.send_batch(b"abc"), "b'abc' is one: pass a list of payloads"),
         (lambda p: p.send_batch(5), "a list of payloads or Arrow data, not int"),
         (lambda p: p.send_batch([5]), "a payload is bytes or str, not int"),
-        (lambda p: p.send_batch([b""], keys=[b""]), "keys is not an option"),
+        (lambda p: p.send_batch([b""], keys=[]), "0 keys for 1 payloads"),
+        (lambda p: p.send_batch([b""], keys="k"), "keys is a list with one entry"),
+        (lambda p: p.send_batch([b""], headers=[{}]), "headers is not an option"),
     ],
 )
 async def test_misuse_of_a_producer_is_explained(client, call, said):

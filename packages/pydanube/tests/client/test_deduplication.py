@@ -75,6 +75,18 @@ async def test_ids_keep_the_attributes_of_messages(client, topic):
     ]
 
 
+async def test_keys_and_attributes_are_given_for_each_payload(client, topic):
+    async with client.producer(topic) as producer:
+        await producer.send_batch(
+            ["x", "y"], keys=["k", None], attributes=[None, {"a": "1"}], ids=["x", "y"]
+        )
+    [batch] = [batch async for batch in client.read(topic)]
+    assert [(m.payload, m.key, m.attributes) for m in batch] == [
+        (b"x", "k", {DEDUPLICATION_ID: "x"}),
+        (b"y", None, {"a": "1", DEDUPLICATION_ID: "y"}),
+    ]
+
+
 async def test_compressed_batches_are_deduplicated(client, topic):
     async with client.producer(topic, compression="zstd") as producer:
         await producer.send_batch([b"a", b"b"], ids=["a", "b"])

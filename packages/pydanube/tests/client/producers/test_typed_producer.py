@@ -169,7 +169,7 @@ async def test_invalid_value_is_refused_and_nothing_of_its_batch_is_sent(client)
             producer.send_nowait(Order("one"))
         with pytest.raises(pydanube.InvalidPayload, match="message 1 of the batch"):
             await producer.send_batch([Order(1), Order("two")])
-        with pytest.raises(pydanube.InvalidRequest, match="1 keys for 2 values"):
+        with pytest.raises(pydanube.InvalidRequest, match="1 keys for 2 payloads"):
             await producer.send_batch([Order(1), Order(2)], keys=["k"])
         await producer.send(Order(3))
     assert await values_of(client, cls=Order) == [Order(3)]

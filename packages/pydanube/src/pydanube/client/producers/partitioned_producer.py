@@ -33,6 +33,8 @@ from pydanube.client.producers.producer import (
 from pydanube.client.producers.traced_producer import new_producer
 from pydanube.client.pure.batching import (
     DeliveryOptions,
+    Keys,
+    ManyAttributes,
     SendOptions,
     batches_of,
     parse_delivery,
@@ -100,6 +102,8 @@ class PartitionedProducer(PartitionChannels[Producer]):
         self,
         messages: BatchData,
         *,
+        keys: Keys = None,
+        attributes: ManyAttributes = None,
         ids: Sequence[str] | None = None,
         **delivery: Unpack[DeliveryOptions],
     ) -> MessageIds:
@@ -112,7 +116,9 @@ class PartitionedProducer(PartitionChannels[Producer]):
         Args, Durability, Cancellation, Raises: As ``Producer.send_batch``.
         """
         now = self._client.wall_clock_ns() // 1000
-        batches = batches_of(messages, parse_delivery(now, delivery))
+        batches = batches_of(
+            messages, parse_delivery(now, delivery), keys=keys, attributes=attributes
+        )
         if ids is not None:
             self._producers[0]._check_ids(ids)
             batches = with_ids(batches, ids)

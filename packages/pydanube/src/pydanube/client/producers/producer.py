@@ -28,6 +28,8 @@ from pydanube.client.pure.batching import (
     WINDOW_BYTES,
     DeliveryOptions,
     DeliveryWindow,
+    Keys,
+    ManyAttributes,
     batches_of,
     check_attributes,
     cut,
@@ -254,6 +256,8 @@ class Producer(KeptChannel):
         self,
         messages: BatchData,
         *,
+        keys: Keys = None,
+        attributes: ManyAttributes = None,
         ids: Sequence[str] | None = None,
         **delivery: Unpack[DeliveryOptions],
     ) -> MessageIds:
@@ -264,18 +268,23 @@ class Producer(KeptChannel):
             messages: Payloads; or Arrow data with the column ``payload`` and
                 optionally ``key``, ``attributes``, ``publish_time``, ``deliver_at``
                 and ``expires_at``.
+            keys: The key of each payload, or None for those without.
+            attributes: The attributes of each payload, or None for those without.
             ids: The id of each message; see ``send``.
             delivery: As for ``send``, for all of them.
 
         Durability, Cancellation, Raises: As ``send``, for all of them; the
             messages may be sent, and on an error be stored, in several batches.
         """
-        if not delivery and ids is None and self._is_small(messages):
+        is_plain = keys is None and attributes is None and ids is None
+        if is_plain and not delivery and self._is_small(messages):
             self._close_open()
             if self._queue.can_send:
                 base = await self._send_small(messages)
                 return MessageIds(self.topic, range(base, base + len(messages)))
-        batches = batches_of(messages, self._window_of(delivery))
+        batches = batches_of(
+            messages, self._window_of(delivery), keys=keys, attributes=attributes
+        )
         if ids is not None:
             self._check_ids(ids)
             batches = with_ids(batches, ids)

@@ -9,7 +9,7 @@ producer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, Unpack
 
@@ -26,15 +26,13 @@ from pydanube.client.producers.partitioned_producer import (
 from pydanube.client.producers.producer import BatchData, Pending, Producer
 from pydanube.client.pure.batching import (
     DeliveryOptions,
+    Keys,
+    ManyAttributes,
     SendOptions,
     check_are_many,
-    check_attributes,
-    to_bytes,
 )
-from pydanube.model.batch import batch_of
 from pydanube.model.errors import (
     InvalidPayload,
-    InvalidRequest,
     SchemaNotFound,
     TopicNotFound,
 )
@@ -90,8 +88,8 @@ class TypedProducer(Generic[T]):
         self,
         values: Sequence[T],
         *,
-        keys: Sequence[str | bytes | None] | None = None,
-        attributes: Sequence[Mapping[str, str] | None] | None = None,
+        keys: Keys = None,
+        attributes: ManyAttributes = None,
         ids: Sequence[str] | None = None,
         **delivery: Unpack[DeliveryOptions],
     ) -> MessageIds:
@@ -114,20 +112,8 @@ class TypedProducer(Generic[T]):
         """
         check_are_many("send_batch", "values", values)
         payloads = self._encode(values)
-        for what, given in (("keys", keys), ("attributes", attributes)):
-            if given is not None and len(given) != len(payloads):
-                raise InvalidRequest(f"{len(given)} {what} for {len(payloads)} values")
-        if not payloads or (keys is None and attributes is None):
-            return await self._producer.send_batch(payloads, ids=ids, **delivery)
-        encoded = None
-        if keys is not None:
-            encoded = [None if key is None else to_bytes("key", key) for key in keys]
-        for each in attributes or ():
-            check_attributes(each or {})
         return await self._producer.send_batch(
-            batch_of(payloads, keys=encoded, attributes=attributes),
-            ids=ids,
-            **delivery,
+            payloads, keys=keys, attributes=attributes, ids=ids, **delivery
         )
 
     async def send_encoded(

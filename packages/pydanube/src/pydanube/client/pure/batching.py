@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from reprlib import Repr
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypeAlias, TypedDict
 
 from pydanube.model.arguments import check
 from pydanube.model.arrow import envelope, pa
@@ -13,6 +13,11 @@ from pydanube.model.batch import batch_of, conform
 from pydanube.model.errors import InvalidRequest, MessageTooLarge
 from pydanube.model.positions import TIME_MAX, TIME_MIN, to_microseconds
 from pydanube.wire.batches import BATCH_MESSAGES_MAX
+
+Keys: TypeAlias = "Sequence[str | bytes | None] | None"
+"""The key of each message; None: no message has one."""
+ManyAttributes: TypeAlias = "Sequence[Mapping[str, str] | None] | None"
+"""The attributes of each message; None: no message has any."""
 
 WINDOW_BYTES = 16
 
@@ -113,15 +118,24 @@ def delivery_window(
 def batches_of(
     messages: Sequence[bytes | str] | pa.RecordBatch | pa.Table,
     window: DeliveryWindow | None,
+    *,
+    keys: Keys = None,
+    attributes: ManyAttributes = None,
 ) -> list[pa.RecordBatch]:
     """
     Convert what a user publishes to message batches, all with *window*.
 
+    *keys* and *attributes* are those of each payload.
+
     Raises:
         InvalidRequest: *messages* are neither payloads nor Arrow data with the columns
-            of messages.
+            of messages; or there are not as many keys or attributes as payloads.
     """
     if isinstance(messages, pa.RecordBatch | pa.Table):
+        if keys is not None or attributes is not None:
+            raise InvalidRequest(
+                "keys and attributes of Arrow data are its columns key and attributes"
+            )
         batches = conform(messages)
     else:
         check_are_many("send_batch", "payloads", messages)
@@ -129,10 +143,31 @@ def batches_of(
             each if type(each) is bytes else to_bytes("payload", each)
             for each in messages
         ]
-        batches = [batch_of(payloads)] if payloads else []
+        batches = [_batch_of(payloads, keys, attributes)] if payloads else []
     if window is not None:
         batches = [each for some in batches for each in _with_window(some, window)]
     return batches
+
+
+def _batch_of(
+    payloads: list[bytes], keys: Keys, attributes: ManyAttributes
+) -> pa.RecordBatch:
+    for what, given in (("keys", keys), ("attributes", attributes)):
+        if given is None:
+            continue
+        if isinstance(given, str | bytes | Mapping) or not isinstance(given, Sequence):
+            raise InvalidRequest(
+                f"{what} is a list with one entry for each message, not "
+                f"{type(given).__name__}"
+            )
+        if len(given) != len(payloads):
+            raise InvalidRequest(f"{len(given)} {what} for {len(payloads)} payloads")
+    encoded = None
+    if keys is not None:
+        encoded = [None if key is None else to_bytes("key", key) for key in keys]
+    for each in attributes or ():
+        check_attributes(each or {})
+    return batch_of(payloads, keys=encoded, attributes=attributes)
 
 
 def cut(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:

@@ -20,6 +20,8 @@ from pydanube.client.producers.producer import BatchData
 from pydanube.client.pure.batching import (
     DeliveryOptions,
     DeliveryWindow,
+    Keys,
+    ManyAttributes,
     batches_of,
     check_attributes,
     parse_delivery,
@@ -185,6 +187,8 @@ class Transaction:
         topic: str,
         messages: BatchData,
         *,
+        keys: Keys = None,
+        attributes: ManyAttributes = None,
         schema: SchemaReference | None = None,
         **delivery: Unpack[DeliveryOptions],
     ) -> None:
@@ -193,7 +197,7 @@ class Transaction:
 
         Args:
             topic: As for ``send``.
-            messages: As for ``Producer.send_batch``.
+            messages, keys, attributes: As for ``Producer.send_batch``.
             schema: As for ``send``, for all of them.
             delivery: As for ``Producer.send``, for all of them.
 
@@ -201,7 +205,9 @@ class Transaction:
         """
         self._check_open()
         topic = _parse_topic(topic)
-        batches = batches_of(messages, self._window_of(delivery))
+        batches = batches_of(
+            messages, self._window_of(delivery), keys=keys, attributes=attributes
+        )
         await self._write_gathered()
         for batch in batches:
             await self._part.write(topic, batch, schema=schema)
