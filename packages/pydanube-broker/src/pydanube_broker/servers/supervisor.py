@@ -376,6 +376,11 @@ def _run_apart(work: Callable[[], None]) -> None:
         answer = file.read()
     _, status = os.waitpid(pid, 0)
     if not answer:
+        log.critical(
+            "the process that prepares the data directory was ended by %s; start the "
+            "broker again, which continues",
+            signal.Signals(os.WTERMSIG(status)).name,
+        )
         raise SystemExit(128 + os.WTERMSIG(status))
     # The process is this program.
     error = pickle.loads(answer)  # noqa: S301
