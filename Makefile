@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak smoke check lint style format bench sim sim-long attack lowest docs site release proto clean set-up servers
+.PHONY: help demo test soak smoke check lint style format bench sim sim-long attack lowest versions docs site release proto clean set-up servers
 
 PYTHON := .venv/bin/python
 # The package that `make check PKG=broker` checks; PKG=client is pydanube itself.
@@ -96,6 +96,9 @@ attack: set-up  ## Attack a broker for MINUTES=10: make attack ONLY=fuzz_native 
 lowest: set-up  ## Run the fast tests with the oldest dependencies that are allowed.
 	@$(PYTHON) tools/lowest.py
 
+versions: set-up  ## Run the fast tests of the client with each Python that is here.
+	@$(PYTHON) tools/versions.py $(ARGS)
+
 docs: set-up  ## Write docs/reference, the dashboards and sync_facades.py again.
 	@$(PYTHON) tools/reference.py
 	@$(PYTHON) tools/dashboards.py
@@ -113,6 +116,6 @@ proto: set-up  ## Generate pydanube/wire/pb again from its .proto files.
 	@$(PYTHON) tools/proto.py
 
 clean:  ## Remove .venv and whatever else was made here (data and demo output stay).
-	@rm -rf .venv .venv-lowest .venv-danube-client build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+	@rm -rf .venv .venv-lowest .venv-versions .venv-danube-client build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis \
 		.import_linter_cache
 	@find packages bench examples tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -282,3 +282,32 @@ async def test_calls_of_workers_are_traced(traced, exporter, batch):
     producers = [process.parent, *(link.context for link in process.links)]
     assert send.context.span_id in {each.span_id for each in producers if each}
     assert process.status.status_code is StatusCode.ERROR
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+async def test_results_of_workers_belong_to_the_trace_of_their_message(
+    traced, exporter, exactly_once
+):
+    results = "/default/results"
+    await traced.topics.create(results)
+    async with traced.producer(TOPIC) as producer:
+        await producer.send(b"m")
+
+    @traced.worker(
+        TOPIC,
+        subscription="s",
+        start="earliest",
+        publish=results,
+        exactly_once=exactly_once,
+    )
+    def bill(message: pydanube.Message) -> bytes:
+        return message.payload
+
+    async with traced.running_workers():
+        async for batch in traced.read(results, follow=True):
+            [message] = batch
+            break
+    [process] = spans_of(exporter, f"process {TOPIC}")
+    [send] = spans_of(exporter, f"send {results}")
+    assert send.parent.span_id == process.context.span_id
+    assert f"{send.context.span_id:016x}" in message.attributes["traceparent"]

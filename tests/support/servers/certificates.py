@@ -15,6 +15,19 @@ _END = _BEGIN + timedelta(days=36_500)
 AN_END_IN_THE_PAST = datetime(2021, 1, 1, tzinfo=UTC)
 
 
+_CA_USAGE = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 def write_certificates(directory, *, end=_END):
     """
     Write the certificates and keys of an authority, a server and a client.
@@ -28,6 +41,7 @@ def write_certificates(directory, *, end=_END):
     ca = (
         _builder(ca_name, ca_name, ca_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(_CA_USAGE, critical=True)
         .sign(ca_key, hashes.SHA256())
     )
     files = {"ca": _write(directory, "ca", ca, ca_key)}
@@ -49,6 +63,11 @@ def write_certificates(directory, *, end=_END):
                 x509.ExtendedKeyUsage(
                     [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
                 ),
+                critical=False,
+            )
+            # Python 3.13 requires it.
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()),
                 critical=False,
             )
             .sign(ca_key, hashes.SHA256())
@@ -81,6 +100,9 @@ def _builder(subject, issuer, key, end=_END):
         .serial_number(x509.random_serial_number())
         .not_valid_before(_BEGIN)
         .not_valid_after(end)
+        .add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+        )
     )
 
 

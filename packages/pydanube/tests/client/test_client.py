@@ -2,6 +2,7 @@ import asyncio
 import inspect
 import pydoc
 import re
+import sys
 from contextlib import suppress
 
 import pyarrow as pa
@@ -468,7 +469,9 @@ def lines_of_help(cls):
 
 @pytest.mark.parametrize("cls", [pydanube.Client, pydanube.sync.Client])
 def test_help_of_the_client_fits_on_two_screens(cls):
-    assert len(lines_of_help(cls)) <= 115
+    # The help of Python 3.13 breaks signatures into lines.
+    limit = 115 if sys.version_info < (3, 13) else 185
+    assert len(lines_of_help(cls)) <= limit
 
 
 @pytest.mark.parametrize(
