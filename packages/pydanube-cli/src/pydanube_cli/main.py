@@ -36,6 +36,7 @@ from pydanube_cli.presentation.help_pages import HelpfulCommand, HelpfulGroup
 
 PANELS = {
     "Broker": {
+        "up": "Run a broker, the console, and what a directory describes.",
         "broker": "Start a broker.",
         "brokers": "Show the brokers of a cluster, drain them, and balance their load.",
         "cluster": "Show the state of a cluster of brokers.",

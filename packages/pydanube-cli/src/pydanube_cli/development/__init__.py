@@ -1,0 +1,1 @@
+"""A whole system on this machine, for development: `danube up`."""
