@@ -32,7 +32,7 @@ demo:  ## Run the whole system on real data, from messages to a chart.
 	@$(PYTHON) -m examples.demo $(ARGS)
 
 test: servers  ## Run every test but the long ones: with real processes and Spark.
-	@$(PYTHON) -m pytest -n 4 --dist loadfile -m 'not soak' --world rotating $(ARGS)
+	@$(PYTHON) -m pytest -n 5 --dist loadfile -m 'not soak' --world rotating $(ARGS)
 
 soak: servers  ## Run the long tests: kill suites, clusters, many seeds of the simulation.
 	@tools/object-stores

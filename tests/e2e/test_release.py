@@ -101,7 +101,7 @@ def test_two_builds_of_the_same_source_are_the_same(tmp_path: Path) -> None:
 
 def test_the_version_of_each_package_is_that_of_the_code() -> None:
     names = sorted(path.parent.name for path in ROOT.glob("packages/*/pyproject.toml"))
-    assert len(names) == 8
+    assert len(names) == 9
     assert {name: version(name) for name in names} == dict.fromkeys(names, __version__)
     pinned = {
         f"{each.name} {each.specifier}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import subprocess
@@ -12,6 +13,7 @@ from threading import Event
 
 import pytest
 
+from pydanube.client.connections import broker_pool
 from simulation.plan import plan_run
 from simulation.world import simulate
 
@@ -86,6 +88,18 @@ def test_seeds_of_fixed_bugs_violate_no_rule():
         if line and not line.startswith("#"):
             seed, scale, _sentence = line.split(maxsplit=2)
             run(int(seed), float(scale))
+
+
+def test_run_does_not_depend_on_levels_of_loggers():
+    first = run(BUSY_SEED, SMALL_SCALE)
+    chatty = logging.getLogger(broker_pool.__name__)
+    before = chatty.level
+    chatty.setLevel(logging.DEBUG)
+    try:
+        again = run(BUSY_SEED, SMALL_SCALE)
+    finally:
+        chatty.setLevel(before)
+    assert list(again.trace.lines()) == list(first.trace.lines())
 
 
 def _draw_until(is_over):

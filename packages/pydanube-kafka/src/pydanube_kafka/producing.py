@@ -12,7 +12,6 @@ from typing import Any
 from pydanube.aio.locks import NamedSemaphores
 from pydanube.model.errors import (
     BrokerError,
-    InvalidPayload,
     InvalidRequest,
     MessageTooLarge,
 )
@@ -152,15 +151,6 @@ class _Result:
     bad: Sequence[BadPayload] = ()
 
 
-class _Rejected(InvalidPayload):
-    """Some records do not match the topic's schema."""
-
-    def __init__(self, bad: Sequence[BadPayload]) -> None:
-        at, why = bad[0]
-        super().__init__(f"record {at} does not match the topic's schema: {why}")
-        self.bad = bad
-
-
 async def produce(call: Call) -> Awaitable[Any]:
     """
     Publish records.
@@ -255,18 +245,29 @@ async def _publish_batch(
 
         def reject(bad: Sequence[BadPayload]) -> BatchFrame | None:
             # A batch of Kafka is stored whole, or not at all.
-            on_published(0, _Rejected(bad))
+            if not stored.done():
+                stored.set_result(_rejected(bad))
             return None
 
         topic.publish_batched(frame, on_published, reject)
     return _result_of(topic, stored)
 
 
-async def _result_of(topic: Topic, stored: asyncio.Future[int]) -> _Result:
+async def _result_of(topic: Topic, stored: asyncio.Future[int | _Result]) -> _Result:
     try:
-        return _Result(base_offset=await stored, base_start=topic.offsets().base_offset)
+        result = await stored
     except HANDLED as error:
         return _failed(error)
+    if isinstance(result, _Result):
+        return result
+    return _Result(base_offset=result, base_start=topic.offsets().base_offset)
+
+
+def _rejected(bad: Sequence[BadPayload]) -> _Result:
+    """Return the outcome of records of which *bad* do not match the topic's schema."""
+    at, why = bad[0]
+    message = f"record {at} does not match the topic's schema: {why}"
+    return _Result(ErrorCode.invalid_record, message=message, bad=bad)
 
 
 def _convert(
@@ -295,8 +296,7 @@ def _unwrapped(sequence: int, expected: int) -> int:
 
 
 def _failed(error: Exception) -> _Result:
-    bad = error.bad if isinstance(error, _Rejected) else ()
-    return _Result(code_of(error), message=str(error), bad=bad)
+    return _Result(code_of(error), message=str(error))
 
 
 async def _discard(answer: Awaitable[Any]) -> None:

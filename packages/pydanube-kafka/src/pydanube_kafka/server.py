@@ -59,11 +59,12 @@ class KafkaServer:
         self.groups = Groups(config, tasks)
         self.encoded = EncodedBatches()
         self._connections: dict[KafkaConnection, None] = {}
+        self._is_closing = False
 
     def on_connected(self, connection: KafkaConnection) -> bool:
         """Add a connection that was made; return whether to keep it."""
         self._connections[connection] = None
-        return self.parts.counts.admit()
+        return self.parts.counts.admit() and not self._is_closing
 
     def on_lost(self, connection: KafkaConnection) -> None:
         """Remove a connection that was lost."""
@@ -98,7 +99,8 @@ class KafkaServer:
         )
 
     def close(self) -> None:
-        """Disconnect all clients."""
+        """Disconnect all clients, also those that were accepted just before."""
+        self._is_closing = True
         for connection in list(self._connections):
             connection.abort()
         self.sessions.close()
