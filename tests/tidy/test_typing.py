@@ -81,7 +81,7 @@ PYRIGHT = {
 @pytest.mark.soak
 @pytest.mark.smoke
 def test_programs_of_users_pass_pyright_strict(tmp_path: Path) -> None:
-    pyright = ROOT / ".venv" / "pyright" / "bin" / "pyright"
+    pyright = ROOT / ".venv" / "pyright" / "bin" / "basedpyright"
     if not pyright.exists():
         skip_without("Pyright", "tools/servers")
     programs = [ROOT / "tests" / "support" / "drivers" / "typed_program.py"]
