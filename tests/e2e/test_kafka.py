@@ -13,6 +13,8 @@ import pydanube
 from pydanube_broker.servers.run import serve
 from pydanube_broker.servers.settings.config import ListenConfig, config_type
 from pydanube_kafka.config import KafkaConfig
+from pydanube_kafka.wire.apis import ErrorCode
+from support.drivers.kafka_requests import KafkaRequests
 from support.fakes.secured import bootstrap_key, secured
 from support.servers.certificates import tls_settings, write_certificates
 
@@ -135,6 +137,14 @@ async def test_credentials_and_permissions_hold_for_kafka_clients(tmp_path, has_
         soon = allowed | {"message.timeout.ms": 2000}
         (refused,) = await asyncio.to_thread(publish, soon, "theirs", [b"1"])
         assert refused.name() == "TOPIC_AUTHORIZATION_FAILED"
+        # Whether a topic exists is not to be learnt either.
+        port = int(broker.listener_urls["kafka"].rpartition(":")[2])
+        if not files:
+            async with KafkaRequests(port) as raw:
+                await raw.authenticate("bob", made.key)
+                for topic in ("theirs", "none"):
+                    answer = await raw.produce(topic, b"1")
+                    assert answer.error_code is ErrorCode.topic_authorization_failed
         listed = partial(AdminClient(allowed).list_topics, timeout=WAIT_S)
         assert set((await asyncio.to_thread(listed)).topics) == {"mine"}
         wrong = AdminClient(options | {"sasl.password": "wrong"})

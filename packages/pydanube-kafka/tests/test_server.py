@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +25,7 @@ from pydanube_kafka.connection import listen_kafka
 from pydanube_kafka.server import open_kafka_server
 from pydanube_kafka.wire.apis import Api, ErrorCode
 from pydanube_kafka.wire.record_batches import Records, encode_batch
-from support.drivers.kafka_requests import KafkaRequests
+from support.drivers.kafka_requests import KafkaRequests, request_bytes
 from support.fakes.brokers import BrokerWorld
 from support.fakes.storages import seal
 
@@ -34,6 +34,8 @@ aiokafka = pytest.importorskip("aiokafka")
 pytestmark = pytest.mark.slow
 
 TOPIC = TopicName.parse("/default/orders")
+LONG = request_bytes(Api.DELETE_GROUPS, 2, groups_names=("g" * 1000,) * 1100)
+"""A request that names more than a client may ask for at once."""
 
 
 @asynccontextmanager
@@ -297,8 +299,9 @@ async def test_a_schema_refuses_records_with_the_reason():
         struct.pack(">i", 2**31 - 1),
         struct.pack(">ihhi", 8, 999, 0, 1),
         struct.pack(">ihhi", 9, Api.METADATA, 9, 1) + b"\xff",
+        struct.pack(">i", len(LONG)) + LONG,
     ],
-    ids=["negative", "long", "unknown", "damaged"],
+    ids=["negative", "long", "unknown", "damaged", "too much work"],
 )
 async def test_bytes_that_are_no_request_close_only_their_connection(data):
     async with served() as running, producer(running) as kafka:
@@ -363,3 +366,22 @@ async def test_settings_of_topics_are_described_and_changed():
         answer = await raw.ask(Api.DESCRIBE_CONFIGS, 4, resources=(resource,))
         values = {each.name: each.value for each in answer.results[0].configs}
         assert values["retention.ms"] == "60000"
+
+
+async def test_a_member_that_brings_too_much_is_refused():
+    async with served() as running, KafkaRequests(running.port) as raw:
+        types = raw.types(Api.JOIN_GROUP, 5)
+        protocol = types.JoinGroupRequestProtocol(name="range", metadata=bytes(70_000))
+        answer = await raw.ask(
+            Api.JOIN_GROUP,
+            5,
+            group_id="g",
+            session_timeout=timedelta(seconds=10),
+            rebalance_timeout=timedelta(seconds=10),
+            member_id="",
+            group_instance_id=None,
+            protocol_type="consumer",
+            protocols=(protocol,),
+        )
+        assert answer.error_code is ErrorCode.inconsistent_group_protocol
+        assert running.server.groups.find("g") is None

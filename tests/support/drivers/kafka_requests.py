@@ -67,6 +67,13 @@ class KafkaRequests:
         assert header.correlation_id == self._correlation_id
         return entity_reader(schema)(answer, at)[0]
 
+    async def authenticate(self, user, password):
+        """Prove who the client is, by SASL."""
+        await self.ask(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        proof = f"\0{user}\0{password}".encode()
+        answer = await self.ask(Api.SASL_AUTHENTICATE, 0, auth_bytes=proof)
+        assert not answer.error_code, answer.error_message
+
     async def produce(self, topic, value, sequence=-1, *, producer_id=7, **changes):
         """Publish a record, and return the answer for its partition."""
         types = self.types(Api.PRODUCE, PRODUCE_VERSION)

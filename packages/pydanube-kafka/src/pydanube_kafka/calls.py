@@ -83,23 +83,28 @@ class Call:
             )
             return await operations.handlers()[kind](call, message)
 
-    async def find_topic(self, kafka_name: str, partition: int) -> Topic:
+    async def find_topic(self, kind: Kind, kafka_name: str, partition: int) -> Topic:
         """
         Return a partition of a topic, which is the topic itself if it has none.
 
         Raises:
             InvalidName: No topic is called so.
             TopicNotFound: It has no such partition, or does not exist.
+            PermissionDenied, Unauthenticated: The client may not do *kind* there, or
+                learn whether it exists.
         """
         broker, name = self.server.broker, self.server.names.parse(kafka_name)
         found = broker.topics.find_open(name.partition(partition))
         if found is None and partition == 0:
             found = broker.topics.find_open(name)
         if found is not None:
+            self.check(kind, found.name)
             return found
         partitions = await broker.catalog.partitions_of(name)
         if not 0 <= partition < len(partitions):
+            self.check(kind, name)
             raise TopicNotFound(f"{name} has no partition {partition}")
+        self.check(kind, partitions[partition])
         return await broker.topics.get(partitions[partition])
 
 

@@ -181,8 +181,9 @@ async def offset_for_leader_epoch(call: Call) -> Awaitable[Any]:
         for wanted in each.partitions:
             code, epoch, end = ErrorCode.none, -1, -1
             try:
-                topic = await call.find_topic(each.topic, wanted.partition)
-                call.check(Kind.OPEN_CONSUMER, topic.name)
+                topic = await call.find_topic(
+                    Kind.OPEN_CONSUMER, each.topic, wanted.partition
+                )
                 if isinstance(topic, ReliableTopic):
                     epoch, end = wanted.leader_epoch, topic.end_offset
             except HANDLED as error:

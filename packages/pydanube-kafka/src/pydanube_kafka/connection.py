@@ -39,6 +39,10 @@ WRITE_BUFFER_BYTES = 256 * 1024
 _LENGTH = struct.Struct(">i")
 _LISTENER = "kafka"
 
+SMALL_REQUEST_BYTES_MAX = 1024 * 1024
+"""The longest request without records: it bounds the work that it can name."""
+_LONG = frozenset({Api.PRODUCE, Api.SYNC_GROUP})
+
 BEFORE_AUTHENTICATION = frozenset(
     {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 )
@@ -202,6 +206,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     async def _begin(self, frame: bytes) -> None:
         request = parse_request(frame)
+        if len(frame) > SMALL_REQUEST_BYTES_MAX and request.api not in _LONG:
+            raise BadRequest(
+                f"a request of {request.api.name} has {len(frame)} bytes; "
+                f"{SMALL_REQUEST_BYTES_MAX} are allowed"
+            )
         if not self.is_authenticated and request.api not in BEFORE_AUTHENTICATION:
             # A certificate may be all that the client has.
             self.authenticate("")
@@ -248,13 +257,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     async def _pay_in(self, byte_count: int) -> float:
         """Wait as the quota of the client demands; return for how long."""
-        if self.meter.bytes_in is None and self.meter.bytes_out is None:
-            return 0.0
-        now = self._loop.time()
+        meter, now = self.meter, self._loop.time()
         delay_s = 0.0
-        if self.meter.bytes_in is not None:
-            delay_s = self.meter.take_in(byte_count, now)
-        delay_s = max(delay_s, self.meter.delay_out_s(now))
+        if meter.bytes_in is not None:
+            delay_s = meter.take_in(byte_count, now)
+        if meter.requests is not None:
+            delay_s = max(delay_s, meter.take_request(now))
+        if meter.bytes_out is not None:
+            delay_s = max(delay_s, meter.delay_out_s(now))
         if delay_s > 0:
             await wait_for_quota(delay_s, self._owed_s)
         return delay_s

@@ -78,8 +78,7 @@ async def _open(call: Call, name: str, wanted: Any) -> _Partition:
 
 async def _readable(call: Call, name: str, index: int) -> ReliableTopic:
     """Return a partition that the client may read."""
-    topic: Topic = await call.find_topic(name, index)
-    call.check(Kind.OPEN_CONSUMER, topic.name)
+    topic: Topic = await call.find_topic(Kind.OPEN_CONSUMER, name, index)
     if not isinstance(topic, ReliableTopic):
         raise InvalidRequest(f"{topic.name} is not reliable: its messages are not kept")
     return topic
@@ -204,8 +203,7 @@ async def _find_offset(call: Call, name: str, wanted: Any) -> Any:
     make: Callable[..., Any] = call.answers.ListOffsetsPartitionResponse
     index = wanted.partition_index
     try:
-        topic = await call.find_topic(name, index)
-        call.check(Kind.FIND_OFFSETS, topic.name)
+        topic = await call.find_topic(Kind.FIND_OFFSETS, name, index)
         offset, time = await _look_up(topic, wanted.timestamp)
     except HANDLED as error:
         return make(

@@ -42,6 +42,10 @@ CONSUMERS = "consumer"
 GROUP_KEY = 0
 """The kind of a coordinator that groups have."""
 PROTOCOLS_MAX = 100
+MEMBER_BYTES_MAX = 64 * 1024
+"""The most data that a member may bring when it joins."""
+MEMBERS_MAX = 20_000
+"""The most members of all groups together."""
 METADATA_LENGTH_MAX = 4096
 """The longest text that a client may commit with an offset."""
 
@@ -50,7 +54,8 @@ class Groups:
     """
     The groups that have members.
 
-    Bounds: ``kafka.groups_max`` groups, each with ``kafka.group_members_max`` members.
+    Bounds: ``kafka.groups_max`` groups, each with ``kafka.group_members_max`` members,
+        ``MEMBERS_MAX`` of them together.
     """
 
     def __init__(self, config: KafkaConfig, tasks: TaskScope) -> None:
@@ -68,6 +73,12 @@ class Groups:
     def items(self) -> Iterator[tuple[str, Group]]:
         """Return an iterator over the groups that have members."""
         return iter(list(self._groups.items()))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more members can join."""
+        count = sum(len(each.members) for each in self._groups.values())
+        return count >= MEMBERS_MAX
 
     def owner_of(self, name: str) -> str:
         """Return the principal of the first member of a group."""
@@ -208,8 +219,11 @@ def _find_refusal(call: Call) -> ErrorCode | None:
     session_s = body.session_timeout.total_seconds()
     if not SESSION_TIMEOUT_S_MIN <= session_s <= SESSION_TIMEOUT_S_MAX:
         return ErrorCode.invalid_session_timeout
-    if len(body.protocols) > PROTOCOLS_MAX:
+    byte_count = sum(len(each.name) + len(each.metadata) for each in body.protocols)
+    if len(body.protocols) > PROTOCOLS_MAX or byte_count > MEMBER_BYTES_MAX:
         return ErrorCode.inconsistent_group_protocol
+    if not body.member_id and call.server.groups.is_full:
+        return ErrorCode.group_max_size_reached
     return (
         None
         if may_join(call, body.group_id)
@@ -340,6 +354,7 @@ async def leave_group(call: Call) -> Awaitable[Any]:
     """Remove members."""
     body, groups, answers = call.body, call.server.groups, call.answers
     now = asyncio.get_running_loop().time()
+    is_allowed = may_join(call, body.group_id)
     named = getattr(body, "members", None)
     leaving = (
         [(each.member_id, each.group_instance_id) for each in named]
@@ -350,10 +365,13 @@ async def leave_group(call: Call) -> Awaitable[Any]:
     for member_id, instance_id in leaving:
         group = groups.find(body.group_id)
         error: GroupError | None = GroupError.UNKNOWN_MEMBER
-        if group is not None:
+        if group is not None and is_allowed:
             error = group.leave(member_id, instance_id, now)
             groups.settle(body.group_id)
-        results.append((member_id, instance_id, _group_code(error)))
+        code = _group_code(error)
+        if not is_allowed:
+            code = ErrorCode.group_authorization_failed
+        results.append((member_id, instance_id, code))
     # Before version 3, there is one member, and its error is that of the answer.
     code = ErrorCode.none if named is not None else results[0][2]
     return Done(
@@ -431,8 +449,9 @@ async def _commit_one(
     if len(partition.committed_metadata or "") > METADATA_LENGTH_MAX:
         return ErrorCode.offset_metadata_too_large
     try:
-        topic = await call.find_topic(name, partition.partition_index)
-        call.check(Kind.OPEN_CONSUMER, topic.name)
+        topic = await call.find_topic(
+            Kind.OPEN_CONSUMER, name, partition.partition_index
+        )
         subscription = parse_subscription(call.body.group_id)
         await _set_cursor(call, topic, subscription, partition.committed_offset)
     except HANDLED as error:
@@ -509,8 +528,9 @@ async def _committed(call: Call, group_id: str, topics: Any) -> Committed:
         for index in each.partition_indexes:
             offset, code = -1, ErrorCode.none
             try:
-                topic = await call.find_topic(each.name, index)
-                call.check(Kind.DESCRIBE_SUBSCRIPTION, topic.name)
+                topic = await call.find_topic(
+                    Kind.DESCRIBE_SUBSCRIPTION, each.name, index
+                )
                 offset = _cursor_of(topic, group_id)
             except HANDLED as error:
                 code = code_of(error)
@@ -711,7 +731,7 @@ async def offset_delete(call: Call) -> Awaitable[Any]:
 
 async def _delete_offset(call: Call, name: str, index: int) -> ErrorCode:
     try:
-        topic = await call.find_topic(name, index)
+        topic = await call.find_topic(Kind.DELETE_SUBSCRIPTION, name, index)
         await call.do(
             Kind.DELETE_SUBSCRIPTION,
             pb.DeleteSubscription(

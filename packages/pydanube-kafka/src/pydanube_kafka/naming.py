@@ -13,12 +13,11 @@ from pydanube.model.errors import (
     NotFound,
     TopicNotFound,
 )
-from pydanube.model.names import DEFAULT_NAMESPACE, TopicName
+from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import to_wire
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube_broker.operations.authorization import check_may_create
 from pydanube_kafka.calls import Call, Done, Handler
 from pydanube_kafka.errors import HANDLED, code_of
 from pydanube_kafka.pure.settings import TopicConfig, changed
@@ -98,8 +97,6 @@ async def _count_partitions(call: Call, topic: TopicName) -> int:
 
 async def _create(call: Call, topic: TopicName, partitions: int) -> int:
     """Create a topic, without partitions if it needs only one."""
-    if topic.namespace != DEFAULT_NAMESPACE:
-        await check_may_create(call.server.broker, topic)
     request = pb.CreateTopic(
         topic=str(topic), partitions=partitions if partitions > 1 else 0
     )

@@ -66,9 +66,9 @@ class ProducerSessions:
         self._opening: NamedSemaphores[tuple[Topic, str]] = NamedSemaphores(1)
         self._clock = asyncio.get_running_loop().time
 
-    async def get(self, topic: Topic, producer_id: int, epoch: int) -> ProducerSession:
+    async def get(self, topic: Topic, producer_id: int, epoch: int) -> OpenSession:
         """
-        Return the session of a producer, which is opened if necessary.
+        Return the session of a producer on a topic, which is opened if necessary.
 
         Raises:
             BrokerError: As ``Producers.open``.
@@ -79,15 +79,15 @@ class ProducerSessions:
             if found is not None and _is_valid(found):
                 found.used_at = self._clock()
                 self._open.move_to_end(key)
-                return found.session
+                return found
             opened, session = await self._broker.producers.open(
                 topic.name, key[1], policy=None, takes_any_kind=True
             )
-            self._open[key] = OpenSession(opened, session, self._clock())
+            found = self._open[key] = OpenSession(opened, session, self._clock())
             self._open.move_to_end(key)
         while len(self._open) > self._sessions_max:
             self._close(next(iter(self._open)))
-        return session
+        return found
 
     def sweep(self) -> None:
         """Close the sessions of silent producers."""
@@ -179,8 +179,7 @@ async def _publish(call: Call, name: str, data: Any) -> Awaitable[_Result]:
     try:
         if call.body.transactional_id is not None:
             raise InvalidRequest("transactions are not served to Kafka clients")
-        topic = await call.find_topic(name, data.index)
-        call.check(Kind.OPEN_PRODUCER, topic.name)
+        topic = await call.find_topic(Kind.OPEN_PRODUCER, name, data.index)
         await _wait_for_room(call, topic)
         batches = list(decode_batches(data.records or b""))
         if len(batches) != 1 or batches[0].is_control or not batches[0].count:
@@ -210,9 +209,11 @@ async def _publish_batch(
     producer = call.request.client_id or "kafka"
     header = BatchHeader(first_publish_time=now_us, last_publish_time=now_us)
     if batch.producer_id >= 0:
-        session = await call.server.sessions.get(
+        opened = await call.server.sessions.get(
             topic, batch.producer_id, batch.producer_epoch
         )
+        # It may have been opened again meanwhile.
+        topic, session = opened.topic, opened.session
         producer = session.name
         header.producer_id, header.producer_epoch = session.producer_id, session.epoch
         header.base_sequence = _unwrapped(batch.base_sequence, session.next_sequence)

@@ -14,9 +14,9 @@ from pydanube.model.errors import InvalidRequest, MessageTooLarge
 from pydanube.model.positions import TIME_MAX, TIME_MIN, to_microseconds
 from pydanube.wire.batches import BATCH_MESSAGES_MAX
 
-Keys: TypeAlias = "Sequence[str | bytes | None] | None"
+Keys: TypeAlias = Sequence[str | bytes | None] | None
 """The key of each message; None: no message has one."""
-ManyAttributes: TypeAlias = "Sequence[Mapping[str, str] | None] | None"
+ManyAttributes: TypeAlias = Sequence[Mapping[str, str] | None] | None
 """The attributes of each message; None: no message has any."""
 
 WINDOW_BYTES = 16
