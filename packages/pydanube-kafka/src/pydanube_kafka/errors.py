@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 import pyarrow as pa
 
 from pydanube.model.errors import (
@@ -58,6 +60,15 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
 
 HANDLED = (BrokerError, BadRecords, pa.ArrowException, UnicodeError)
 """The errors that fail one partition of a request, and not its connection."""
+
+
+async def attempt(work: Awaitable[object]) -> tuple[ErrorCode, str | None]:
+    """Await *work*; return its error as a code and a text, or none."""
+    try:
+        await work
+    except HANDLED as error:
+        return code_of(error), str(error)
+    return ErrorCode.none, None
 
 
 def code_of(error: BaseException) -> ErrorCode:

@@ -19,7 +19,7 @@ from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_kafka.calls import Call, Done, Handler
-from pydanube_kafka.errors import HANDLED, code_of
+from pydanube_kafka.errors import HANDLED, attempt, code_of
 from pydanube_kafka.pure.settings import TopicConfig, changed
 from pydanube_kafka.wire.apis import Api, ErrorCode
 
@@ -134,11 +134,8 @@ async def create_topics(call: Call) -> Awaitable[Any]:
     results = []
     _check_count(len(body.topics))
     for each in body.topics:
-        code, message = ErrorCode.none, None
-        try:
-            await _create_one(call, each, is_dry_run=body.validate_only)
-        except HANDLED as error:
-            code, message = code_of(error), str(error)
+        creating = _create_one(call, each, is_dry_run=body.validate_only)
+        code, message = await attempt(creating)
         results.append(
             answers.CreatableTopicResult(
                 name=each.name,
@@ -201,15 +198,7 @@ async def delete_topics(call: Call) -> Awaitable[Any]:
     results = []
     _check_count(len(call.body.topic_names))
     for name in call.body.topic_names:
-        code, message = ErrorCode.none, None
-        try:
-            topic = call.server.names.parse(name)
-            # Kafka's clients delete topics that are in use, too.
-            await call.do(
-                Kind.DELETE_TOPIC, pb.DeleteTopic(topic=str(topic), force=True)
-            )
-        except HANDLED as error:
-            code, message = code_of(error), str(error)
+        code, message = await attempt(_delete_one(call, name))
         results.append(
             answers.DeletableTopicResult(
                 name=name, error_code=code, error_message=message
@@ -220,6 +209,12 @@ async def delete_topics(call: Call) -> Awaitable[Any]:
             throttle_time=call.throttle_time, responses=tuple(results)
         )
     )
+
+
+async def _delete_one(call: Call, name: str) -> None:
+    topic = call.server.names.parse(name)
+    # Kafka's clients delete topics that are in use, too.
+    await call.do(Kind.DELETE_TOPIC, pb.DeleteTopic(topic=str(topic), force=True))
 
 
 async def create_partitions(call: Call) -> Awaitable[Any]:

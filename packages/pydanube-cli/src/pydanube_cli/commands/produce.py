@@ -144,8 +144,8 @@ def produce(
             object of texts. The first malformed record ends the command.
         key_field (FIELD): Take the key of each message from this field of its value, a
             JSON object or a row of CSV; inner fields as in user.id or items[0].id.
-        id_field (FIELD): Take the id of each message from this field of its value. A
-            topic that deduplicates does not store a message whose id it knows.
+        id_field (FIELD): Take the id of each message from this field of its value. The
+            topic does not store a message whose id it knows.
         attribute_field (FIELD): Add this field of the value to the attributes of each
             message, under the same name; may be repeated.
         count (-n COUNT): How often to publish the messages of -m.

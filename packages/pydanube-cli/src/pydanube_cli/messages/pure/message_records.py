@@ -57,7 +57,7 @@ class Record:
     """The value that a schema encodes, if the record has one."""
     key: bytes | None = None
     id: str | None = None
-    """The id for topics that deduplicate."""
+    """The id: the topic does not store the message if it knows it."""
     attributes: dict[str, str] = field(default_factory=dict)
     publish_time: int | None = None
     """Microseconds since 1970, UTC, as the other times."""

@@ -1,4 +1,4 @@
-"""The ids of messages for topics that deduplicate, as a producer sends them.  Pure."""
+"""The ids of messages, as a producer sends them with Arrow data.  Pure."""
 
 from __future__ import annotations
 
