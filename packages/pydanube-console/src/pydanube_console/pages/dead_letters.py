@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from uuid import uuid4
 
 from nicegui import ui
 
@@ -143,7 +144,16 @@ class Workbench:
             ui.notify("There is no such dead letter here", type="warning")
             return
         [letter] = found
-        text = letter.message.payload.decode("utf-8", "replace")
+        text = editable_text(letter.message.payload)
+        if text is None:
+            ui.notify(
+                "The payload is not text, so it cannot be edited here: replay it as it "
+                "is, or publish another with danube produce",
+                type="warning",
+            )
+            return
+        # The second press of the button publishes no second copy.
+        copy_id = uuid4().hex
         with ui.dialog() as dialog, ui.card().classes("form"):
             ui.label(f"Publish an edited copy to {letter.topic}, and drop this one")
             edited = ui.textarea("Payload", value=text).props("outlined autogrow")
@@ -155,6 +165,7 @@ class Workbench:
                         (edited.value or "").encode(),
                         key=message.key_bytes,
                         attributes=message.attributes,
+                        id=copy_id,
                     )
                 await self._handler.drop([letter])
                 dialog.close()
@@ -168,6 +179,16 @@ class Workbench:
 
 def _dead_letters(count: int) -> str:
     return f"{format_count(count)} dead letter{'' if count == 1 else 's'}"
+
+
+def editable_text(payload: bytes) -> str | None:
+    """Return *payload* as text; None if the text would not give the same bytes."""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return None
+    # A text field of a browser knows one kind of line ends.
+    return None if "\r" in text or "\0" in text else text
 
 
 def group_by_reason(letters: Sequence[DeadLetter]) -> list[tuple[str, int]]:
