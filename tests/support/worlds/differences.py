@@ -80,6 +80,7 @@ _INSIDE = (
     f"{_BELOW}transactions.py::test_commit_is_repeated_when_its_answer_is_lost",
 )
 _MOMENTS = (
+    f"{_EXAMPLES}delays.md",
     f"{_BELOW}partitioned_consumer.py::test_batch_is_of_one_partition_*",
     f"{_BELOW}partitioned_consumer.py::test_partitions_are_served_round_robin",
     f"{_BELOW}security.py::test_quota_is_listed_until_it_is_removed",
