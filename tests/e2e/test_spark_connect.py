@@ -21,7 +21,6 @@ def test_script_runs_through_a_connect_server(broker_url, client, tmp_path):
         run_script(server, broker_url, client, tmp_path)
 
 
-@pytest.mark.smoke
 def test_script_runs_through_a_connect_server_without_the_package(
     broker_url, client, tmp_path
 ):

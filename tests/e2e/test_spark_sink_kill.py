@@ -86,18 +86,11 @@ def commits(checkpoint):
     return {each.name for each in (checkpoint / "commits").glob("[0-9]*")}
 
 
-@pytest.mark.parametrize(
-    "points",
-    [
-        pytest.param(POINTS, id="all"),
-        pytest.param(POINTS[1:3], id="some", marks=pytest.mark.smoke),
-    ],
-)
-def test_killed_driver_loses_and_duplicates_nothing(python, tmp_path, points):
+def test_killed_driver_loses_and_duplicates_nothing(python, tmp_path):
     checkpoint = tmp_path / "checkpoint"
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker)
-        for point in points:
+        for point in POINTS:
             done = run_driver(python, broker, checkpoint, DIE_AT=point)
             assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
             # Spark does not know that the batch is committed, even if it is.
