@@ -11,7 +11,9 @@ import pytest
 from support.drivers.command_lines import check_line
 from support.project import ROOT
 
-GUIDE = (ROOT / "docs" / "guide" / "command-line.md").read_text(encoding="utf-8")
+GUIDES = ROOT / "docs" / "guide"
+GUIDE = (GUIDES / "command-line.md").read_text(encoding="utf-8")
+COMING_FROM = (GUIDES / "coming-from.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -26,5 +28,12 @@ def test_every_command_of_the_guide_can_be_typed() -> None:
     blocks = re.findall(r"^```bash\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines() if line]
     assert len(lines) > 10
+    for line in lines:
+        check_line(line)
+
+
+def test_every_command_beside_those_of_other_tools_can_be_typed() -> None:
+    lines = re.findall(r"\| `(danube .*?)` \|$", COMING_FROM, re.MULTILINE)
+    assert len(lines) > 20
     for line in lines:
         check_line(line)

@@ -23,6 +23,15 @@ class Silent(Source):
         await asyncio.Event().wait()
         yield
 
+class Stubborn(Source):
+    async def batches(self, position):
+        import asyncio
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.Event().wait()
+        yield
+
 class Tray(Source):
     has_positions = False
     async def batches(self, position):
@@ -114,6 +123,11 @@ async def test_source_without_records_is_no_failure(trial):
     found = await trial("own.py:Silent", timeout_s=0.05)
     assert not found.has_failed
     assert found.facts[-1] == "nothing to read within 0.05 s"
+
+
+async def test_source_that_does_not_stop_reading_ends_the_trial(trial):
+    found = await trial("own.py:Stubborn", timeout_s=0.2)
+    assert found.problem == "no answer within 0.2 s"
 
 
 async def test_source_whose_reading_has_effects_is_only_checked(trial):

@@ -65,6 +65,7 @@ def test_invalid_value_is_a_usage_error(arguments, error):
     result, seen = run(*arguments)
     assert result.exit_code == 2
     assert error in result.output
+    assert "Value error" not in result.output
     assert not seen
 
 

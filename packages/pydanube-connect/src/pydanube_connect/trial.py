@@ -67,13 +67,17 @@ async def try_connector(
     Args:
         declared: The connector.
         records_max: How many records of a source are shown.
-        timeout_s: How long to wait for each of: the connection, the records.
+        timeout_s: How long to wait for each of: the connection, the records.  The trial
+            ends after three times as long, whatever the connector does.
     """
     trial = Trial(
         connector=declared.name, kind=declared.spec.kind, topic=declared.spec.topic
     )
     try:
-        async with connect(declared.broker, wait_s=CONNECT_WAIT_S) as client:
+        async with (
+            asyncio.timeout(3 * timeout_s),
+            connect(declared.broker, wait_s=min(timeout_s, CONNECT_WAIT_S)) as client,
+        ):
             attempt = _Attempt(client, declared, trial)
             await attempt.run(records_max, timeout_s)
     except TimeoutError:

@@ -81,6 +81,33 @@ def test_exit_code_tells_that_a_connector_has_failed(tmp_path):
     assert done.stdout.endswith("f: failed, 0 messages, last error: no such table\n")
 
 
+def test_trials_are_shown_as_they_end(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "import asyncio\n"
+        "from pydanube_connect import Source\n"
+        "class Silent(Source):\n"
+        "    async def check(self):\n"
+        "        await asyncio.Event().wait()\n"
+        "    async def batches(self, position):\n"
+        "        yield\n"
+    )
+    file = tmp_path / "both.yaml"
+    text = VALID.replace(
+        "connectors:\n",
+        "connectors:\n  s: {kind: 'own.py:Silent', topic: /default/s}\n",
+    )
+    file.write_text(text.replace("count: 5", "count: 1"))
+    with sync_memory_broker() as broker:
+        done = danube("connect", "test", str(file), "--timeout", "1s", url=broker.url)
+    assert done.returncode == 1
+    first, sample, last = done.stdout.splitlines()
+    assert first.startswith("numbers (generator-source, /default/numbers): ok: ")
+    assert sample == '  /default/numbers  {"number":0}'
+    assert last.startswith(
+        "s (own.py:Silent, /default/s): failed: no answer within 1 s"
+    )
+
+
 def test_kinds_and_their_options_are_listed():
     assert "webhook" in danube("connect", "list").stdout
     options = json.loads(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import pydantic
 import pytest
 
 from pydanube.model.errors import InvalidPayload
@@ -42,6 +45,23 @@ def test_bad_payloads_are_all_found():
             raise InvalidPayload(payload.decode())
 
     assert find_bad_payloads([b"a", b"x1", b"b", b"x2"], read) == [(1, "x1"), (3, "x2")]
+
+
+def must_be_short(name: str) -> str:
+    raise ValueError("must be short")
+
+
+class Part(pydantic.BaseModel):
+    count: int
+    name: Annotated[str, pydantic.AfterValidator(must_be_short)]
+
+
+def test_text_of_a_pydantic_error_names_the_fields():
+    with pytest.raises(pydantic.ValidationError) as caught:
+        Part.model_validate({"count": [], "name": "long"})
+    assert error_text(caught.value) == (
+        "count: Input should be a valid integer; name: must be short"
+    )
 
 
 def test_text_of_an_error_is_short_and_on_one_line():

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any, get_args, get_origin
 
+import typer
+
 
 def convert_plainly(parameters: Iterable[Any]) -> None:
     """Make *parameters* of a command leave to pydantic only what needs it."""
@@ -44,7 +46,12 @@ class _Conversion:
         plain = None if self._has_parser else plain_value(value, self._kind)
         if plain is not None:
             return plain
-        return self._find_adapter().coerce(value, param=param, ctx=ctx)
+        try:
+            return self._find_adapter().coerce(value, param=param, ctx=ctx)
+        except typer.BadParameter as error:
+            # Pydantic begins the text of a ValueError so.
+            error.message = error.message.replace("Value error, ", "")
+            raise
 
 
 def plain_value(value: Any, kind: Any) -> Any:

@@ -420,6 +420,7 @@ def try_all(
     """
     Try connectors: connect to both systems, and show what sources would publish.
 
+    All connectors are tried at the same time, and each result is shown as it comes.
     Nothing is published, written, acknowledged or created. Sources are read from their
     beginning. Those whose reading would change the other system, such as MQTT, are only
     connected. The exit code is 1 if a connector could not run, or if records are
@@ -427,36 +428,37 @@ def try_all(
 
     Args:
         records (COUNT): How many records of each source are read and shown.
-        timeout (DURATION): How long to wait for the other system.
+        timeout (DURATION): How long to wait for each answer of the other system; the
+            trial of a connector ends after three times as long.
     """
     connectors = _load_all(files, settings, output_format)
     timeout_s = parse_duration(timeout)
 
+    async def attempt(declared: DeclaredConnector) -> Trial:
+        trial = await try_connector(declared, records_max=records, timeout_s=timeout_s)
+        if output_format is OutputFormat.TABLE:
+            _show_trial(trial)
+        return trial
+
     async def work() -> list[Trial]:
         async with asyncio.TaskGroup() as tasks:
-            trials = [
-                tasks.create_task(
-                    try_connector(each, records_max=records, timeout_s=timeout_s)
-                )
-                for each in connectors
-            ]
+            trials = [tasks.create_task(attempt(each)) for each in connectors]
         return [each.result() for each in trials]
 
     found = asyncio.run(work())
-    columns: dict[str, Any] = {
-        "Connector": "connector",
-        "Kind": "kind",
-        "Topic": "topic",
-        "Result": lambda each: "failed" if each.has_failed else "ok",
-        "Found": lambda each: "; ".join(filter(None, (each.problem, *each.facts))),
-    }
-    samples = [_sample_line(sample) for each in found for sample in each.samples]
     return Result(
-        found,
-        Table.of(found, columns),
-        *samples,
-        exit_code=EXIT_FAILED if any(each.has_failed for each in found) else 0,
+        found, exit_code=EXIT_FAILED if any(each.has_failed for each in found) else 0
     )
+
+
+def _show_trial(trial: Trial) -> None:
+    result = "failed" if trial.has_failed else "ok"
+    found = "; ".join(filter(None, (trial.problem, *trial.facts)))
+    print_line(
+        f"{trial.connector} ({trial.kind}, {trial.topic}): {result}: {printable(found)}"
+    )
+    for each in trial.samples:
+        print_line(f"  {_sample_line(each)}")
 
 
 def _sample_line(sample: Sample) -> str:

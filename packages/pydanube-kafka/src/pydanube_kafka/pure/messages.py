@@ -1,8 +1,8 @@
 """
 Kafka's records as messages of the broker, and back.
 
-What a message has no place for is in attributes, whose names begin with ``kafka.``;
-``docs/format/kafka.md`` describes them.
+Attributes whose names begin with ``kafka.`` hold the parts of a record that messages
+have no field for; ``docs/format/kafka.md`` describes them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -137,7 +137,19 @@ def reason_of(error: InvalidPayload) -> str:
 
 def error_text(error: Exception) -> str:
     """Return the text of a library's error on one line, or its name if it has none."""
-    return " ".join(str(error).split())[:REASON_LENGTH_MAX] or type(error).__name__
+    parts = getattr(error, "errors", None)
+    text = _pydantic_text(parts()) if callable(parts) else str(error)
+    return " ".join(text.split())[:REASON_LENGTH_MAX] or type(error).__name__
+
+
+def _pydantic_text(parts: Sequence[Mapping[str, Any]]) -> str:
+    """Return the text of the *parts* of a pydantic error, without its links."""
+    return "; ".join(
+        ".".join(map(str, each["loc"]))
+        + (": " if each["loc"] else "")
+        + each["msg"].removeprefix("Value error, ")
+        for each in parts
+    )
 
 
 def does_not_fit(error: Exception, value: Any) -> str:

@@ -58,7 +58,7 @@ class SubscriptionReader:
         """
         Return the messages of *delivery*, which has bits, if one frame has them.
 
-        That is the kept frame, or one that is joined from the tail; it has no gaps.
+        The frame is the kept one, or one joined from the tail; it has no gaps.
         The messages of the next deliveries in *queue* are gathered with them.
         """
         frame = self._find_divisible(delivery)

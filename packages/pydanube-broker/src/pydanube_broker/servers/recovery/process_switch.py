@@ -140,7 +140,7 @@ async def unite_directory(directory: DataDirectory, config: StorageConfig) -> No
     refuse_lost_metadata(directory)
     async with open_sqlite(directory.metadata) as store:
         if await _is_of_processes(store):
-            # What an interrupted change has left, of this or the other direction.
+            # An interrupted change, of this or the other direction, has left these.
             preserve(directory, [directory.journal, directory.staging])
             await _unite(store, directory, config)
     journals = directory.path / JOURNALS

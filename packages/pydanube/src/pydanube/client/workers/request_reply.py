@@ -127,7 +127,7 @@ class RequestReply:
         except TimeoutError:
             raise TimedOut(
                 f"no reply to a request on {topic} came in {timeout_s:g} s: check that "
-                "a consumer of the topic replies, or raise timeout_s"
+                "a consumer of the topic replies, or wait longer"
             ) from None
 
     async def reply(
