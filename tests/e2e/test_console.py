@@ -23,7 +23,11 @@ from support.servers.processes import BrokerProcess
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 TOPIC, CARTS, DEAD = "/default/orders", "/shop/carts", "/default/orders-dead"
-DEAD_LETTERS = 3
+TOO_OLD, WITHOUT_USER = 7, 2
+"""The dead letters of each reason."""
+DEAD_LETTERS = TOO_OLD + WITHOUT_USER
+MANY = 2500
+"""The partitions of two topics, so that every page is one of 5,000 topics."""
 SCHEMAS = [
     {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]},
     {
@@ -60,6 +64,9 @@ def fill(client):
     """Create what the pages show."""
     client.namespaces.create("shop")
     client.topics.create(CARTS, partitions=3)
+    client.namespaces.create("zoo")
+    for name in ("/zoo/ants", "/zoo/bees"):
+        client.topics.create(name, partitions=MANY)
     client.topics.create(TOPIC)
     client.topics.create(DEAD)
     client.subscriptions.create(TOPIC, "billing", type="shared", start="earliest")
@@ -93,8 +100,10 @@ def fill(client):
     with client.producer(CARTS) as producer:
         producer.send_batch([b"cart"] * 30)
     with client.consumer(TOPIC, subscription="billing", type="shared") as consumer:
-        for _ in range(DEAD_LETTERS):
-            consumer.receive(timeout_s=30).nack(reason="too old")
+        for number in range(DEAD_LETTERS):
+            late = f"ValueError: order {number} is too old"
+            reason = late if number < TOO_OLD else "KeyError: 'user_id'"
+            consumer.receive(timeout_s=30).nack(reason=reason)
         while client.topics.describe(DEAD).end_offset < DEAD_LETTERS:
             pass
     with client.consumer(TOPIC, subscription="audit", type="shared") as consumer:
@@ -273,15 +282,38 @@ async def test_topic_is_created_written_and_deleted(browser, console, broker):
         assert page.problems == []
 
 
-async def test_dead_letter_is_replayed(browser, console, broker):
+async def test_dead_letters_are_handled_by_reason(browser, console, broker):
     async with opened_page(browser) as page, pydanube.connect(broker.url) as client:
         before = (await client.topics.describe(TOPIC)).end_offset
         await page.goto(f"{console}/dead-letters?topic={TOPIC}&subscription=billing")
         await page.get_by_text(f"{DEAD_LETTERS} dead letters").wait_for()
-        await page.get_by_role("button", name="Replay these").click()
-        await page.get_by_role("button", name="Replay", exact=True).click()
+        link = page.get_by_role("link", name=f"Dead letters {DEAD_LETTERS}")
+        await link.first.wait_for()
+        row = page.get_by_role("row", name="ValueError order <number> is too old 7")
+        await row.get_by_role("button", name="Only these").click()
+        await page.get_by_text(f"{TOO_OLD} dead letters of {DEAD_LETTERS}").wait_for()
+        await take_picture(page, "dead-letters-group", is_full=True)
+        await page.get_by_role("button", name="Replay 5 first").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("button", name="Replay", exact=True).click()
+        await page.get_by_text("2 dead letters of 4").wait_for()
+        assert await page.get_by_role("button", name="Replay 5 first").is_disabled()
+        assert (await client.topics.describe(TOPIC)).end_offset == before + 5
+        await page.get_by_role("button", name="Drop dead letter 5").click()
+        await dialog.get_by_role("button", name="Drop", exact=True).click()
+        await page.get_by_text("1 dead letter of 3").wait_for()
+        await page.get_by_role("button", name="Edit dead letter 6").click()
+        await dialog.get_by_label("Payload").fill("mended")
+        await dialog.get_by_role("button", name="Publish").click()
+        await page.get_by_text("2 dead letters", exact=True).wait_for()
+        await page.get_by_role("button", name="Drop all 2").click()
+        await dialog.get_by_role("button", name="Drop", exact=True).click()
         await page.get_by_text("0 dead letters").wait_for()
-        assert (await client.topics.describe(TOPIC)).end_offset == before + 3
+        for each in ("Replay all", "Drop all"):
+            assert await page.get_by_role("button", name=each).is_disabled()
+        batches = [each async for each in client.read(TOPIC, start=before)]
+        assert [each.payload for batch in batches for each in batch][5:] == [b"mended"]
+        assert page.problems == []
 
 
 async def test_users_sign_in_and_see_what_they_may(browser, tmp_path):

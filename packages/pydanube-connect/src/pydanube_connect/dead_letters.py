@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pydanube.model.arrow import pa
 from pydanube.model.batch import batch_of
 from pydanube.model.dead_letters import REASON
+from pydanube.model.shown_text import excerpt
 
 PAYLOAD_BYTES_MAX = 1024 * 1024
 """Longer payloads are truncated, because they may be the reason."""
@@ -53,7 +54,7 @@ class DeadLetters:
         """
         found = _valid(attributes)
         found |= {name: _text(value) for name, value in origin.items()}
-        found[REASON] = _text(reason)[:REASON_CHARACTERS_MAX]
+        found[REASON] = excerpt(_text(reason), REASON_CHARACTERS_MAX)
         if len(payload) > PAYLOAD_BYTES_MAX:
             found[ORIGINAL_BYTES] = str(len(payload))
         self._payloads.append(payload[:PAYLOAD_BYTES_MAX])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 from nicegui import ui
 
 from pydanube.model.errors import BrokerError
-from pydanube_console.pure.markup import Html, element, join
+from pydanube_console.pure.charts import short_number
+from pydanube_console.pure.markup import Html, badge, element, join
 from pydanube_console.search import PAGES, find
 from pydanube_console.sessions import Session
 
@@ -19,6 +20,10 @@ REFRESH_S = 2.0
 THEME_COOKIE = "danube-theme"
 THEMES: dict[str, bool | None] = {"auto": None, "dark": True, "light": False}
 """Whether each theme is dark; None: as the system is."""
+_PRESSED = """(event) => {
+  const button = event.target.closest("button[data-action]");
+  if (button && !button.disabled) emit(button.dataset.action, button.dataset.value);
+}"""
 _HEAD = '<link rel="stylesheet" href="/console.css">'
 
 
@@ -32,6 +37,18 @@ class Page:
     def show(self, markup: Html | None = None) -> ui.html:
         """Add a block with *markup*, which can be replaced later."""
         return ui.html(markup or "", sanitize=False).classes("block")
+
+    def on_press(
+        self, shown: ui.html, work: Callable[[str, str], Awaitable[None]]
+    ) -> None:
+        """Call *work* with the action and the value of each button that is pressed."""
+
+        async def press(event: Any) -> None:
+            match event.args:
+                case [str(action), str(value)]:
+                    await work(action, value)
+
+        shown.on("click", press, js_handler=_PRESSED)
 
     def refresh(self, update: Callable[[], Awaitable[None] | None]) -> None:
         """
@@ -59,6 +76,9 @@ class Page:
         """Keep the session open as long as the page is; load the page if it ended."""
         if self.session.is_open:
             self.session.used_at = time.monotonic()
+            if not self.session.monitor.has_taken:
+                # The menu shows counts.
+                self.session.monitor.watch()
         else:
             ui.navigate.reload()
 
@@ -66,7 +86,7 @@ class Page:
         self, names: Sequence[str], chosen: str
     ) -> tuple[ui.tabs, dict[str, ui.tab_panel]]:
         """Add tabs, of which *chosen* is shown first; return them and their panels."""
-        with ui.tabs().props("align=left") as tabs:
+        with ui.tabs().props("align=left no-caps") as tabs:
             for name in names:
                 ui.tab(name, name.capitalize())
         first = chosen if chosen in names else names[0]
@@ -133,7 +153,7 @@ def frame(session: Session, title: str, *, current: str) -> Iterator[Page]:
             ui.button(icon="menu").props("flat dense aria-label=Menu") as menu,
             ui.menu(),
         ):
-            ui.html(_menu(current), sanitize=False).classes("side")
+            menus = [ui.html("", sanitize=False).classes("side")]
         menu.classes("narrow")
         ui.html('<a class="brand" href="/">Danube<span>.</span></a>', sanitize=False)
         ui.space()
@@ -150,8 +170,17 @@ def frame(session: Session, title: str, *, current: str) -> Iterator[Page]:
                 ui.item("Sign out", on_click=_sign_out)
     ui.keyboard(on_key=lambda event: _on_key(event, search), ignore=_IGNORED)
     with ui.element("div").classes("body"):
-        ui.html(_menu(current), sanitize=False, tag="aside").classes("side wide-only")
+        aside = ui.html("", sanitize=False, tag="aside").classes("side wide-only")
+        menus.append(aside)
         main = ui.element("main").classes("page")
+
+    def show_menus() -> None:
+        content = _menu(current, {"/dead-letters": _dead_letters_in(session)})
+        for each in menus:
+            each.set_content(content)
+
+    show_menus()
+    ui.timer(REFRESH_S, show_menus)
     with main:
         heading = element("h1", title)
         ui.html(element("div", heading, class_="page-head"), sanitize=False)
@@ -161,11 +190,19 @@ def frame(session: Session, title: str, *, current: str) -> Iterator[Page]:
 _IGNORED: list[Any] = ["input", "select", "textarea"]
 
 
-def _menu(current: str) -> Html:
+def _dead_letters_in(session: Session) -> int:
+    return sum(session.monitor.dead_letters.values())
+
+
+def _menu(current: str, counts: Mapping[str, int]) -> Html:
     entries = [
         element(
             "a",
             text,
+            # A screen reader reads the number after the name.
+            join([" ", badge(short_number(number), "warn")])
+            if (number := counts.get(path, 0))
+            else "",
             href=path,
             **({"aria_current": "page"} if path == current else {}),
         )

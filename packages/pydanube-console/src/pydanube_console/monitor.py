@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TypeVar
 
 from pydanube.client.client import Client
 from pydanube.client.described_topics import describe_all
 from pydanube.model.activity import Sample
 from pydanube.model.clusters import ClusterBroker, ClusterDescription
-from pydanube.model.descriptions import StorageDescription
+from pydanube.model.descriptions import StorageDescription, TopicDescription
 from pydanube.model.errors import PermissionDenied
 from pydanube.model.findings import Findings
 from pydanube.model.subscription_lag import lags_of
 from pydanube_console.polling import Poller
+from pydanube_console.pure.dead_letter_counts import (
+    count_dead_letters,
+    dead_letter_topics,
+)
 from pydanube_console.pure.history import History
 
 T = TypeVar("T")
 
 TOPICS_MAX = 1000
 """Further topics are listed and counted, but have no charts of their own."""
+
+DEAD_LETTER_TOPICS_MAX = 200
+"""The most dead-letter topics beyond ``TOPICS_MAX`` whose messages are counted."""
 
 NO_STORAGE = StorageDescription(remote_url="", local_bytes=0)
 
@@ -39,6 +46,8 @@ class Monitor(Poller):
         """All topics and partitions."""
         self.findings = Findings()
         """The problems of subscriptions, and totals."""
+        self.dead_letters: Mapping[str, int] = {}
+        """How many wait in each dead-letter topic of the measured subscriptions."""
         self._client = client
 
     @property
@@ -61,6 +70,7 @@ class Monitor(Poller):
             storages = dict(zip([broker.broker_id], storages.values(), strict=False))
         self.storages, self.cluster = storages, cluster
         self.names, self.findings = names, findings
+        self.dead_letters = await self._count_dead_letters(found)
         self.history.add(
             Sample(
                 taken_at=time.monotonic(),
@@ -71,6 +81,16 @@ class Monitor(Poller):
             ),
             lags_of(found, time.time_ns() // 1000),
         )
+
+    async def _count_dead_letters(
+        self, found: Sequence[TopicDescription]
+    ) -> Mapping[str, int]:
+        # Those that the user may not see, or that do not exist yet, are not counted.
+        wanted = dead_letter_topics(found) & set(self.names)
+        measured = [each for each in found if each.topic in wanted]
+        others = sorted(wanted - {each.topic for each in measured})
+        described = await describe_all(self._client, others[:DEAD_LETTER_TOPICS_MAX])
+        return count_dead_letters([*measured, *described])
 
 
 async def _if_permitted(request: Awaitable[T]) -> T | None:

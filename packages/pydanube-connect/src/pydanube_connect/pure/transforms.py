@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from pydanube.declarations.functions import check_function, load_function
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.extras import require
+from pydanube.model.shown_text import excerpt
 from pydanube.model.suggestions import did_you_mean
 from pydanube_connect.pure.mapping import InvalidRecord, parse_json
 from pydanube_connect.pure.records import Record
@@ -226,7 +227,7 @@ def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     if not isinstance(error, InvalidRecord):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return text[:REASON_CHARACTERS_MAX]
+    return excerpt(text, REASON_CHARACTERS_MAX)
 
 
 def _kind(value: object) -> str:

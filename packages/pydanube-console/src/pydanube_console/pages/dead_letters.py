@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
@@ -10,27 +9,26 @@ from nicegui import ui
 
 from pydanube.client.consumers.dead_letters import DeadLetter, DeadLetters
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.quantity_formats import format_count
 from pydanube.model.subscription_lag import base_of
-from pydanube_console.frame import Page, frame
-from pydanube_console.pure.markup import (
-    Column,
-    Html,
-    code,
-    element,
-    facts,
-    join,
-    panel,
-    table,
+from pydanube.security.permissions import Permission
+from pydanube_console.dead_letter_markup import (
+    count_text,
+    edit_refusal,
+    editable_text,
+    render_groups,
+    render_letters,
+    title_of,
 )
-from pydanube_console.pure.payloads import describe_payload, show_payload
+from pydanube_console.frame import Page, frame
+from pydanube_console.pure.failure_groups import FailureGroup, group_by_failure
+from pydanube_console.pure.markup import element
 from pydanube_console.sessions import Session
 from pydanube_console.settings import Payloads
 
 READ_MAX = 2000
 """How many dead letters the page reads at most."""
-SHOWN = 50
-ALL = "All reasons"
+TRIAL_COUNT = 5
+"""How many are replayed at first, to see whether they succeed now."""
 
 
 async def show(
@@ -55,30 +53,37 @@ class Workbench:
         self._page = page
         self._payloads = payloads
         self._letters: list[DeadLetter] = []
+        self._groups: list[FailureGroup[DeadLetter]] = []
+        self._group: FailureGroup[DeadLetter] | None = None
+        self._replay_refusal = self._drop_refusal = ""
+        given = (topic, subscription) if topic and subscription else None
         choices = _subscriptions_of(page.session)
-        chosen = (topic, subscription)
+        if given is not None and given not in choices:
+            # Not all topics are measured.
+            choices.insert(0, given)
         with ui.row().classes("tools"):
             self._choice = ui.select(
                 {each: f"{each[1]} of {each[0]}" for each in choices},
-                value=chosen if chosen in choices else None,
+                value=given or (choices[0] if len(choices) == 1 else None),
                 label="Subscription with a dead-letter topic",
             )
             self._choice.props("dense outlined").style("min-width: 20rem")
-            self._reason = ui.select([ALL], value=ALL, label="Reason")
-            self._reason.props("dense outlined").style("min-width: 14rem")
-            ui.button("Load", on_click=self._load).props("unelevated")
-        with ui.row().classes("tools"):
-            ui.button("Replay these", on_click=self._replay).props("flat")
-            ui.button("Drop these", on_click=self._drop).props("flat color=negative")
-            self._edited = ui.number("Offset to edit", precision=0).props(
-                "dense outlined"
-            )
-            ui.button("Edit and replay", on_click=self._edit).props("flat")
+            self._load_button = ui.button("Load", on_click=self._load)
+            self._load_button.props("unelevated")
         self._status = ui.label("").classes("muted").props("role=status")
-        self._groups = page.show()
+        self._by_reason = page.show()
+        with ui.row().classes("tools"):
+            self._trial = ui.button(f"Replay {TRIAL_COUNT} first", on_click=self._try)
+            self._replay_all = ui.button("Replay all", on_click=self._replay)
+            self._drop_all = ui.button("Drop all", on_click=self._drop)
+        for each in (self._trial, self._replay_all, self._drop_all):
+            each.props("flat")
+        self._drop_all.props("color=negative")
         self._shown = page.show()
+        page.on_press(self._by_reason, self._choose)
+        page.on_press(self._shown, self._act)
         self._choice.on_value_change(self._load)
-        self._reason.on_value_change(self._draw)
+        self._draw()
         if not choices:
             none = "No subscription of the measured topics has a dead-letter topic."
             self._shown.set_content(element("p", none, class_="muted"))
@@ -91,64 +96,121 @@ class Workbench:
             raise InvalidRequest("choose a subscription")
         return self._page.client.dead_letters(*self._choice.value)
 
+    @property
+    def _chosen(self) -> list[DeadLetter]:
+        return self._letters if self._group is None else self._group.members
+
     async def _load(self) -> None:
         async def load() -> None:
             found: list[DeadLetter] = []
-            async for each in self._handler.messages():
+            handler = self._handler
+            async for each in handler.messages():
                 found.append(each)
                 if len(found) >= READ_MAX:
                     break
+            await self._find_refusals(handler)
+            before = self._group
             self._letters = found
-            reasons = [ALL, *(reason for reason, _ in group_by_reason(found))]
-            self._reason.set_options(reasons, value=ALL)
+            self._groups = group_by_failure(found)
+            # The group stays chosen while it has dead letters.
+            self._group = next(
+                (
+                    each
+                    for each in self._groups
+                    if before is not None and each.failure == before.failure
+                ),
+                None,
+            )
             self._draw()
 
         await self._page.attempt(load)
 
-    @property
-    def _chosen(self) -> list[DeadLetter]:
-        reason = self._reason.value
-        return [each for each in self._letters if reason in {ALL, each.reason}]
+    async def _find_refusals(self, handler: DeadLetters) -> None:
+        may = self._page.session.access.may
+        dead = await handler.dead_letter_topic()
+        self._drop_refusal = (
+            ""
+            if await may(Permission.CONSUME, dead)
+            else f"You may not consume {dead}."
+        )
+        self._replay_refusal = self._drop_refusal or (
+            ""
+            if await may(Permission.PRODUCE, handler.topic)
+            else f"You may not publish to {handler.topic}."
+        )
 
     def _draw(self) -> None:
-        chosen = self._chosen
-        more = f" (the first {READ_MAX})" if len(self._letters) >= READ_MAX else ""
-        self._status.set_text(f"{_dead_letters(len(chosen))}{more}")
-        rows = group_by_reason(self._letters)
-        columns = [Column("Reason"), Column("Dead letters", is_number=True)]
-        groups = table(columns, rows, caption="Reasons", empty="There are none.")
-        self._groups.set_content(panel("Reasons", groups))
-        shown = [_letter(each, self._payloads) for each in chosen[:SHOWN]]
-        self._shown.set_content(panel("Dead letters", *shown) if shown else "")
+        count = len(self._chosen)
+        read = len(self._letters)
+        text = count_text(count)
+        if self._group is not None:
+            text += f" of {read}: {title_of(self._group)}"
+        more = f" (the first {READ_MAX} that wait)" if read >= READ_MAX else ""
+        self._status.set_text(f"{text}{more}" if self._choice.value else "")
+        self._load_button.set_enabled(bool(self._choice.value))
+        self._replay_all.set_text(f"Replay all {count}" if count else "Replay all")
+        self._drop_all.set_text(f"Drop all {count}" if count else "Drop all")
+        can_replay = count > 0 and not self._replay_refusal
+        self._trial.set_enabled(can_replay and count > TRIAL_COUNT)
+        self._replay_all.set_enabled(can_replay)
+        self._drop_all.set_enabled(count > 0 and not self._drop_refusal)
+        groups = render_groups(self._groups, self._group) if read else ""
+        self._by_reason.set_content(groups)
+        letters = render_letters(
+            self._chosen,
+            self._payloads,
+            replay_refusal=self._replay_refusal,
+            drop_refusal=self._drop_refusal,
+        )
+        self._shown.set_content(letters)
+
+    async def _choose(self, _: str, value: str) -> None:
+        if value.isdecimal() and int(value) < len(self._groups):
+            group = self._groups[int(value)]
+            self._group = None if group is self._group else group
+            self._draw()
+
+    async def _act(self, action: str, value: str) -> None:
+        """Do what a button of one dead letter says."""
+        found = [each for each in self._letters if str(each.message.offset) == value]
+        for letter in found:
+            match action:
+                case "replay":
+                    await self._handle("Replay", self._handler.replay, found)
+                case "drop":
+                    await self._handle("Drop", self._handler.drop, found)
+                case "edit":
+                    await self._edit(letter)
+
+    async def _try(self) -> None:
+        chosen = self._chosen[:TRIAL_COUNT]
+        await self._handle("Replay", self._handler.replay, chosen)
 
     async def _replay(self) -> None:
-        await self._handle("Replay", self._handler.replay)
+        await self._handle("Replay", self._handler.replay, self._chosen)
 
     async def _drop(self) -> None:
-        await self._handle("Drop", self._handler.drop)
+        await self._handle("Drop", self._handler.drop, self._chosen)
 
     async def _handle(
-        self, word: str, work: Callable[[Sequence[DeadLetter]], object]
+        self,
+        word: str,
+        work: Callable[[Sequence[DeadLetter]], object],
+        chosen: Sequence[DeadLetter],
     ) -> None:
-        chosen = self._chosen
-        question = f"{word} {_dead_letters(len(chosen))}?"
+        question = f"{word} {count_text(len(chosen))}?"
         if chosen and await self._page.confirm(question, word):
-            done = f"{word}: {_dead_letters(len(chosen))}"
+            done = f"{word}: {count_text(len(chosen))}"
             await self._page.attempt(lambda: work(chosen), done)
             await self._load()
 
-    async def _edit(self) -> None:
-        number = self._edited.value
-        found = [each for each in self._letters if each.message.offset == number]
-        if not found or self._payloads is not Payloads.SHOW:
-            ui.notify("There is no such dead letter here", type="warning")
-            return
-        [letter] = found
+    async def _edit(self, letter: DeadLetter) -> None:
         text = editable_text(letter.message.payload)
-        if text is None:
+        refusal = edit_refusal(letter.message.payload)
+        if text is None or refusal or self._payloads is not Payloads.SHOW:
             ui.notify(
-                "The payload is not text, so it cannot be edited here: replay it as it "
-                "is, or publish another with danube produce",
+                f"{refusal or 'Payloads are not shown.'} Replay it as it is, or "
+                "publish another with danube produce",
                 type="warning",
             )
             return
@@ -177,25 +239,6 @@ class Workbench:
         dialog.open()
 
 
-def _dead_letters(count: int) -> str:
-    return f"{format_count(count)} dead letter{'' if count == 1 else 's'}"
-
-
-def editable_text(payload: bytes) -> str | None:
-    """Return *payload* as text; None if the text would not give the same bytes."""
-    try:
-        text = payload.decode()
-    except UnicodeDecodeError:
-        return None
-    # A text field of a browser knows one kind of line ends.
-    return None if "\r" in text or "\0" in text else text
-
-
-def group_by_reason(letters: Sequence[DeadLetter]) -> list[tuple[str, int]]:
-    """Return the reasons with the number of dead letters, the most frequent first."""
-    return Counter(each.reason for each in letters).most_common(100)
-
-
 def _subscriptions_of(session: Session) -> list[tuple[str, str]]:
     sample = session.monitor.history.sample
     found = {
@@ -206,22 +249,3 @@ def _subscriptions_of(session: Session) -> list[tuple[str, str]]:
         and each.settings.failure_policy.dead_letter_topic
     }
     return sorted(found)
-
-
-def _letter(letter: DeadLetter, payloads: Payloads) -> Html:
-    message = letter.message
-    body = (
-        code(show_payload(message.payload).text)
-        if payloads is Payloads.SHOW
-        else describe_payload(message.payload)
-    )
-    about = facts(
-        [
-            ("Offset here", message.offset),
-            ("Original", f"{letter.topic} @ {letter.offset}"),
-            ("Reason", letter.reason or "none"),
-            ("Deliveries", letter.attempt or ""),
-            ("Earlier failures", len(letter.history)),
-        ]
-    )
-    return element("article", join([about, body]), class_="message")

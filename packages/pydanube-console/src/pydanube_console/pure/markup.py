@@ -121,6 +121,23 @@ def table(
     )
 
 
+def button(
+    text: str, action: str, value: object, *, refusal: str = "", label: str = ""
+) -> Html:
+    """
+    Return a button that ``Page.on_press`` listens to.
+
+    *refusal*: Why it can do nothing; empty: it can.  *label* names it for screen
+    readers, if the text alone does not.
+    """
+    given = {"data_action": action, "data_value": str(value), "class_": "act"}
+    if label:
+        given["aria_label"] = label
+    if refusal:
+        given |= {"disabled": "", "title": refusal}
+    return element("button", text, type="button", **given)
+
+
 def facts(pairs: Iterable[tuple[str, object]]) -> Html:
     """Return names and values, one pair below the other."""
     return element(

@@ -23,6 +23,8 @@ The values of the attributes above at earlier times that it was dead-lettered, a
 
 A list of objects with topic, subscription, offset, attempt and reason, oldest first.
 """
+HANDLED_SUBSCRIPTION = "dead-letters"
+"""The subscription of a dead-letter topic that handled dead letters are acked for."""
 DIGITS_MAX = 20
 """The digits of the largest offset."""
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
+from pydanube.model.shown_text import excerpt
+
 FAILED_RANGES_MAX = 2000
 """The most ranges that are remembered; further messages begin again after a restart."""
 REASON_CHARS_MAX = 200
@@ -52,7 +54,9 @@ class Failures:
     ) -> None:
         """Note the last failure of ``base … end``."""
         self.forget(base, end)
-        new = FailedRange(base, end, attempt, failures, reason[:REASON_CHARS_MAX])
+        new = FailedRange(
+            base, end, attempt, failures, excerpt(reason, REASON_CHARS_MAX)
+        )
         at = bisect_left(self._ranges, base, key=_base)
         before = self._ranges[at - 1] if at else None
         if before is not None and before.end == base and before[2:] == new[2:]:

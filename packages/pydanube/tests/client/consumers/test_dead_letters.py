@@ -3,9 +3,9 @@
 import pytest
 
 import pydanube
-from pydanube.client.consumers.dead_letters import HANDLED_SUBSCRIPTION
 from pydanube.model.dead_letters import (
     ATTEMPT,
+    HANDLED_SUBSCRIPTION,
     HISTORY,
     ORIGINAL_OFFSET,
     ORIGINAL_TOPIC,

@@ -49,6 +49,7 @@ from pydanube.model.ids import producer_id_of
 from pydanube.model.names import TopicName
 from pydanube.model.ranges import Range, RangeSet
 from pydanube.model.retry import RetryPolicy
+from pydanube.model.shown_text import excerpt
 from pydanube.security.principals import Principal
 from pydanube.wire.batches import BatchFrame
 from pydanube_broker.broker.delivery.internal_batches import (
@@ -114,7 +115,7 @@ class DeadLetter(SingleMessage):
                 "subscription": attributes.get(ORIGINAL_SUBSCRIPTION, ""),
                 "offset": attributes.get(ORIGINAL_OFFSET, ""),
                 "attempt": attributes.get(ATTEMPT, ""),
-                "reason": attributes.get(REASON, "")[:HISTORY_REASON_CHARS_MAX],
+                "reason": excerpt(attributes.get(REASON, ""), HISTORY_REASON_CHARS_MAX),
             }
             attributes[HISTORY] = _history_of([*self.history(), before])
         attributes |= {
@@ -128,7 +129,7 @@ class DeadLetter(SingleMessage):
             ORIGINAL_BROKER: broker,
             POISON_POLICY: "dead_letter",
             ATTEMPT: str(self.park.attempt),
-            REASON: self.park.reason[:REASON_CHARS_MAX],
+            REASON: excerpt(self.park.reason, REASON_CHARS_MAX),
         }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.policy import SubscriptionType
 from pydanube.model.ranges import Range
+from pydanube.model.shown_text import excerpt
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
@@ -34,7 +35,7 @@ CREDIT_BYTES_MAX = 16 * 1024 * 1024
 RANGES_PER_TURN = 1000
 """The number of ranges of a frame applied in one turn of the event loop."""
 REASON_CHARACTERS_MAX = 1024
-"""The maximum length of a NACK's reason; longer reasons are cut off."""
+"""The maximum length of a NACK's reason; longer reasons end in an ellipsis."""
 
 
 class ConsumerChannel(Channel):
@@ -161,7 +162,7 @@ class ConsumerChannel(Channel):
             case Kind.NACK:
                 # An invalid delay counts as 0.
                 delay_s = message.delay_s if 0 < message.delay_s < float("inf") else 0.0
-                reason = message.reason[:REASON_CHARACTERS_MAX]
+                reason = excerpt(message.reason, REASON_CHARACTERS_MAX)
                 nack = partial(subscription.nack, delay_s=delay_s, reason=reason)
                 self._apply_ranges(ranges, nack)
             case _ if bits:

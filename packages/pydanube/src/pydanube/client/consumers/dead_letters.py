@@ -25,6 +25,7 @@ from pydanube.model.arguments import checks_arguments
 from pydanube.model.batch import batch_of
 from pydanube.model.dead_letters import (
     ATTEMPT,
+    HANDLED_SUBSCRIPTION,
     HISTORY,
     ORIGINAL_OFFSET,
     ORIGINAL_SUBSCRIPTION,
@@ -43,8 +44,6 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.ranges import RangeSet
 
-HANDLED_SUBSCRIPTION = "dead-letters"
-"""The subscription of a dead-letter topic that handled dead letters are acked for."""
 CHUNK_MESSAGES_MAX = 1000
 """The most dead letters that are replayed or dropped before they are acked."""
 
