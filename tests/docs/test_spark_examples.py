@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.drivers.examples import BLOCK, run_page, run_python
+from support.drivers.examples import BLOCK, run_page, run_program
 from support.project import ROOT
 from support.servers.processes import BrokerProcess
 
@@ -22,7 +22,7 @@ def test_the_examples_of_a_page_run_as_one_script(page, tmp_path):
     blocks = BLOCK.findall((ROOT / page).read_text())
     script = "\n".join(code for language, code in blocks if language == "python")
     with BrokerProcess(tmp_path / "data") as broker:
-        run_python(script, broker.url, tmp_path)
+        run_program(script, broker.url, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ def test_the_examples_of_a_page_run_as_one_script(page, tmp_path):
     [pytest.param("README.md", marks=pytest.mark.smoke), "docs/guide/pipelines.md"],
 )
 def test_the_examples_of_a_page_run(page, tmp_path):
-    run_page(page, tmp_path)
+    run_page(page, tmp_path, run_program)

@@ -24,29 +24,44 @@ NOT_RUN = ("danube broker", "danube console", "make ", "pip ", "DANUBE_LISTEN")
 CURL = ["curl", "--fail-with-body", "--silent", "--show-error"]
 
 
-def run_page(page, directory):
+def run_here(code, _url, directory):
+    """Run *code* in this process, which has imported what it needs."""
+    with chdir(directory), logging_restored():
+        exec(compile(code, "example", "exec"), {"__name__": "__main__"})
+
+
+def run_program(code, url, directory):
+    """Run *code* in a process of its own, as programs with Spark need it."""
+    execute([sys.executable, "-c", connecting_to(url, code)], directory, url)
+
+
+def run_page(page, directory, run_python=run_here):
     """Run every example of *page*, top to bottom, with a broker in *directory*."""
-    blocks = BLOCK.findall((ROOT / page).read_text())
-    assert blocks
     config = directory / "broker.yaml"
     config.write_text(json.dumps({"stores": stores_in(directory)}))
     with BrokerProcess(directory / "data", "--config", str(config)) as broker:
-        for language, code in blocks:
-            run = run_python if language == "python" else run_bash
-            run(at(broker, code), broker.url, directory)
+        text = at(broker, page_text(page))
+        run_blocks(page, text, broker.url, directory, run_python)
 
 
 def run_page_here(page, url, directory):
-    """Run every example of *page* in this process, with a running broker at *url*."""
-    blocks = BLOCK.findall((ROOT / page).read_text())
+    """Run every example of *page* with a running broker at *url*."""
+    run_blocks(page, page_text(page), url, directory, run_here)
+
+
+def run_blocks(page, text, url, directory, run_python):
+    blocks = BLOCK.findall(text)
     assert blocks
     for language, code in blocks:
         if language == "python":
-            with chdir(directory), logging_restored():
-                program = compile(connecting_to(url, code), page, "exec")
-                exec(program, {"__name__": "__main__"})
+            assert URL in code or "connect()" in code or "memory_broker" in code
+            run_python(connecting_to(url, code), url, directory)
         else:
             run_bash(code, url, directory)
+
+
+def page_text(page):
+    return (ROOT / page).read_text()
 
 
 def stores_in(directory):
@@ -81,11 +96,6 @@ def at(broker, text):
     for usual, own in addresses.items():
         text = text.replace(usual, own)
     return text
-
-
-def run_python(code, url, directory):
-    assert URL in code or "connect()" in code or "memory_broker" in code
-    execute([sys.executable, "-c", connecting_to(url, code)], directory, url)
 
 
 def connecting_to(url, code):
