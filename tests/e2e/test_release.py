@@ -65,7 +65,6 @@ def release(source: Path, target: Path, *options: str) -> dict[str, str]:
 
 
 @pytest.mark.soak
-@pytest.mark.smoke
 @pytest.mark.timeout(300)
 def test_a_release_has_a_wheel_and_the_source_of_each_package(tmp_path: Path) -> None:
     files = release(ROOT, tmp_path / "dist", "--no-sbom")

@@ -53,6 +53,7 @@ from pydanube_broker.broker.staging.shared_staging import (
 from pydanube_broker.broker.staging.staging import Staging, open_staging
 from pydanube_broker.broker.topics.dead_letters import DeadLetters
 from pydanube_broker.broker.topics.deleted_topics import DeletedTopics
+from pydanube_broker.broker.topics.reply_topics import ReplyTopics
 from pydanube_broker.broker.topics.retention_holds import RetentionHolds
 from pydanube_broker.broker.topics.shards import Shards
 from pydanube_broker.broker.topics.subscription_store import SubscriptionStore
@@ -270,6 +271,9 @@ async def open_broker(
             opening.run(_open_for_retention(topics, storage), "apply retention")
             opening.run(
                 DeletedTopics(topics, store, shards).run(), "remove deleted topics"
+            )
+            opening.run(
+                ReplyTopics(topics, catalog, shards).run(), "delete unused reply topics"
             )
             if storage.uploader is not None:
                 opening.run(
