@@ -15,7 +15,9 @@ from pydanube_spark.reader.pure.query_positions import (
 from pydanube_spark.reader.pure.scans import (
     MESSAGE_BYTES_MIN,
     TASK_BYTES_MIN,
+    TASK_SCANS_MAX,
     TopicRange,
+    group_scans,
     plan_scans,
     split,
     tasks_for,
@@ -47,6 +49,33 @@ def topic_ranges(draw, topic="/default/a", topic_id=1):
 def reads(draw):
     count = draw(st.integers(0, 3))
     return [draw(topic_ranges(f"/default/t{index}", index)) for index in range(count)]
+
+
+@given(
+    reads(), st.integers(1, 40), st.integers(1, 10_000), st.none() | st.integers(1, 50)
+)
+def test_tasks_have_all_scans_in_order(ranges, tasks_min, bytes_max, rows_max):
+    scans = plan_scans(
+        ranges, scans_min=tasks_min, scan_bytes_max=bytes_max, scan_rows_max=rows_max
+    )
+    tasks = group_scans(
+        scans, tasks_min=tasks_min, task_bytes_max=bytes_max, task_rows_max=rows_max
+    )
+    assert [scan for task in tasks for scan in task] == scans
+    assert len(tasks) >= min(tasks_min, len(scans))
+    for shared in (task for task in tasks if len(task) > 1):
+        assert len(shared) <= TASK_SCANS_MAX
+        assert sum(scan.byte_count for scan in shared) <= bytes_max
+        assert rows_max is None or sum(scan.count for scan in shared) <= rows_max
+
+
+def test_many_small_topics_share_tasks():
+    ranges = [
+        TopicRange(f"/default/t-part-{number}", number, 0, 10) for number in range(1000)
+    ]
+    scans = plan_scans(ranges, scan_bytes_max=1 << 25)
+    tasks = group_scans(scans, task_bytes_max=1 << 25)
+    assert len(tasks) == -(-1000 // TASK_SCANS_MAX)
 
 
 @given(reads(), st.integers(1, 40), st.integers(1, 10_000))

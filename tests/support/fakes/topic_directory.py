@@ -26,7 +26,7 @@ from pydanube.model.schemas import (
     SubjectDescription,
 )
 from pydanube.wire.files.segment_format import FORMAT, SCHEMA
-from pydanube_spark.reader.catalog import Layout
+from pydanube_spark.reader.catalog import ChangedHeads, Layout
 from pydanube_spark.reader.pure.bounds import split_name
 from pydanube_spark.reader.pure.query_positions import Head
 from pydanube_spark.reader.pure.scans import TopicRange
@@ -185,6 +185,12 @@ class TopicDirectory:
                 if not skips_non_reliable:
                     raise
         return heads
+
+    def changed_heads(
+        self, topics: Iterable[str], since: object = None, *, skips_non_reliable: bool
+    ) -> ChangedHeads:
+        heads = self.heads(topics, skips_non_reliable=skips_non_reliable)
+        return ChangedHeads(heads, None, is_complete=True)
 
     def partitions(self, topic: str) -> list[str]:
         return [name for name in self.topics() if topic in (name, split_name(name)[0])]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +50,8 @@ stopped ends only after the answer.
 """
 NAMES_AGE_MAX_S = 1.0
 """How long a stream reads the same topics before it looks for new ones."""
+NAMES_SHARE_MAX = 0.05
+"""The most of its time that a stream looks for new topics; it then waits longer."""
 
 
 class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -78,7 +80,7 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         """The latest known heads of the topics."""
         self._idle_at: Positions | None = None
         """A position after which the latest known heads have no messages."""
-        self._names: list[str] = []
+        self._names: Set[str] = frozenset()
         """The selected topics, as of at most NAMES_AGE_MAX_S ago."""
         self._names_expire_at = -math.inf
         self._target: Heads | None = None
@@ -87,6 +89,10 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
             options.trigger_rows_min or 1, options.trigger_delay_s
         )
         self._reported: dict[str, int] = {}
+        self._revisions: Any = None
+        """The revisions after which heads have changed; None: all heads are read."""
+        self._parsed: tuple[dict[str, Any], Positions] = ({}, {})
+        """The last positions that Spark passed, as JSON and parsed."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where a query without a checkpoint begins."""
@@ -130,22 +136,24 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
             OffsetDropped: Messages after *start* are gone, and failOnDataLoss is set.
             TopicNotFound: A topic is deleted, and failOnDataLoss is set.
         """
-        begin = query_positions.from_json(start)
+        begin = self._parse(start)
         # Spark passes the end of a batch as the start only after that batch is done,
         # and it calls this once more before Trigger.AvailableNow ends.  So, unlike
         # commit(), this call also reports the last batch.
         self._report(begin)
-        was_idle = begin == self._idle_at
+        was_idle = begin is self._idle_at
         end = self._advance(begin, limit)
         for _ in range(IDLE_WAITS_MAX):
-            if end != begin or self._target is not None:
+            if end is not begin or self._target is not None:
                 break
             self._wait(LONG_IDLE_WAIT_S if was_idle else IDLE_WAIT_S)
             end = self._advance(begin, limit)
+        if end is begin or end == begin:
+            # Equal positions must be equal text, or Spark runs an empty batch: a new
+            # reader schema is recorded with the first messages that it is used for.
+            return start
         reader_schema = recorded = query_positions.reader_schema_in(start)
-        # Equal positions must be equal text, or Spark runs an empty batch: a new
-        # reader schema is recorded with the first messages that it is used for.
-        if end != begin and self._values is not None:
+        if self._values is not None:
             reader_schema = self._values.resume(end, recorded)
         return query_positions.to_json(end, reader_schema)
 
@@ -167,7 +175,7 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         They always give the same messages and the same values, because *end* contains
         the reader schema.
         """
-        begin, stop = query_positions.from_json(start), query_positions.from_json(end)
+        begin, stop = self._parse(start), query_positions.from_json(end)
         decoding = None
         if self._values is not None:
             reader_schema = query_positions.reader_schema_in(end) or self._values.plan(
@@ -180,21 +188,39 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         """Report the progress to the broker."""
         self._report(query_positions.from_json(end))
 
+    def _parse(self, value: dict[str, Any]) -> Positions:
+        """Return positions; the same object while they stay the same."""
+        known, positions = self._parsed
+        if value != known:
+            positions = query_positions.from_json(value)
+            self._parsed = value, positions
+        return positions
+
     def _find_heads(self) -> Heads:
-        now = self._clock()
-        if now >= self._names_expire_at:
-            self._names = topics.find_names(self._options, self._catalog)
-            self._names_expire_at = now + NAMES_AGE_MAX_S
-        heads = topics.find_heads(self._options, self._catalog, self._names)
-        if heads != self._heads:
-            self._idle_at = None
-        self._heads = heads
-        return heads
+        """Return the heads of the topics; the same object while they stay the same."""
+        began = self._clock()
+        if began >= self._names_expire_at:
+            names = dict.fromkeys(topics.find_names(self._options, self._catalog))
+            if names.keys() != self._names:
+                self._names, self._revisions = names.keys(), None
+            took_s = self._clock() - began
+            age_s = max(NAMES_AGE_MAX_S, took_s / NAMES_SHARE_MAX)
+            self._names_expire_at = began + age_s
+        found = topics.find_changed_heads(
+            self._options, self._catalog, self._names, self._revisions
+        )
+        self._revisions = found.revisions
+        heads = found.heads
+        if not found.is_complete:
+            heads = {**self._heads, **found.heads} if found.heads else self._heads
+        if heads is not self._heads and heads != self._heads:
+            self._idle_at, self._heads = None, heads
+        return self._heads
 
     def _advance(self, at: Positions, limit: ReadLimit) -> Positions:
         """Return the end of a micro-batch that begins *at*; *at* if none is due."""
         heads = self._find_heads()
-        if at == self._idle_at:
+        if at is self._idle_at:
             return at
         target = self._target
         if target is None:
@@ -220,7 +246,7 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         now = self._clock()
         if waiting and not (is_last or self._thresholds.is_due(waiting, now)):
             return at
-        return self._limited(begin, end, limit)
+        return at if end == at else self._limited(begin, end, limit)
 
     def _limited(self, begin: Positions, end: Positions, limit: ReadLimit) -> Positions:
         """Limit *end* by the options, unless Spark asks for everything."""

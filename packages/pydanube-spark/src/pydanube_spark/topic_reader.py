@@ -20,6 +20,7 @@ from pydanube_spark.reader.pure.read_options import ReadOptions
 from pydanube_spark.reader.pure.scans import (
     MESSAGE_BYTES_MIN,
     Scan,
+    group_scans,
     plan_scans,
     tasks_for,
 )
@@ -28,13 +29,15 @@ from pydanube_spark.reader.segment_access import SegmentAccess
 
 
 class ScanPartition(InputPartition):  # type: ignore[misc]
-    """One Spark partition: a scan of one topic, and how to decode its messages."""
+    """One Spark partition: scans of topics, and how to decode their messages."""
 
     def __init__(
-        self, scan: Scan, decoding: Decoding | JsonDecoding | None = None
+        self,
+        scans: tuple[Scan, ...],
+        decoding: Decoding | JsonDecoding | None = None,
     ) -> None:
-        super().__init__(scan)
-        self.scan = scan
+        super().__init__(None)
+        self.scans = scans
         self.decoding = decoding
 
 
@@ -74,14 +77,18 @@ class TopicReader:
         # Without partitions, Spark passes a partition with the value None.
         if not isinstance(partition, ScanPartition):
             return iter(())
-        return read_scan(
-            partition.scan,
-            self._schema,
-            self._catalog,
-            fail_on_data_loss=self._options.fail_on_data_loss,
-            decoding=partition.decoding,
-            conditions=self._conditions,
-            access=self._access,
+        return (
+            batch
+            for scan in partition.scans
+            for batch in read_scan(
+                scan,
+                self._schema,
+                self._catalog,
+                fail_on_data_loss=self._options.fail_on_data_loss,
+                decoding=partition.decoding,
+                conditions=self._conditions,
+                access=self._access,
+            )
         )
 
     def _plan(
@@ -97,6 +104,7 @@ class TopicReader:
         Return the Spark partitions of ``start … end``; see ``find_ranges``.
 
         There are enough for *parallelism* tasks, unless an option sets their number.
+        Scans of small partitions share a task.
         """
         options = self._options
         conditions = self._conditions
@@ -105,11 +113,19 @@ class TopicReader:
         )
         self._access.check(ranges.values())
         wanted = list(ranges.values())
+        tasks_min = options.partitions_min or tasks_for(wanted, parallelism)
         scans = plan_scans(
             wanted,
-            scans_min=options.partitions_min or tasks_for(wanted, parallelism),
+            scans_min=tasks_min,
             scan_bytes_max=options.partition_bytes_max,
             scan_rows_max=options.partition_rows_max,
             message_bytes_min=MESSAGE_BYTES_MIN,
         )
-        return [ScanPartition(scan, decoding) for scan in scans]
+        tasks = group_scans(
+            scans,
+            tasks_min=tasks_min,
+            task_bytes_max=options.partition_bytes_max,
+            task_rows_max=options.partition_rows_max,
+            message_bytes_min=MESSAGE_BYTES_MIN,
+        )
+        return [ScanPartition(task, decoding) for task in tasks]

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pydanube.model.errors import InvalidConfig, OffsetDropped, TopicNotFound
 from pydanube_spark.reader.pure.bounds import EARLIEST, LATEST, Bound
@@ -30,6 +32,39 @@ def test_equal_positions_have_equal_json():
     other = to_json({B: Position(2, 6), A: Position(1, 5)})
     assert json.dumps(one) == json.dumps(other)
     assert from_json(one) == {A: Position(1, 5), B: Position(2, 6)}
+
+
+PARTITIONED = st.dictionaries(
+    st.sampled_from([A, B, "/default/a-part-x"])
+    | st.builds(
+        "{}-part-{}".format, st.sampled_from([A, "/other/c"]), st.integers(0, 12)
+    ),
+    st.builds(Position, st.integers(1, 20), st.integers(0, 2)),
+)
+
+
+@given(PARTITIONED)
+def test_positions_of_partitions_survive_as_ranges(positions):
+    stored = json.loads(json.dumps(to_json(positions)))
+    assert from_json(stored) == positions
+    assert list(from_json(stored)) == sorted(positions)
+    assert json.dumps(to_json(from_json(stored))) == json.dumps(stored)
+
+
+def test_equal_offsets_of_partitions_take_one_range():
+    many = {f"{A}-part-{n}": Position(n + 5, 100) for n in range(4000)}
+    assert to_json(many) == {
+        A: {"ids": {"0-3999": 5}, "offsets": {"0-3999": 100}},
+        "version": 1,
+    }
+    moved = many | {f"{A}-part-7": Position(12, 101)}
+    assert to_json(moved)[A]["offsets"] == {"0-6": 100, "7": 101, "8-3999": 100}
+
+
+def test_checkpoint_with_too_many_partitions_is_refused():
+    ranges = {"0-99999999999": 1}
+    with pytest.raises(InvalidConfig, match=r"0-99999999999 of /default/a.*1000000"):
+        from_json({A: {"ids": ranges, "offsets": ranges}, "version": 1})
 
 
 def test_checkpoint_of_another_format_version_is_refused():

@@ -147,6 +147,8 @@ async def open_broker(
         asyncio.TaskGroup() as tasks,
         open_access_control(store, wall_clock_us, is_superuser) as access,
     ):
+        # Readers of changes learn what they may not read any more.
+        access.on_change.append(storage.offset_changes.forget)
         counts = BrokerCounts(
             wall_clock_us, NO_EXEMPLARS if tracing is None else tracing.delivered
         )

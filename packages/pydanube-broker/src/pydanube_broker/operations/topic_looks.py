@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pydanube.model.descriptions import TopicOffsets
 from pydanube.model.errors import InvalidRequest
@@ -20,8 +20,9 @@ LISTED_TOPICS_MAX = 1000
 """The maximum number of topics whose offsets one request lists."""
 
 
-def permitted(topics: Sequence[str], permission: Permission) -> list[TopicName]:
+def permitted(topics: Iterable[str], permission: Permission) -> list[TopicName]:
     """Return those of *topics* on which the caller of the request has *permission*."""
+    topics = list(topics)
     if len(topics) > LISTED_TOPICS_MAX:
         raise InvalidRequest(
             f"{len(topics)} topics: a request can list {LISTED_TOPICS_MAX}"

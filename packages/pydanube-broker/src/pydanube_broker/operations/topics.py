@@ -13,6 +13,7 @@ from pydanube.model.policy import Retention, TopicPolicy
 from pydanube.security.permissions import Permission
 from pydanube.wire.native.messages import changes_from_wire, from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.broker.topics.topic_views import OffsetsRevision
 from pydanube_broker.cluster.overview import STREAM
 from pydanube_broker.operations.handlers import PAGE_MAX, Call, operation
 from pydanube_broker.operations.topic_lists import (
@@ -166,9 +167,22 @@ async def find_offsets(call: Call, m: pb.FindOffsets) -> pb.OffsetsFound:
 
 @operation
 async def list_offsets(call: Call, m: pb.ListOffsets) -> pb.OffsetsListed:
-    """Return the offsets of several topics."""
-    looks = await call.broker.views.look_at(permitted(m.topics, Permission.DESCRIBE))
-    answer = pb.OffsetsListed(elsewhere=elsewhere(looks))
+    """Return the offsets of several topics, or those that have changed."""
+    views, names = call.broker.views, permitted(m.topics, Permission.DESCRIBE)
+    if m.HasField("since"):
+        if names:
+            raise InvalidRequest("name topics, or since when they have changed")
+        known = OffsetsRevision(m.since.run, m.since.revision)
+        changed = views.changed_since(known)
+        if changed is None:
+            return pb.OffsetsListed(is_partial=True)
+        names = permitted(map(str, changed), Permission.DESCRIBE)
+    looks = await views.look_at(names)
+    # A topic that is gone, or moved, is no change that the answer can describe.
+    is_partial = m.HasField("since") and len(looks.found) < len(names)
+    answer = pb.OffsetsListed(elsewhere=elsewhere(looks), is_partial=is_partial)
+    if looks.revision is not None:
+        answer.revision.run, answer.revision.revision = looks.revision
     for name, (found, _) in looks.found.items():
         # Queries request this often, so it is converted without ``to_wire``.
         answer.topics.add(

@@ -38,6 +38,7 @@ from pydanube_broker.storage.journal.journal import Journal
 from pydanube_broker.storage.journal.journal_copying import JournalCopy
 from pydanube_broker.storage.journal.state import ProgressEntry, TopicState
 from pydanube_broker.storage.journal.unsealed import find_unsealed, uploaded_of
+from pydanube_broker.storage.pure.offset_changes import OffsetChanges
 from pydanube_broker.storage.remote.store_copying import StoreCopying
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from pydanube_broker.storage.remote.uploading import Uploader
@@ -97,9 +98,11 @@ class Storage:
         """The topics in the journal at the start, with their names."""
         self.journal = journal
         self.logs: dict[TopicId, TopicLog] = {}
+        """The logs of the open topics."""
         self.segment_totals = SegmentTotals()
         """The segments of ``logs``."""
-        """The logs of the open topics."""
+        self.offset_changes = OffsetChanges()
+        """The changes of ``logs``."""
         self.memory = TailMemory(
             config.seal_bytes,
             pressure_bytes(config.tail_bytes_max),
@@ -240,6 +243,7 @@ class Storage:
             sealed_offset=sealed_offset,
             shard=shard,
             totals=self.segment_totals,
+            changes=self.offset_changes,
         )
         opened = opening_of(
             topic_log,

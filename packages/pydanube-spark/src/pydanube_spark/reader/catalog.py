@@ -8,9 +8,9 @@ import atexit
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -66,6 +66,28 @@ class Layout(NamedTuple):
 
     head: Head
     range: TopicRange
+
+
+class ChangedHeads(NamedTuple):
+    """The heads of topics that have changed, or of all that exist."""
+
+    heads: dict[str, Head]
+    revisions: Any
+    """The revisions of brokers, from which the next answer continues."""
+    is_complete: bool
+    """Whether these are the heads of all topics."""
+
+
+def _heads_of(
+    found: Mapping[str, TopicOffsets], *, skips_non_reliable: bool
+) -> dict[str, Head]:
+    non_reliable = [name for name, each in found.items() if not each.is_reliable]
+    if non_reliable and not skips_non_reliable:
+        raise InvalidRequest(
+            f"{non_reliable[0]} is non-reliable: its messages are not stored, so "
+            "Spark cannot read them; read a reliable topic"
+        )
+    return {name: _head_of(each) for name, each in found.items() if each.is_reliable}
 
 
 def _head_of(found: TopicOffsets) -> Head:
@@ -125,15 +147,29 @@ class Catalog:
         """
         names = dict.fromkeys(topics)
         found = self._request(lambda client: client.topics.list_offsets(names))
-        non_reliable = [name for name, each in found.items() if not each.is_reliable]
-        if non_reliable and not skips_non_reliable:
-            raise InvalidRequest(
-                f"{non_reliable[0]} is non-reliable: its messages are not stored, so "
-                "Spark cannot read them; read a reliable topic"
-            )
-        return {
-            name: _head_of(each) for name, each in found.items() if each.is_reliable
-        }
+        return _heads_of(found, skips_non_reliable=skips_non_reliable)
+
+    def changed_heads(
+        self, topics: Set[str], since: Any = None, *, skips_non_reliable: bool
+    ) -> ChangedHeads:
+        """
+        Return the heads of those of *topics* that have changed since the last answer.
+
+        Brokers answer from what has changed, so it costs little if nothing has.
+
+        Args:
+            topics: The same ones in each call.
+            since: The ``revisions`` of the last answer; None: there was none.
+            skips_non_reliable: As for ``heads``.
+
+        Raises:
+            InvalidRequest: As for ``heads``.
+        """
+        found = self._request(
+            lambda client: client.topics.list_changed_offsets(topics, since)
+        )
+        heads = _heads_of(found.topics, skips_non_reliable=skips_non_reliable)
+        return ChangedHeads(heads, found.revisions, is_complete=found.is_complete)
 
     def offset_at_time(self, topic: str, time_us: int) -> int | None:
         """

@@ -8,12 +8,12 @@ tasks check again.  The option ``failOnDataLoss`` decides whether that ends the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydanube.model.errors import TopicNotFound
-from pydanube_spark.reader.catalog import Catalog, Layout
+from pydanube_spark.reader.catalog import Catalog, ChangedHeads, Layout
 from pydanube_spark.reader.pure import filters
 from pydanube_spark.reader.pure.bounds import split_name
 from pydanube_spark.reader.pure.filters import Condition
@@ -57,6 +57,22 @@ def find_heads(
     skips = options.pattern is not None
     heads = catalog.heads(names, skips_non_reliable=skips)
     return {name: heads[name] for name in names if name in heads}
+
+
+def find_changed_heads(
+    options: ReadOptions, catalog: Catalog, names: Set[str], since: Any
+) -> ChangedHeads:
+    """
+    Return the heads of *names* that have changed, in the order of *names*.
+
+    *since* are the ``revisions`` of the last answer about the same names.
+    """
+    skips = options.pattern is not None
+    found = catalog.changed_heads(names, since, skips_non_reliable=skips)
+    if not found.is_complete:
+        return found
+    heads = {name: found.heads[name] for name in names if name in found.heads}
+    return found._replace(heads=heads)
 
 
 def require_heads(options: ReadOptions, catalog: Catalog) -> Heads:

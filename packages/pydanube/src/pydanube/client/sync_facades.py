@@ -58,6 +58,7 @@ class Topics(Facade):
     delete = blocking(AsyncTopics.delete)
     describe = blocking(AsyncTopics.describe)
     list_offsets = blocking(AsyncTopics.list_offsets)
+    list_changed_offsets = blocking(AsyncTopics.list_changed_offsets)
     hold = blocking(AsyncTopics.hold)
     release = blocking(AsyncTopics.release)
     find_offsets = blocking(AsyncTopics.find_offsets)

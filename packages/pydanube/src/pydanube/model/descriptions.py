@@ -203,6 +203,18 @@ class TopicOffsets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetChanges:
+    """The offsets of topics, or what has changed in them."""
+
+    topics: dict[str, TopicOffsets]
+    is_complete: bool
+    """True: these are all topics that were asked for and exist; False: those that have
+    changed."""
+    revisions: dict[str, tuple[str, int]]
+    """The revision of each broker by its URL, from which the next call continues."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """An external reader's claim that keeps the segments of a topic as they are."""
 

@@ -15,6 +15,7 @@ from pydanube.model.policy import KEEP_ALL, CorruptionPolicy, NamespacePolicy, R
 from pydanube.model.schemas import TopicSchema
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.testing import memory_broker
 from support.drivers.running import TOPIC, published
 from support.fakes.scripted_broker import ScriptedBroker
 from support.fakes.storages import seal
@@ -229,6 +230,59 @@ async def test_listed_offsets_are_those_of_the_description(client):
         for field in ("topic_id", "base_offset", "end_offset", "tail_bytes"):
             assert getattr(offsets, field) == getattr(facts, field)
     assert found[PARTS[1]].end_offset == 2
+
+
+async def test_changed_offsets_are_those_of_the_topics_that_have_changed(client):
+    await client.topics.create(TOPIC, partitions=2)
+    await published(client, b"0", topic=PARTS[0])
+    names = {*PARTS[:2], "/default/other"}
+    await client.topics.create("/default/other")
+    first = await client.topics.list_changed_offsets(names)
+    assert first.is_complete
+    assert first.topics == await client.topics.list_offsets(names)
+    await published(client, b"1", topic=PARTS[1])
+    await published(client, b"no", topic="/default/unwanted")
+    second = await client.topics.list_changed_offsets(names, first.revisions)
+    assert second.topics[PARTS[1]].end_offset == 1
+    known = {**first.topics, **second.topics}
+    assert known == await client.topics.list_offsets(names)
+
+
+async def test_unchanged_offsets_are_not_listed_again():
+    async with memory_broker() as broker, broker.connect() as client:
+        names = [f"/default/t{number}" for number in range(3)]
+        wanted = dict.fromkeys(names).keys()
+        for name in names:
+            await client.topics.create(name)
+        first = await client.topics.list_changed_offsets(wanted)
+        second = await client.topics.list_changed_offsets(wanted, first.revisions)
+        assert (second.topics, second.is_complete) == ({}, False)
+        await published(client, b"x", topic=names[1])
+        third = await client.topics.list_changed_offsets(wanted, second.revisions)
+        assert list(third.topics) == [names[1]]
+        await client.topics.delete(names[0])
+        fourth = await client.topics.list_changed_offsets(wanted, third.revisions)
+        assert list(fourth.topics) == names[1:]
+        # A topic that does not exist yet may come to any broker.
+        assert (fourth.is_complete, fourth.revisions) == (True, {})
+
+
+async def test_changes_that_another_broker_knew_are_unknown():
+    broker, asked = ScriptedBroker(), []
+
+    def list_offsets(message):
+        asked.append(message.HasField("since"))
+        listed = pb.OffsetsListed(is_partial=message.HasField("since"))
+        listed.topics.add(topic=TOPIC, end_offset=7)
+        listed.revision.run = "another"
+        return Kind.OFFSETS_LISTED, listed
+
+    broker.answers[Kind.LIST_OFFSETS] = list_offsets
+    async with broker.connect() as client:
+        first = await client.topics.list_changed_offsets({TOPIC})
+        again = await client.topics.list_changed_offsets({TOPIC}, first.revisions)
+    assert again == first
+    assert asked == [False, True, False]
 
 
 async def test_segments_that_do_not_fit_into_an_answer_are_requested_again():

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from uuid import uuid4
 
 from pydanube.model.descriptions import TopicOffsets
 from pydanube.model.errors import NotOwner, TopicNotFound, Unavailable
@@ -29,6 +30,9 @@ from pydanube_broker.metadata.records import TopicRecord
 from pydanube_broker.storage.segments.idle_logs import IdleLog
 from pydanube_broker.storage.storage import Storage
 
+CHANGED_TOPICS_MAX = 1000
+"""The most topics that are named as changed; if there are more, look at all."""
+
 _CLOSED = Unavailable("the topic is not open")
 _EMPTY = IdleLog((), Offset(0), Epoch(0))
 
@@ -40,6 +44,14 @@ class TopicLook(NamedTuple):
     segments: tuple[SegmentEntry, ...]
 
 
+class OffsetsRevision(NamedTuple):
+    """A moment in the changes of a broker's offsets."""
+
+    run: str
+    """Distinguishes brokers, and what they serve."""
+    revision: int
+
+
 @dataclass(frozen=True, slots=True)
 class TopicLooks:
     """Looks at several topics."""
@@ -48,6 +60,9 @@ class TopicLooks:
     """The topics that this broker serves."""
     elsewhere: dict[str, list[TopicName]] = field(default_factory=dict)
     """The topics that other brokers of the cluster serve, by their URLs."""
+
+    revision: OffsetsRevision | None = None
+    """Changes after it may be missing here."""
 
     def add(self, topic: Topic) -> None:
         """Look at an open topic."""
@@ -70,6 +85,26 @@ class TopicViews:
         self._storage = storage
         self._loader = loader
         self._shards = shards
+        self._run = uuid4().hex
+
+    @property
+    def revision(self) -> OffsetsRevision:
+        """The present moment; it has another run after shards have come or gone."""
+        served = () if self._shards is None else tuple(self._shards.served.items())
+        changes = self._storage.offset_changes
+        return OffsetsRevision(f"{self._run}-{hash(served):x}", changes.revision)
+
+    def changed_since(self, known: OffsetsRevision) -> list[TopicName] | None:
+        """
+        Return the topics whose offsets have changed since *known*.
+
+        It is None if there are too many, or if that was too long ago.
+        """
+        if known.run != self.revision.run:
+            return None
+        changes = self._storage.offset_changes
+        names = changes.since(known.revision, CHANGED_TOPICS_MAX)
+        return None if names is None else list(map(TopicName.parse, names))
 
     @asynccontextmanager
     async def viewing(self, name: TopicName) -> AsyncIterator[Topic]:
@@ -142,7 +177,8 @@ class TopicViews:
         """
         if self._shards is not None:
             self._shards.owners.check_session()
-        looks, opened = TopicLooks(), self._topics.opened
+        # What changes from here on may be missing in the answer.
+        looks, opened = TopicLooks(revision=self.revision), self._topics.opened
         rest = []
         for name in names:
             if name in opened:

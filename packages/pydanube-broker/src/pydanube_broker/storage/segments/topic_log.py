@@ -26,6 +26,7 @@ from pydanube.model.segments import SegmentEntry
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import Batch, TopicSealed
 from pydanube_broker.storage.journal.journal import Journal
+from pydanube_broker.storage.pure.offset_changes import OffsetChanges
 from pydanube_broker.storage.segments.segment_cache import SegmentCache
 from pydanube_broker.storage.segments.tail import Tail
 
@@ -160,8 +161,13 @@ class TopicLog:
         sealed_offset: Offset,
         shard: int | None = None,
         totals: SegmentTotals | None = None,
+        changes: OffsetChanges | None = None,
     ) -> None:
-        """*totals* count its segments until it is discarded."""
+        """
+        *totals* count its segments until it is discarded.
+
+        *changes* note whenever its offsets change, it is opened, or discarded.
+        """
         self.topic_id = topic_id
         self.name = name
         self.epoch = epoch
@@ -182,6 +188,7 @@ class TopicLog:
         self.drop_end = Offset(0)
         """The end of the segments that were last to be dropped."""
         self._totals = SegmentTotals() if totals is None else totals
+        self._changes = OffsetChanges() if changes is None else changes
         self.segments: tuple[SegmentEntry, ...] = ()
         """
         Sorted by offset, each beginning at the end of the one before; every change
@@ -268,6 +275,7 @@ class TopicLog:
         size = tail.append(frame, self._clock())
         self._memory.pending_bytes -= size
         self.end_offset = Offset(tail.end)
+        self._changes.note(self.name)
         self._on_grown(size)
         try:
             done(None)
@@ -592,6 +600,7 @@ class TopicLog:
         self._cache.discard(self.segments)
         self._totals.change(self.segments, ())
         self._totals = SegmentTotals()
+        self._changes.note(self.name)
         self._unwatch_failures()
         # It refers to the topic, which refers to this log.
         self.find_cursors = tuple
@@ -604,6 +613,7 @@ class TopicLog:
         assert self.segments[at:end] == tuple(old)
         self.segments = (*self.segments[:at], *new, *self.segments[end:])
         self.segment_bytes += self._totals.change(old, new)
+        self._changes.note(self.name)
 
     def _on_grown(self, size: int) -> None:
         if self._seal_failure is not None:

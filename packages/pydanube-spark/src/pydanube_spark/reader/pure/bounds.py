@@ -95,7 +95,7 @@ class Bound:
         )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def split_name(topic: str) -> tuple[str, int]:
     """
     Split *topic* into the name of its partitioned topic and its partition number.

@@ -2,15 +2,18 @@
 The positions of a query in its topics, as Spark's checkpoint stores them.
 
 Spark compares positions by their JSON *text*, so they have only one form, with sorted
-keys: ``{"/default/orders": {"id": 7, "offset": 120}, "version": 1}``.  The id
+keys: ``{"/default/plain": {"id": 7, "offset": 120}, "version": 1}``.  The id
 distinguishes a topic from one that was deleted and created again with the same name.
+Partitions are written as ranges, because a topic may have thousands of them:
+``{"/default/orders": {"ids": {"0-3": 8}, "offsets": {"0-1": 120, "2-3": 119}}}``.
+Their ids rise by one from partition to partition, and their offsets are the same.
 The key ``"values"`` has the reader schema of a query that decodes values.  Everything
 in this module is pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +22,8 @@ from pydanube_spark.reader.pure.bounds import EARLIEST, LATEST, Bound, split_nam
 from pydanube_spark.reader.pure.scans import TAIL_MESSAGE_BYTES
 
 VERSION = 1
+PARTITIONS_MAX = 1_000_000
+"""The most partitions in one range of a checkpoint."""
 VALUES = "values"
 
 
@@ -92,10 +97,23 @@ def to_json(
     positions: Mapping[str, Position], reader_schema: ReaderSchema | None = None
 ) -> dict[str, Any]:
     """Return *positions* in the form that the checkpoint stores."""
-    topics: dict[str, Any] = {
-        topic: {"id": position.topic_id, "offset": position.offset}
-        for topic, position in sorted(positions.items())
-    }
+    topics: dict[str, Any] = {}
+    partitions: dict[str, dict[int, Position]] = {}
+    for topic, position in positions.items():
+        base, number = split_name(topic)
+        if base == topic:
+            topics[topic] = {"id": position.topic_id, "offset": position.offset}
+        else:
+            partitions.setdefault(base, {})[number] = position
+    for base, each in partitions.items():
+        numbers = sorted(each)
+        ids = [each[number].topic_id for number in numbers]
+        offsets = [each[number].offset for number in numbers]
+        # A topic may have the name of a partitioned topic that was deleted.
+        topics.setdefault(base, {}).update(
+            ids=_ranges_of(numbers, ids, 1), offsets=_ranges_of(numbers, offsets, 0)
+        )
+    topics = dict(sorted(topics.items()))
     # Topic names begin with a slash, so no topic is called "values" or "version".
     if reader_schema is not None:
         topics[VALUES] = {
@@ -104,6 +122,27 @@ def to_json(
             "version": reader_schema.version,
         }
     return {**topics, "version": VERSION}
+
+
+def _ranges_of(
+    numbers: Sequence[int], values: Sequence[int], step: int
+) -> dict[str, int]:
+    """Return the first value of each range of *numbers* whose values rise by *step*."""
+    found: dict[str, int] = {}
+    first = 0
+    for at in range(1, len(numbers) + 1):
+        if (
+            at < len(numbers)
+            and numbers[at] == numbers[at - 1] + 1
+            and values[at] == values[at - 1] + step
+        ):
+            continue
+        name = str(numbers[first])
+        if at - first > 1:
+            name += f"-{numbers[at - 1]}"
+        found[name] = values[first]
+        first = at
+    return found
 
 
 def from_json(value: Mapping[str, Any]) -> Positions:
@@ -118,11 +157,34 @@ def from_json(value: Mapping[str, Any]) -> Positions:
             f"the checkpoint has offsets of format version {value.get('version')!r}; "
             f"this version of pydanube reads format version {VERSION}"
         )
-    return {
-        topic: Position(int(entry["id"]), int(entry["offset"]))
-        for topic, entry in sorted(value.items())
-        if topic.startswith("/")
-    }
+    positions = {}
+    for topic, entry in value.items():
+        if not topic.startswith("/"):
+            continue
+        if "id" in entry:
+            positions[topic] = Position(int(entry["id"]), int(entry["offset"]))
+        if "ids" in entry:
+            ids = _numbers_in(topic, entry["ids"], 1)
+            offsets = _numbers_in(topic, entry["offsets"], 0)
+            for number, topic_id in ids.items():
+                name = f"{topic}-part-{number}"
+                positions[name] = Position(topic_id, offsets[number])
+    return dict(sorted(positions.items()))
+
+
+def _numbers_in(topic: str, ranges: Mapping[str, int], step: int) -> dict[int, int]:
+    """Return the value of each partition of *topic* in *ranges*."""
+    found: dict[int, int] = {}
+    for name, value in ranges.items():
+        first, _, last = name.partition("-")
+        numbers = range(int(first), int(last or first) + 1)
+        if len(numbers) > PARTITIONS_MAX:
+            raise InvalidConfig(
+                f"the checkpoint has offsets of the partitions {name} of {topic}; a "
+                f"topic has at most {PARTITIONS_MAX} partitions"
+            )
+        found |= {number: value + step * at for at, number in enumerate(numbers)}
+    return found
 
 
 def reader_schema_in(value: Mapping[str, Any]) -> ReaderSchema | None:
@@ -178,7 +240,7 @@ def find_losses(start: Mapping[str, Position], heads: Mapping[str, Head]) -> lis
     """Return the messages after *start* that the topics at *heads* no longer have."""
     found = (
         find_loss(topic, position, heads.get(topic))
-        for topic, position in sorted(start.items())
+        for topic, position in start.items()
     )
     return [loss for loss in found if loss is not None]
 
@@ -195,8 +257,11 @@ def find_loss(
     base = position.offset
     if head is None:
         return Loss(topic, base, until, "are gone: the topic is deleted", None)
+    is_same = head.topic_id == position.topic_id
+    if is_same and head.base <= base <= head.end:
+        return None
     resume = Position(head.topic_id, head.base)
-    if head.topic_id != position.topic_id:
+    if not is_same:
         reason = (
             "are gone: the topic was deleted and created again (its id was "
             f"{position.topic_id} and is {head.topic_id})"
@@ -209,13 +274,11 @@ def find_loss(
         )
         end = head.base if until is None else min(head.base, max(base, until))
         return Loss(topic, base, end, reason, resume)
-    if base > head.end:
-        reason = (
-            f"are gone: the topic ends at {head.end} now; the broker lost them or was "
-            "restored from an older copy"
-        )
-        return Loss(topic, head.end, base, reason, replace(resume, offset=head.end))
-    return None
+    reason = (
+        f"are gone: the topic ends at {head.end} now; the broker lost them or was "
+        "restored from an older copy"
+    )
+    return Loss(topic, head.end, base, reason, replace(resume, offset=head.end))
 
 
 def raise_losses(found: Iterable[Loss]) -> None:
@@ -243,7 +306,7 @@ def raise_losses(found: Iterable[Loss]) -> None:
 def skip_losses(start: Mapping[str, Position], found: Iterable[Loss]) -> Positions:
     """Move *start* to where reading can continue after the losses *found*."""
     moved = {loss.topic: loss.resume for loss in found if loss.resume is not None}
-    return {topic: moved.get(topic, at) for topic, at in sorted(start.items())}
+    return {topic: moved.get(topic, at) for topic, at in start.items()}
 
 
 def add_topics(start: Mapping[str, Position], heads: Mapping[str, Head]) -> Positions:
@@ -253,7 +316,7 @@ def add_topics(start: Mapping[str, Position], heads: Mapping[str, Head]) -> Posi
         for topic, head in heads.items()
         if topic not in start
     }
-    return dict(sorted({**start, **new}.items()))
+    return dict(sorted({**start, **new}.items())) if new else dict(start)
 
 
 def advance(start: Mapping[str, Position], heads: Mapping[str, Head]) -> Positions:
@@ -264,11 +327,13 @@ def advance(start: Mapping[str, Position], heads: Mapping[str, Head]) -> Positio
         change.
     """
     end = {}
-    for topic, at in sorted(start.items()):
+    for topic, at in start.items():
         head = heads.get(topic)
-        end[topic] = at
-        if head is not None and head.topic_id == at.topic_id:
-            end[topic] = replace(at, offset=max(at.offset, head.end))
+        is_same = head is not None and head.topic_id == at.topic_id
+        if head is not None and is_same and head.end > at.offset:
+            end[topic] = Position(at.topic_id, head.end)
+        else:
+            end[topic] = at
     return end
 
 

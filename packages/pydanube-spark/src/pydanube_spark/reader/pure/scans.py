@@ -30,6 +30,9 @@ MESSAGE_BYTES_MIN = 64
 TASK_BYTES_MIN = 8 * 1024 * 1024
 """The size below which a task is not worth its start, with that least size."""
 
+TASK_SCANS_MAX = 64
+"""The most scans of a task: each opens a file or sends a request."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicRange:
@@ -149,6 +152,44 @@ def tasks_for(ranges: Sequence[TopicRange], parallelism: int) -> int:
         piece.weight(MESSAGE_BYTES_MIN) for each in ranges for piece in _pieces(each)
     )
     return max(1, min(parallelism, weight // TASK_BYTES_MIN))
+
+
+def group_scans(
+    scans: Sequence[Scan],
+    *,
+    tasks_min: int = 1,
+    task_bytes_max: int,
+    task_rows_max: int | None = None,
+    message_bytes_min: int = 0,
+) -> list[tuple[Scan, ...]]:
+    """
+    Divide *scans* into tasks: small neighbours share one, others have their own.
+
+    Bounds: Scans share a task if together they have TASK_BYTES_MIN or less, where a
+        message counts as *message_bytes_min* or more, and within *task_bytes_max* and
+        *task_rows_max*, and if *tasks_min* tasks remain.
+    Ordering: Tasks and their scans are in the order of *scans*.
+    """
+    weights = [scan.weight(message_bytes_min) for scan in scans]
+    bytes_max = min(TASK_BYTES_MIN, task_bytes_max, sum(weights) // max(1, tasks_min))
+    tasks: list[list[Scan]] = []
+    left_bytes = left_rows = 0
+    for scan, weight in zip(scans, weights, strict=True):
+        rows = 0 if task_rows_max is None else scan.count
+        if (
+            not tasks
+            or weight > left_bytes
+            or rows > left_rows
+            or len(tasks[-1]) == TASK_SCANS_MAX
+        ):
+            tasks.append([])
+            left_bytes, left_rows = bytes_max, task_rows_max or 0
+        tasks[-1].append(scan)
+        left_bytes, left_rows = left_bytes - weight, left_rows - rows
+    if len(tasks) < min(tasks_min, len(scans)):
+        # A large scan took the share of others.
+        return [(scan,) for scan in scans]
+    return [tuple(task) for task in tasks]
 
 
 def byte_count(wanted: TopicRange) -> int:

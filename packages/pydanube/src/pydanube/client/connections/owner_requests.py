@@ -19,14 +19,16 @@ async def ask_owners(
     requester: Requester,
     names: Sequence[str],
     request_of: Callable[[list[str]], Any],
-) -> list[Any]:
+) -> list[tuple[str, Any]]:
     """
     Return the answers of the brokers that serve the topics *names*, in pages.
+
+    Each comes with the URL of the broker that gave it.
 
     A broker that is asked for topics of others names their brokers, which are asked
     next.  Topics that do not exist are in no answer.
     """
-    answers: list[Any] = []
+    answers: list[tuple[str, Any]] = []
     left, owners = list(names), dict[str, str]()
     for _ in range(ROUNDS_MAX):
         by_broker: dict[BrokerConnection, list[str]] = {}
@@ -43,12 +45,13 @@ async def ask_owners(
         ]
         found = await gather(_ask_page(requester, *page, request_of) for page in pages)
         left = []
-        for answer in (answer for page in found for answer in page):
-            answers.append(answer)
+        asked = zip(pages, found, strict=True)
+        for url, answer in ((c.url, each) for (c, _), page in asked for each in page):
+            answers.append((url, answer))
             for other in answer.elsewhere:
                 left += other.topics
-                url = requester.same_url(other.url)
-                owners |= dict.fromkeys(other.topics, url)
+                owner = requester.same_url(other.url)
+                owners |= dict.fromkeys(other.topics, owner)
         if not left:
             break
     return answers

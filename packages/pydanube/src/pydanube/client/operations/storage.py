@@ -265,7 +265,7 @@ class Storage:
 
         found = {
             each.topic: _segments_of(each, dict(answer.store_options))
-            for answer in await ask_owners(self._requester, list(names), request_of)
+            for _, answer in await ask_owners(self._requester, list(names), request_of)
             for each in answer.topics
         }
         for name, topic in names.items():

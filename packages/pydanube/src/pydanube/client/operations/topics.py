@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Literal, TypeAlias, Unpack
 
+from pydanube.aio.tasks import gather
 from pydanube.client.connections.owner_requests import PAGE, ask_owners
 from pydanube.client.connections.partitions import (
     check_partitions,
@@ -25,6 +26,7 @@ from pydanube.client.operations.changes import (
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.choices import CorruptionPolicyName, DurabilityName
 from pydanube.model.descriptions import (
+    OffsetChanges,
     RetentionDrops,
     TopicDescription,
     TopicOffsets,
@@ -39,6 +41,7 @@ from pydanube.model.errors import (
     SubscriptionInUse,
     TopicHeld,
     TopicNotFound,
+    Unavailable,
 )
 from pydanube.model.names import TopicName, parse_namespace
 from pydanube.model.policy import (
@@ -54,6 +57,7 @@ from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 Names: TypeAlias = list[str]
+Revisions: TypeAlias = Mapping[str, tuple[str, int]]
 Pages: TypeAlias = list[pb.Topics]
 Drops: TypeAlias = list[RetentionDrops]
 Offsets: TypeAlias = list[int | None]
@@ -292,11 +296,13 @@ class Topics:
         answers = await ask_owners(
             self._requester, names, lambda some: pb.ListOffsets(topics=some)
         )
-        found = {
-            topic: from_wire(TopicOffsets, each)
-            for answer in answers
-            for topic, each in ((each.topic, each) for each in answer.topics)
-        }
+        return await self._offsets_in(names, [answer for _, answer in answers])
+
+    async def _offsets_in(
+        self, names: Names, answers: Iterable[pb.OffsetsListed]
+    ) -> dict[str, TopicOffsets]:
+        """Return the offsets in *answers*, after asking for what is in none of them."""
+        found = _changes_in(answers)
         for name in names:
             if name not in found:
                 # It does not exist, or no broker serves it at the moment.
@@ -304,6 +310,73 @@ class Topics:
                 with suppress(TopicNotFound):
                     found[name] = _offsets_of(await self.describe(name))
         return {name: found[name] for name in names if name in found}
+
+    async def list_changed_offsets(
+        self, topics: Set[str], since: Revisions | None = None
+    ) -> OffsetChanges:
+        """
+        Return the offsets of those of *topics* that have changed.
+
+        Brokers remember which topics have changed, so a call costs as much as the
+        changes.  Without *since*, or if a broker does not know all changes, or topics
+        are gone or have moved, the answer has all topics as ``list_offsets`` does.
+
+        Args:
+            topics: The same topics and partitions in each call, such as the keys of a
+                dictionary.
+            since: The ``revisions`` of the last answer.
+        """
+        if since:
+            changed = await self._find_changes(since)
+            if changed is not None:
+                found = {
+                    name: each
+                    for name, each in changed.topics.items()
+                    if name in topics
+                }
+                return replace(changed, topics=found)
+        names = [str(TopicName.parse(topic)) for topic in topics]
+        return await retry(
+            partial(self._list_all_offsets, names), self._requester.retry_s
+        )
+
+    async def _find_changes(self, since: Revisions) -> OffsetChanges | None:
+        """Return what has changed on all brokers; None: look at all topics."""
+        requests = {
+            url: pb.ListOffsets(since=pb.OffsetsRevision(run=run, revision=revision))
+            for url, (run, revision) in since.items()
+        }
+        try:
+            answers = await gather(
+                self._requester.request_of(url, each) for url, each in requests.items()
+            )
+        except Unavailable:
+            # Another broker may serve the topics now.
+            return None
+        if any(each.is_partial for each in answers):
+            return None
+        found = zip(since, answers, strict=True)
+        return OffsetChanges(
+            topics=_changes_in(answers),
+            is_complete=False,
+            revisions={url: _revision_of(each) for url, each in found},
+        )
+
+    async def _list_all_offsets(self, names: Names) -> OffsetChanges:
+        answers = await ask_owners(
+            self._requester, names, lambda some: pb.ListOffsets(topics=some)
+        )
+        revisions: dict[str, tuple[str, int]] = {}
+        for url, answer in answers:
+            # Of several pages, the first knows the fewest changes.  If the run is not
+            # the same, the smaller one is unknown to the broker, or means the same.
+            revision = _revision_of(answer)
+            revisions[url] = min(revision, revisions.get(url, revision))
+        topics = await self._offsets_in(names, [answer for _, answer in answers])
+        if len(topics) < len(names):
+            # Another broker may serve the others once they exist.
+            revisions = {}
+        return OffsetChanges(topics=topics, is_complete=True, revisions=revisions)
 
     async def hold(self, topic: str, name: str, reason: str = "") -> None:
         """
@@ -470,6 +543,18 @@ async def drops_of(
 ) -> RetentionDrops:
     """Return what retention drops, or would drop, from one topic or partition."""
     return from_wire(RetentionDrops, await requester.request_topic(topic, message))
+
+
+def _changes_in(answers: Iterable[pb.OffsetsListed]) -> dict[str, TopicOffsets]:
+    return {
+        each.topic: from_wire(TopicOffsets, each)
+        for answer in answers
+        for each in answer.topics
+    }
+
+
+def _revision_of(answer: pb.OffsetsListed) -> tuple[str, int]:
+    return answer.revision.run, answer.revision.revision
 
 
 def _offsets_of(facts: TopicDescription) -> TopicOffsets:

@@ -1288,18 +1288,32 @@ class OffsetsFound(_message.Message):
     def __init__(self, offset: _Optional[_Iterable[int]] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class ListOffsets(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "since")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+    since: OffsetsRevision
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., since: _Optional[_Union[OffsetsRevision, _Mapping]] = ...) -> None: ...
+
+class OffsetsRevision(_message.Message):
+    __slots__ = ("run", "revision")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    revision: int
+    def __init__(self, run: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class OffsetsListed(_message.Message):
-    __slots__ = ("topics", "elsewhere")
+    __slots__ = ("topics", "elsewhere", "revision", "is_partial")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    IS_PARTIAL_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[TopicOffsets]
     elsewhere: _containers.RepeatedCompositeFieldContainer[TopicsElsewhere]
-    def __init__(self, topics: _Optional[_Iterable[_Union[TopicOffsets, _Mapping]]] = ..., elsewhere: _Optional[_Iterable[_Union[TopicsElsewhere, _Mapping]]] = ...) -> None: ...
+    revision: OffsetsRevision
+    is_partial: bool
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicOffsets, _Mapping]]] = ..., elsewhere: _Optional[_Iterable[_Union[TopicsElsewhere, _Mapping]]] = ..., revision: _Optional[_Union[OffsetsRevision, _Mapping]] = ..., is_partial: bool = ...) -> None: ...
 
 class TopicOffsets(_message.Message):
     __slots__ = ("topic", "topic_id", "base_offset", "end_offset", "sealed_offset", "tail_bytes", "is_reliable")
