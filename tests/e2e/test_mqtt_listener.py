@@ -22,6 +22,7 @@ from support.drivers.mqtt_clients import (
     DEFAULT_TOPIC,
     VERSIONS,
     mqtt_broker,
+    mqtt_broker_of,
     mqtt_client,
     persistent,
     port_of,
@@ -33,9 +34,9 @@ from support.drivers.mqtt_clients import (
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
-@pytest.fixture
-async def broker(tmp_path):
-    async with mqtt_broker(tmp_path) as running:
+@pytest.fixture(params=[1, pytest.param(3, marks=pytest.mark.soak)])
+async def broker(tmp_path, request):
+    async with mqtt_broker_of(tmp_path, request.param) as running:
         yield running
 
 
@@ -388,8 +389,11 @@ async def test_partitioned_topics_cannot_be_used(tmp_path):
     assert refusal.group_contains(pydanube.InvalidConfig, match=text)
 
 
-async def test_metrics_count_messages_and_sessions(broker):
-    async with mqtt_client(broker, "c", **persistent(V5)) as client:
+async def test_metrics_count_messages_and_sessions(tmp_path):
+    async with (
+        mqtt_broker(tmp_path) as broker,
+        mqtt_client(broker, "c", **persistent(V5)) as client,
+    ):
         await client.subscribe("a", qos=1)
         await client.publish("a", b"x", retain=True)
         await client.take()

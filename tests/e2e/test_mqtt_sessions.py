@@ -22,6 +22,7 @@ from support.drivers.mqtt_clients import (
     DEFAULT_TOPIC,
     VERSIONS,
     mqtt_broker,
+    mqtt_broker_of,
     mqtt_client,
     persistent,
     quiet,
@@ -32,9 +33,9 @@ from support.drivers.mqtt_clients import (
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
-@pytest.fixture
-async def broker(tmp_path):
-    async with mqtt_broker(tmp_path) as running:
+@pytest.fixture(params=[1, pytest.param(3, marks=pytest.mark.soak)])
+async def broker(tmp_path, request):
+    async with mqtt_broker_of(tmp_path, request.param) as running:
         yield running
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,6 +33,7 @@ from pydanube_mqtt.wire.packets import (
     Unsuback,
     Unsubscribe,
 )
+from support.servers.processes import BrokerProcess
 
 DEFAULT_TOPIC = "/default/mqtt"
 VERSIONS = pytest.mark.parametrize("version", [V311, V5])
@@ -55,6 +58,39 @@ async def mqtt_broker(directory, *, listen=None, **mqtt):
         mqtt=MqttConfig(**{"port": 0} | mqtt),
     )
     async with serve(config) as broker:
+        yield broker
+
+
+@contextmanager
+def mqtt_processes(directory, count, *, tls=None, **mqtt):
+    """Run a broker with several processes that share a port for MQTT."""
+    settings = directory / "settings.json"
+    settings.write_text(
+        json.dumps(
+            {"cluster": {"shards": 8}, "mqtt": {"port": 0} | mqtt, "tls": tls or {}}
+        )
+    )
+    with BrokerProcess(
+        directory / "data",
+        *("--processes", str(count), "--config", str(settings)),
+        log_file=directory / "broker.log",
+    ) as process:
+        yield SimpleNamespace(
+            listener_urls={"mqtt": f"mqtt://127.0.0.1:{process.mqtt_port}"},
+            stream_url=process.url,
+            children=process.children,
+        )
+        assert process.stop() == 0
+
+
+@asynccontextmanager
+async def mqtt_broker_of(directory, count):
+    """Run a broker with *count* processes."""
+    if count == 1:
+        async with mqtt_broker(directory) as broker:
+            yield broker
+        return
+    with mqtt_processes(directory, count) as broker:
         yield broker
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pydanube.aio.long_work import LongWork
+from pydanube_broker.servers.connections.process_sockets import ProcessGroup
 from pydanube_broker.servers.process_reports import (
     Answer,
     ProcessReports,
@@ -40,9 +41,8 @@ def reports(directory: Path, number: int, answer: Answer, count: int) -> Process
     async def report(_: Question) -> Answer:
         return answer
 
-    return ProcessReports(
-        directory=directory, number=number, count=count, own_port=0, report=report
-    )
+    group = ProcessGroup(directory=directory, number=number, count=count)
+    return ProcessReports(group=group, own_port=0, report=report)
 
 
 @pytest.mark.parametrize("name", ["short", "a" * 150])

@@ -78,6 +78,8 @@ class Client:
     """The will that is published later, unless the client comes back."""
     is_counted: bool = False
     """Whether the session counts against the quota of its principal."""
+    unread: dict[str, int] = field(default_factory=dict)
+    """By topic, the positions of its record that were not restored yet."""
     saved: dict[str, int] | None = None
     """The positions that were saved last."""
 

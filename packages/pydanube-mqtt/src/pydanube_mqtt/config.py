@@ -30,6 +30,7 @@ class MqttConfig(ListenerConfig, frozen=True, kw_only=True):
     SCHEMES: ClassVar[tuple[str, str]] = ("mqtt", "mqtts")
     USUAL_PORT: ClassVar[int] = 1883
     METRICS: ClassVar[Sequence[Metric]] = MQTT_METRICS
+    SERVES_PROCESSES: ClassVar[bool] = True
 
     port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
     """The port for clients of MQTT, usually 1883, or 8883 with TLS; 0 chooses a free

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from pydanube.model.errors import BrokerError, QuotaExceeded, Refused
@@ -14,8 +15,10 @@ from pydanube_broker.servers.connections.authentication import NOBODY, certifica
 from pydanube_broker.servers.connections.connections import enable_keepalive
 from pydanube_broker.servers.settings.addresses import binding
 from pydanube_broker.servers.settings.tls import ServerTls, over_tls
+from pydanube_mqtt.arrivals import Arrival, Introduction, open_arrivals
 from pydanube_mqtt.clients import Client
 from pydanube_mqtt.link import WRITE_BUFFER_BYTES, MqttLink
+from pydanube_mqtt.peers.peer_serving import serving_peers
 from pydanube_mqtt.pure.reasons import explained, reason_of
 from pydanube_mqtt.pure.session import Delivery, Session
 from pydanube_mqtt.pure.subscribers import Subscriber
@@ -61,6 +64,7 @@ class MqttConnection(MqttLink):
 
     __slots__ = (
         "_has_acks",
+        "_introduction",
         "_last_received",
         "_receiver",
         "_room",
@@ -76,7 +80,10 @@ class MqttConnection(MqttLink):
         "will",
     )
 
-    def __init__(self, server: MqttServer) -> None:
+    def __init__(
+        self, server: MqttServer, introduction: Introduction | None = None
+    ) -> None:
+        """*introduction* is given if its first bytes were received before."""
         super().__init__(
             server.tasks, min(CONNECT_BYTES_MAX, server.config.packet_bytes_max)
         )
@@ -90,6 +97,7 @@ class MqttConnection(MqttLink):
         """The time after which a silent client is disconnected; 0: never."""
         self.packet_bytes_max = 0
         """The longest packet that the client accepts; 0: any."""
+        self._introduction = introduction
         self._has_acks = False
         self._last_received = self._loop.time()
         self._receiver: MessageReceiver | None = None
@@ -110,13 +118,17 @@ class MqttConnection(MqttLink):
         """See asyncio.BaseProtocol."""
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
-        if connection is not None:
+        if connection is not None and connection.family != socket.AF_UNIX:
             enable_keepalive(connection, self.server.parts.idle_timeout_s)
+        if (introduction := self._introduction) is not None:
+            self.peer, self.address = introduction.peer, introduction.address
         self._timer = self._loop.call_later(
             HANDSHAKE_TIMEOUT_S, self._on_handshake_timeout
         )
         if not self.server.on_connected(self):
             self._transport.abort()
+        elif introduction is not None:
+            self.receive(introduction.received)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.BaseProtocol."""
@@ -314,7 +326,9 @@ class MqttConnection(MqttLink):
             self.identity = self.server.parts.authenticator.authenticate(
                 credential,
                 self.address,
-                certificate_of(self._transport),
+                certificate_of(self._transport)
+                if self._introduction is None
+                else self._introduction.certificate,
                 listener="mqtt",
             )
         except Refused as error:
@@ -490,10 +504,25 @@ async def listen_mqtt(
     Raises:
         InvalidConfig: The address is not available.
     """
-    factory = over_tls(partial(MqttConnection, server), tls)
-    with binding(host, port, "MQTT", "--mqtt-port"):
-        listener = await server.loop.create_server(factory, host, port, backlog=1024)
-    try:
-        yield listener.sockets[0].getsockname()[1]
-    finally:
-        listener.close()
+    group = server.parts.processes
+    async with AsyncExitStack() as stack:
+        accept: Callable[[], asyncio.BaseProtocol] = partial(MqttConnection, server)
+        if group is not None:
+            await stack.enter_async_context(serving_peers(server.broker, group))
+            accept = partial(
+                Arrival,
+                await stack.enter_async_context(
+                    open_arrivals(
+                        group, partial(MqttConnection, server), CONNECT_BYTES_MAX
+                    )
+                ),
+            )
+        factory = over_tls(accept, tls)
+        with binding(host, port, "MQTT", "--mqtt-port"):
+            listener = await server.loop.create_server(
+                factory, host, port, backlog=1024, reuse_port=group is not None
+            )
+        try:
+            yield listener.sockets[0].getsockname()[1]
+        finally:
+            listener.close()

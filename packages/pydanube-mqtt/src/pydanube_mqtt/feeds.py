@@ -12,32 +12,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from typing import TypeAlias
 
+from pydanube.aio.locks import NamedLocks
+from pydanube.aio.tasks import gather
 from pydanube.model.errors import (
     BrokerError,
     Conflict,
     InvalidConfig,
     InvalidRequest,
+    NotOwner,
     OffsetDropped,
     TopicNotFound,
 )
 from pydanube.model.names import SubscriptionName, TopicName
-from pydanube.model.policy import (
-    DispatchMode,
-    Start,
-    SubscriptionType,
-    TopicPolicy,
-)
+from pydanube.model.policy import DispatchMode, SubscriptionType, TopicPolicy
 from pydanube.wire.batches import BatchFrame
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.delivery.subscription import Consumer
 from pydanube_broker.broker.publishing.topic import ReliableTopic, Topic
 from pydanube_mqtt.counts import MqttCounts
+from pydanube_mqtt.peers.elsewhere import Elsewhere
+from pydanube_mqtt.peers.remote_topics import RemoteTopic
 from pydanube_mqtt.pure.messages import Row, rows_of
 from pydanube_mqtt.pure.rules import Rules
 from pydanube_mqtt.pure.session import Delivery, Session
 from pydanube_mqtt.pure.subscribers import Match, Subscriber, Subscribers, combine
+from pydanube_mqtt.topic_consumers import TopicConsumer, consume
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,11 @@ READ_BYTES = 256 * 1024
 LISTENER_SUBSCRIPTION = SubscriptionName("mqtt-listener")
 """The subscription of the listener to a topic that is not reliable."""
 
+FOLLOW_S = 0.25
+"""How often feeds look whether their topics have moved, if nothing tells them."""
+
+AnyTopic: TypeAlias = "Topic | RemoteTopic"
+
 _CREDIT_MESSAGES = 1_000_000
 _CREDIT_BYTES = 1 << 40
 
@@ -57,13 +64,14 @@ class Feed:
 
     def __init__(
         self,
-        topic: Topic,
+        topic: AnyTopic,
         rules: Rules,
         subscribers: Subscribers,
         counts: MqttCounts,
     ) -> None:
         self.topic = topic
         self.target = topic.name
+        self.is_reliable = topic.policy.is_reliable
         self.followers: dict[Subscriber, None] = {}
         """The clients that have subscriptions to the topic."""
         self._rules = rules
@@ -75,7 +83,32 @@ class Feed:
     @property
     def position(self) -> int:
         """The offset of the next message."""
-        return self.topic.end_offset
+        return 0
+
+    async def bind(self, broker: Broker, topic: AnyTopic) -> None:
+        """
+        Take the messages from *topic*, the same one where it is served now.
+
+        Raises:
+            BrokerError: That is not possible at the moment.
+        """
+        self.topic = topic
+
+    async def prepare(self) -> None:
+        """
+        Let followers get the messages that are published from now on.
+
+        Raises:
+            BrokerError: That is not possible at the moment.
+        """
+
+    def follow(self, subscriber: Subscriber) -> None:
+        """Give a client the messages that match its subscriptions."""
+        self.followers[subscriber] = None
+
+    def unfollow(self, subscriber: Subscriber) -> None:
+        """Give a client no messages any more."""
+        self.followers.pop(subscriber, None)
 
     @property
     def is_closed(self) -> bool:
@@ -126,17 +159,17 @@ class Feed:
 class StoredFeed(Feed):
     """The feed of a reliable topic."""
 
-    topic: ReliableTopic
+    topic: ReliableTopic | RemoteTopic
 
     def __init__(
         self,
-        topic: ReliableTopic,
+        topic: ReliableTopic | RemoteTopic,
         rules: Rules,
         subscribers: Subscribers,
         counts: MqttCounts,
     ) -> None:
         super().__init__(topic, rules, subscribers, counts)
-        self._position = int(topic.end_offset)
+        self._position = int(topic.log.end_offset)
         self._rows: Iterator[Row] | None = None
         self._rows_end = 0
         self._is_due = False
@@ -146,13 +179,47 @@ class StoredFeed(Feed):
     def position(self) -> int:
         return self._position
 
+    async def bind(self, broker: Broker, topic: AnyTopic) -> None:
+        """See ``Feed``; the offsets of the messages are the same."""
+        assert isinstance(topic, ReliableTopic | RemoteTopic)
+        self.close()
+        self.topic, self._rows = topic, None
+        self._unwatch = topic.log.watch(self._on_new)
+        if self.followers:
+            self._read_ahead()
+        self._on_new()
+
+    async def prepare(self) -> None:
+        """See ``Feed``."""
+        if not self.followers and isinstance(self.topic, RemoteTopic):
+            # Without followers, it is not read.
+            self._position = await self.topic.log.find_end()
+
+    def follow(self, subscriber: Subscriber) -> None:
+        """See ``Feed``."""
+        if not self.followers:
+            self._read_ahead()
+        super().follow(subscriber)
+
+    def unfollow(self, subscriber: Subscriber) -> None:
+        """See ``Feed``."""
+        super().unfollow(subscriber)
+        if not self.followers and isinstance(self.topic, RemoteTopic):
+            self.topic.log.rest()
+
     def close(self, reason: BrokerError | None = None) -> None:
         self._unwatch()
+        if isinstance(self.topic, RemoteTopic):
+            self.topic.log.rest()
+
+    def _read_ahead(self) -> None:
+        if isinstance(self.topic, RemoteTopic):
+            self.topic.log.follow(self._position)
 
     def _on_new(self) -> None:
         if not self.followers:
             self._rows = None
-            self._position = int(self.topic.log.end_offset)
+            self._position = max(self._position, int(self.topic.log.end_offset))
         elif not self._is_due:
             self._is_due = True
             self._call_soon(self._run)
@@ -298,39 +365,43 @@ def _rows_from(frames: Sequence[BatchFrame], offset: int) -> Iterator[Row]:
 class DirectFeed(Feed):
     """The feed of a topic that is not reliable; implements ``ConsumerPort``."""
 
-    def __init__(
+    def __init__(  # As of the other feeds, and one more.
         self,
-        topic: Topic,
+        topic: AnyTopic,
         rules: Rules,
         subscribers: Subscribers,
         counts: MqttCounts,
+        subscription: SubscriptionName,
     ) -> None:
         super().__init__(topic, rules, subscribers, counts)
-        self._consumer: Consumer | None = None
+        self._name = subscription
+        self._consumer: TopicConsumer | None = None
 
-    async def open(self, broker: Broker) -> None:
-        """Subscribe to the topic."""
-        _, subscription = await broker.subscriptions.open(
-            self.target,
-            LISTENER_SUBSCRIPTION,
-            SubscriptionType.EXCLUSIVE,
-            Start.LATEST,
+    async def bind(self, broker: Broker, topic: AnyTopic) -> None:
+        """See ``Feed``: subscribe to the topic."""
+        self._leave()
+        self._consumer = await consume(
+            broker, topic, self._name, SubscriptionType.EXCLUSIVE, "mqtt", self
         )
-        self._subscription = subscription
-        self._consumer = subscription.attach("mqtt", self)
-        subscription.credit(self._consumer, _CREDIT_MESSAGES, _CREDIT_BYTES)
+        self.topic = topic
+        self._consumer.settle([], _CREDIT_MESSAGES, _CREDIT_BYTES)
 
     def close(self, reason: BrokerError | None = None) -> None:
-        if self._consumer is not None:
-            self._subscription.detach(self._consumer)
-            self._consumer = None
+        self._leave()
+        if isinstance(self.topic, RemoteTopic):
+            self.topic.note(reason)
+
+    def _leave(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.leave()
 
     def deliver(self, frame: BatchFrame, attempt: int) -> None:
         """See ``ConsumerPort``."""
         if self._consumer is not None:
             self._call_soon(
-                self._subscription.credit,
-                self._consumer,
+                self._consumer.settle,
+                [],
                 frame.count,
                 frame.plain_bytes,
             )
@@ -344,7 +415,11 @@ class DirectFeed(Feed):
 
 
 class Feeds:
-    """The feeds of all topics that the rules name."""
+    """
+    The feeds of all topics that the rules name.
+
+    With several processes, another one may serve a topic, and the topic may move.
+    """
 
     def __init__(
         self,
@@ -352,19 +427,26 @@ class Feeds:
         rules: Rules,
         subscribers: Subscribers,
         counts: MqttCounts,
+        *,
         reliable: dict[TopicName, bool],
+        elsewhere: Elsewhere | None = None,
     ) -> None:
+        """*elsewhere* is given if the broker has several processes."""
         self._broker = broker
         self._rules = rules
         self._subscribers = subscribers
         self._counts = counts
         self._reliable = reliable
+        self._elsewhere = elsewhere
         self._feeds: dict[TopicName, Feed] = {}
-        self._lock = asyncio.Lock()
+        self._locks: NamedLocks[TopicName] = NamedLocks()
 
     async def open(self) -> None:
         """
         Open the feeds of all topics; create what does not exist.
+
+        With several processes, feeds are opened later, because no process serves a
+        topic yet.
 
         Raises:
             InvalidConfig: A topic cannot be used, for example because it has
@@ -372,7 +454,10 @@ class Feeds:
         """
         for target in self._reliable:
             try:
-                await self.get(target)
+                if self._elsewhere is None:
+                    await self.get(target)
+                elif await self._broker.catalog.find(target) is None:
+                    await self._add_topic(target)
             except (Conflict, InvalidRequest) as error:
                 raise InvalidConfig(
                     f"mqtt.rules: the topic {target} cannot be used: {error}"
@@ -387,6 +472,11 @@ class Feeds:
     def __iter__(self) -> Iterator[Feed]:
         return iter(list(self._feeds.values()))
 
+    @property
+    def targets(self) -> Collection[TopicName]:
+        """The topics that rules name."""
+        return self._reliable.keys()
+
     def find(self, target: TopicName) -> Feed | None:
         """Return the feed of a topic that is open."""
         feed = self._feeds.get(target)
@@ -399,62 +489,115 @@ class Feeds:
         Raises:
             BrokerError: The topic cannot be created or opened.
         """
-        async with self._lock:
+        async with self._locks.of(target):
             feed = self._feeds.get(target)
-            if feed is not None and not feed.is_closed:
-                return feed
-            return await self._replace(feed, await self._open_topic(target))
+            if feed is None or feed.is_closed:
+                feed = await self._replace(feed, await self._open_topic(target))
+            elif self._is_misplaced(feed):
+                await feed.bind(self._broker, await self._find_topic(target))
+            await feed.prepare()
+            return feed
 
     async def reopen(self) -> None:
         """Open the feeds of topics that were deleted and exist again."""
-        if self._lock.locked():
-            # The next sweep tries it again.
-            return
-        async with self._lock:
-            for target, feed in list(self._feeds.items()):
-                if not feed.is_closed:
-                    continue
-                try:
-                    topic = await self._broker.topics.get(target)
-                    await self._replace(feed, topic)
-                except TopicNotFound:
-                    continue
-                except BrokerError as error:
-                    log.warning("%s cannot be opened for MQTT: %s", target, error)
+        for target in self.targets:
+            # If somebody opens it at the moment, the next sweep tries it again.
+            if target not in self._locks:
+                await self._reopen(target)
 
-    async def _replace(self, feed: Feed | None, topic: Topic) -> Feed:
+    async def _reopen(self, target: TopicName) -> None:
+        async with self._locks.of(target):
+            feed = self._feeds.get(target)
+            if feed is None or not feed.is_closed:
+                return
+            try:
+                await self._replace(feed, await self._find_topic(target))
+            except TopicNotFound:
+                pass
+            except BrokerError as error:
+                log.warning("%s cannot be opened for MQTT: %s", target, error)
+
+    async def follow_owners(self) -> None:
+        """Take the messages from where topics are served now, for ever."""
+        shards = self._broker.shards
+        while shards is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FOLLOW_S):
+                    await shards.owners.wait_for_change()
+            misplaced = [
+                each for each in self if self._is_misplaced(each) and not each.is_closed
+            ]
+            await gather(self._bind_again(each) for each in misplaced)
+
+    async def _bind_again(self, feed: Feed) -> None:
+        async with self._locks.of(feed.target):
+            if self._feeds.get(feed.target) is not feed or not self._is_misplaced(feed):
+                return
+            try:
+                await feed.bind(self._broker, await self._find_topic(feed.target))
+            except BrokerError as error:
+                log.debug("%s has no owner at the moment: %s", feed.target, error)
+
+    def _is_misplaced(self, feed: Feed) -> bool:
+        """Return whether a feed has to take its messages from elsewhere."""
+        topic, shards = feed.topic, self._broker.shards
+        if not isinstance(topic, RemoteTopic):
+            return isinstance(topic.refusal, NotOwner)
+        return topic.has_moved or (shards is not None and shards.serves(topic.shard))
+
+    async def _find_topic(self, target: TopicName) -> AnyTopic:
+        """Return a topic, as this process or another one serves it."""
+        try:
+            return await self._broker.topics.get(target)
+        except NotOwner:
+            if self._elsewhere is None:
+                raise
+        return await self._elsewhere.find(target)
+
+    async def _replace(self, feed: Feed | None, topic: AnyTopic) -> Feed:
         """Return a feed of *topic* in the place of *feed*, whose topic was deleted."""
-        topic.check()
+        if topic.refusal is not None:
+            raise topic.refusal.with_traceback(None)
         fresh = await self._new_feed(topic)
         if feed is not None:
             feed.close()
-            fresh.followers = feed.followers
-            for subscriber in fresh.followers:
+            await fresh.prepare()
+            for subscriber in feed.followers:
+                fresh.follow(subscriber)
                 subscriber.session.behind.pop(feed, None)
                 subscriber.following.pop(feed, None)
                 subscriber.following[fresh] = None
         self._feeds[topic.name] = fresh
         return fresh
 
-    async def _open_topic(self, target: TopicName) -> Topic:
+    async def _open_topic(self, target: TopicName) -> AnyTopic:
         try:
-            return await self._broker.topics.get(target)
+            return await self._find_topic(target)
         except TopicNotFound:
-            dispatch = (
-                DispatchMode.RELIABLE
-                if self._reliable[target]
-                else DispatchMode.NON_RELIABLE
-            )
-            policy = TopicPolicy(dispatch=dispatch)
-            await self._broker.namespaces.create(target.namespace, exist_ok=True)
-            return await self._broker.topics.create(target, policy, exist_ok=True)
+            await self._add_topic(target)
+            return await self._find_topic(target)
 
-    async def _new_feed(self, topic: Topic) -> Feed:
+    async def _add_topic(self, target: TopicName) -> None:
+        dispatch = (
+            DispatchMode.RELIABLE
+            if self._reliable[target]
+            else DispatchMode.NON_RELIABLE
+        )
+        await self._broker.namespaces.create(target.namespace, exist_ok=True)
+        await self._broker.topics.add(
+            target, TopicPolicy(dispatch=dispatch), exist_ok=True
+        )
+
+    async def _new_feed(self, topic: AnyTopic) -> Feed:
         options = (self._rules, self._subscribers, self._counts)
-        if isinstance(topic, ReliableTopic):
+        if topic.policy.is_reliable:
+            assert isinstance(topic, ReliableTopic | RemoteTopic)
             return StoredFeed(topic, *options)
-        feed = DirectFeed(topic, *options)
-        await feed.open(self._broker)
+        name = LISTENER_SUBSCRIPTION
+        if self._elsewhere is not None:
+            name = SubscriptionName(f"{name}-{self._elsewhere.number}")
+        feed = DirectFeed(topic, *options, name)
+        await feed.bind(self._broker, topic)
         return feed
 
 

@@ -118,9 +118,13 @@ class MqttLink(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """See asyncio.BufferedProtocol."""
-        self._reader.add(receive_buffer()[:nbytes])
+        self.receive(receive_buffer()[:nbytes])
+
+    def receive(self, data: bytes | memoryview) -> None:
+        """Handle what the client has sent."""
+        self._reader.add(data)
         self._has_received = True
-        self._charge_received(nbytes)
+        self._charge_received(len(data))
         self._handle_packets()
 
     def pause_writing(self) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from pydanube.aio.futures import Done
 from pydanube.aio.tasks import TaskScope
 from pydanube.model.dead_letters import ORIGINAL_PRODUCER, ORIGINAL_TOPIC, REASON
 from pydanube.model.errors import (
     BrokerError,
+    ConnectionLost,
     InvalidPayload,
+    NotOwner,
     QuotaExceeded,
     SchemaMismatch,
     TopicNotFound,
@@ -23,7 +26,10 @@ from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.publishing.message_batcher import SingleMessage
 from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_mqtt.counts import MqttCounts
-from pydanube_mqtt.feeds import Feeds
+from pydanube_mqtt.feeds import Feed, Feeds
+from pydanube_mqtt.peers.elsewhere import Elsewhere
+from pydanube_mqtt.peers.peer_serving import wait_to_publish
+from pydanube_mqtt.peers.remote_topics import RemoteTopic
 from pydanube_mqtt.pure.messages import (
     TOPIC,
     Message,
@@ -40,6 +46,12 @@ from pydanube_mqtt.wire.packets import PacketError, Publish, Will
 
 log = logging.getLogger(__name__)
 
+MOVE_TIMEOUT_S = 10.0
+"""How long a message waits for a topic that no process serves."""
+MOVE_RETRY_S = 0.05
+_MOVING = (NotOwner, ConnectionLost, TopicNotFound)
+"""Errors of topics that move to another process, or whose process has ended."""
+
 
 class Publisher:
     """Publishes and retains the messages of all clients."""
@@ -55,7 +67,9 @@ class Publisher:
         writer: StateWriter,
         counts: MqttCounts,
         wall_clock_us: Callable[[], int],
+        elsewhere: Elsewhere | None = None,
     ) -> None:
+        self._elsewhere = elsewhere
         self.broker = broker
         self.rules = rules
         self.counts = counts
@@ -94,16 +108,18 @@ class Publisher:
                     error,
                 )
         for rule in self.rules.rules:
-            if rule.dead_letter_topic is not None:
+            if rule.dead_letter_topic is not None and self._elsewhere is None:
                 await self._open_dead_letters(rule.dead_letter_topic)
 
     def can_publish(self, packet: Publish, rule: Rule) -> bool:
         """Return whether a message for *rule* can be published without waiting."""
         feed, schema = self._feeds.find(rule.target), self._schemas.get(rule)
+        if feed is None or not (schema is None or schema.is_ready(packet.payload)):
+            return False
+        if isinstance(feed.topic, RemoteTopic):
+            return feed.topic.link.has_room and not feed.topic.has_moved
         return (
-            feed is not None
-            and (schema is None or schema.is_ready(packet.payload))
-            and self.broker.topics.has_room
+            self.broker.topics.has_room
             and feed.topic.publish_delay_s(self._clock()) <= 0
         )
 
@@ -122,13 +138,22 @@ class Publisher:
         self._store(packet, client_id, rule, settle)
 
     async def _wait_to_publish(self, rule: Rule) -> None:
-        feed = await self._feeds.get(rule.target)
-        delay_s = feed.topic.publish_delay_s(self._clock())
-        while delay_s > 0:
-            await asyncio.sleep(delay_s)
-            delay_s = feed.topic.publish_delay_s(self._clock())
-        if not self.broker.topics.has_room:
-            await self.broker.topics.wait_for_room()
+        feed = await self._feed_of(rule)
+        if isinstance(feed.topic, RemoteTopic):
+            await feed.topic.link.wait_for_room()
+        else:
+            await wait_to_publish(self.broker, feed.topic)
+
+    async def _feed_of(self, rule: Rule) -> Feed:
+        """Return the feed of the topic of *rule*; wait while the topic moves."""
+        give_up_at = self._clock() + MOVE_TIMEOUT_S
+        while True:
+            try:
+                return await self._feeds.get(rule.target)
+            except _MOVING:
+                if self._elsewhere is None or self._clock() > give_up_at:
+                    raise
+            await asyncio.sleep(MOVE_RETRY_S)
 
     def publish(self, packet: Publish, client_id: str, rule: Rule, done: Done) -> None:
         """
@@ -160,13 +185,38 @@ class Publisher:
             self._tasks.run(self.publish_later(packet, client_id, rule, done))
             return
         self.counts.received += 1
-        if packet.retain:
-            done = partial(self._retain, packet, client_id, now_us, done)
         message = _to_store(packet, client_id, rule.key, now_us)
         if (schema := self._schemas.get(rule)) is not None:
             message.schema_id = schema.schema_id
             message.schema_version = schema.version
-        self.broker.batcher.publish(feed.topic, message, partial(_on_stored, done))
+        stored = done
+        if packet.retain:
+            stored = partial(self._retain, packet, client_id, now_us, done)
+        if self._elsewhere is not None:
+            again = partial(self.publish_later, packet, client_id, rule, done)
+            stored = partial(self._on_outcome, feed.topic, again, stored)
+        if isinstance(feed.topic, RemoteTopic):
+            feed.topic.publish(message, stored)
+        else:
+            self.broker.batcher.publish(
+                feed.topic, message, partial(_on_stored, stored)
+            )
+
+    def _on_outcome(
+        self,
+        topic: Topic | RemoteTopic,
+        again: Callable[[], Coroutine[Any, Any, None]],
+        stored: Done,
+        error: BrokerError | None,
+    ) -> None:
+        """Publish a message *again* whose topic has moved; otherwise call *stored*."""
+        if not isinstance(error, _MOVING):
+            stored(error)
+            return
+        if isinstance(topic, RemoteTopic):
+            topic.note(error)
+        self.counts.received -= 1
+        self._tasks.run(again())
 
     def _settle(
         self,
@@ -196,7 +246,7 @@ class Publisher:
                 assert rule.dead_letter_topic is not None
                 message = self._dead_letter(packet, client_id, rule, error)
                 topic = self.broker.topics.opened.get(rule.dead_letter_topic)
-                if topic is not None:
+                if topic is not None and topic.refusal is None:
                     self.broker.batcher.publish(
                         topic, message, partial(_on_stored, done)
                     )
@@ -227,14 +277,21 @@ class Publisher:
         except BrokerError as error:
             done(error)
             return
-        self.broker.batcher.publish(topic, message, partial(_on_stored, done))
+        if isinstance(topic, RemoteTopic):
+            topic.publish(message, done)
+        else:
+            self.broker.batcher.publish(topic, message, partial(_on_stored, done))
 
-    async def _open_dead_letters(self, name: TopicName) -> Topic:
+    async def _open_dead_letters(self, name: TopicName) -> Topic | RemoteTopic:
+        if await self.broker.catalog.find(name) is None:
+            await self.broker.namespaces.create(name.namespace, exist_ok=True)
+            await self.broker.topics.add(name, TopicPolicy(), exist_ok=True)
         try:
             return await self.broker.topics.get(name)
-        except TopicNotFound:
-            await self.broker.namespaces.create(name.namespace, exist_ok=True)
-            return await self.broker.topics.create(name, TopicPolicy(), exist_ok=True)
+        except NotOwner:
+            if self._elsewhere is None:
+                raise
+        return await self._elsewhere.find(name)
 
     def _retain(
         self,

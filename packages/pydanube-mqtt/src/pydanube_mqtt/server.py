@@ -12,6 +12,7 @@ from typing import Any
 from pydanube.aio.futures import Done, completion
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.model.errors import BrokerError, Refused
+from pydanube.model.names import TopicName
 from pydanube.security.principals import Principal
 from pydanube_broker.operations.authorization import follow_access
 from pydanube_broker.servers.connections.listeners import ListenerParts
@@ -19,7 +20,9 @@ from pydanube_mqtt.clients import Client, Connection
 from pydanube_mqtt.config import MqttConfig
 from pydanube_mqtt.counts import MqttCounts
 from pydanube_mqtt.feeds import Feeds, read_missed, restore_in_flight
+from pydanube_mqtt.peers.elsewhere import Elsewhere
 from pydanube_mqtt.publisher import Publisher
+from pydanube_mqtt.pure.homes import home_of, id_at_home
 from pydanube_mqtt.pure.retained import RetainedMessages
 from pydanube_mqtt.pure.rules import Rules
 from pydanube_mqtt.pure.session import Delivery, Session, SessionLimits
@@ -28,6 +31,7 @@ from pydanube_mqtt.receiving import TOPIC_ALIASES_MAX
 from pydanube_mqtt.session_owners import LeftWill, SessionOwners
 from pydanube_mqtt.state import (
     StateWriter,
+    follow_retained,
     load_retained,
     load_sessions,
 )
@@ -57,6 +61,8 @@ CATCHING_UP_MAX = 16
 NEVER_EXPIRES = 0xFFFF_FFFF
 RETRY_S = 5.0
 """The time until a topic that cannot be read is read again."""
+UNUSED_AFTER_S = 30.0
+"""When the processes of a broker delete subscriptions that nobody has any more."""
 _CLOSE_TIMEOUT_S = 5.0
 
 
@@ -76,6 +82,11 @@ class MqttServer:
         self.clients: dict[str, Client] = {}
         """The sessions, by the id of their client."""
         rules = self._rules = Rules(config.rules)
+        self._elsewhere = (
+            None
+            if parts.processes is None
+            else Elsewhere(broker, parts.processes, tasks)
+        )
         self.retained = RetainedMessages(
             messages_max=config.retained_messages_max,
             bytes_max=config.retained_bytes_max,
@@ -94,10 +105,11 @@ class MqttServer:
             rules,
             subscribers,
             self.counts,
-            {
+            reliable={
                 rule.target: each.reliable
                 for rule, each in zip(rules.rules, config.rules, strict=True)
             },
+            elsewhere=self._elsewhere,
         )
         self._writer = StateWriter(parts.store)
         self.publisher = Publisher(
@@ -109,6 +121,7 @@ class MqttServer:
             writer=self._writer,
             counts=self.counts,
             wall_clock_us=wall_clock_us,
+            elsewhere=self._elsewhere,
         )
         self._subscribing = Subscribing(
             broker,
@@ -120,6 +133,7 @@ class MqttServer:
             counts=self.counts,
             subscriptions_max=config.subscriptions_max,
             wall_clock_us=wall_clock_us,
+            elsewhere=self._elsewhere,
         )
         self._catching_up = asyncio.Semaphore(CATCHING_UP_MAX)
         self._is_stopping = False
@@ -130,28 +144,40 @@ class MqttServer:
         """Open the topics, and read sessions and retained messages."""
         await self._feeds.open()
         await self.publisher.open()
-        for message in await load_retained(self.parts.store):
-            self.retained.put(message)
+        if self._elsewhere is None:
+            for message in await load_retained(self.parts.store):
+                self.retained.put(message)
+        else:
+            begun = asyncio.Event()
+            self.tasks.run(follow_retained(self.parts.store, self.retained, begun))
+            await begun.wait()
         now_us, now = self.parts.wall_clock_us(), self.loop.time()
         for saved in await load_sessions(self.parts.store, self._limits):
             session = saved.session
+            if not self._is_home_of(session.client_id):
+                continue
             left_s = float(session.expiry_s)
             if saved.seen_at_us is not None:
                 left_s -= (now_us - saved.seen_at_us) / 1e6
             if left_s <= 0 and session.expiry_s != NEVER_EXPIRES:
                 self._writer.forget(session.client_id)
                 continue
-            for feed in self._feeds:
-                offset = saved.positions.get(str(feed.target))
-                if offset is not None and feed.topic.policy.is_reliable:
-                    session.behind[feed] = min(offset, feed.position)
-            client = Client(session, expires_at=now + left_s, is_counted=True)
+            client = Client(
+                session,
+                expires_at=now + left_s,
+                is_counted=True,
+                unread=dict(saved.positions),
+            )
             self._owners.add(session.owner, is_new=False)
             self.clients[session.client_id] = client
             for each in session.subscriptions.values():
                 if each.filter.group:
                     self._subscribing.shared.add(each.filter, session.client_id)
-        await self._subscribing.shared.delete_unused()
+        if self._elsewhere is None:
+            await self._subscribing.shared.delete_unused()
+        else:
+            self.tasks.run(self._feeds.follow_owners())
+            self.tasks.run(self._delete_unused_later())
         self.tasks.run(self._writer.run())
         self.tasks.run(self._sweep_regularly())
         if self.broker.access.is_enforced:
@@ -172,6 +198,8 @@ class MqttServer:
         for connection in list(self.connections):
             connection.abort()
         self._feeds.close()
+        if self._elsewhere is not None:
+            self._elsewhere.close()
 
     # Connections.
 
@@ -253,6 +281,7 @@ class MqttServer:
             session, connection.send_waiting, connection.read_missed
         )
         try:
+            await self._restore_positions(known)
             await self._subscribing.resume(connection, known, subscriber)
             await restore_in_flight(session)
             if session.is_persistent:
@@ -268,6 +297,22 @@ class MqttServer:
             return
         connection.will = packet.will
         connection.on_session(known, subscriber, answer)
+
+    async def _restore_positions(self, client: Client) -> None:
+        """Continue where the record of a session says, in topics that rules name."""
+        for text in list(client.unread):
+            target = TopicName.parse(text)
+            if target in self._feeds.targets:
+                feed = await self._feeds.get(target)
+                if feed.is_reliable and text in client.unread:
+                    position = min(client.unread[text], feed.position)
+                    client.session.behind.setdefault(feed, position)
+            client.unread.pop(text, None)
+
+    def _is_home_of(self, client_id: str) -> bool:
+        """Return whether this process has the session of a client."""
+        group = self.parts.processes
+        return group is None or home_of(client_id, group.count) == group.number
 
     def disconnect(
         self, connection: Connection, client: Client, subscriber: Subscriber
@@ -314,7 +359,12 @@ class MqttServer:
                     Reason.CLIENT_IDENTIFIER_NOT_VALID,
                     "a session that is not clean needs a client id",
                 )
-            return f"mqtt-{secrets.token_hex(8)}"
+            group = self.parts.processes
+            if group is None:
+                return _new_client_id()
+            # Any other connection with this id would be passed to its home.
+            candidates = iter(_new_client_id, "")
+            return id_at_home(candidates, group.number, group.count)
         if len(client_id.encode()) > CLIENT_ID_BYTES_MAX or not client_id.isprintable():
             raise PacketError(
                 Reason.CLIENT_IDENTIFIER_NOT_VALID,
@@ -468,14 +518,12 @@ class MqttServer:
         positions: dict[Any, int] = {}
         if subscriber is not None:
             positions = {
-                feed: feed.position
-                for feed in subscriber.following
-                if feed.topic.policy.is_reliable
+                feed: feed.position for feed in subscriber.following if feed.is_reliable
             }
         found = positions | client.session.positions()
         for feed, position in positions.items():
             found[feed] = min(position, found[feed])
-        return {
+        return client.unread | {
             str(feed.target): position
             for feed, position in found.items()
             if not feed.is_closed
@@ -504,6 +552,14 @@ class MqttServer:
     ) -> None:
         """Write a session, and wait until it is on disk."""
         await completion(lambda done: self._save(client, done, subscriber))
+
+    async def _delete_unused_later(self) -> None:
+        """Delete shared subscriptions, when topics are served and clients are back."""
+        await asyncio.sleep(UNUSED_AFTER_S)
+        try:
+            await self._subscribing.shared.delete_unused()
+        except BrokerError as error:
+            log.warning("unused shared subscriptions stay: %s", error)
 
     async def _sweep_regularly(self) -> None:
         number = 0
@@ -553,6 +609,10 @@ class MqttServer:
                 self._subscribing.check_allowed(connection.caller, each)
         except (Refused, PacketError) as error:
             connection.close(Reason.NOT_AUTHORIZED, str(error))
+
+
+def _new_client_id() -> str:
+    return f"mqtt-{secrets.token_hex(8)}"
 
 
 @asynccontextmanager

@@ -14,20 +14,28 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 
-from pydanube.model.errors import BrokerError, SubscriptionNotFound, TopicNotFound
+from pydanube.aio.tasks import TaskScope
+from pydanube.model.errors import (
+    BrokerError,
+    ConnectionLost,
+    NotOwner,
+    SubscriptionInUse,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from pydanube.model.names import SubscriptionName, TopicName
-from pydanube.model.policy import Start, SubscriptionType
+from pydanube.model.policy import SubscriptionType
 from pydanube.model.ranges import Range
 from pydanube.wire.batches import BatchFrame
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.delivery.subscription import Consumer
-from pydanube_broker.broker.delivery.subscription import (
-    Subscription as BrokerSubscription,
-)
 from pydanube_mqtt.feeds import Feed, Feeds
+from pydanube_mqtt.peers.elsewhere import Elsewhere
 from pydanube_mqtt.pure.messages import rows_of
+from pydanube_mqtt.pure.rules import Rules
 from pydanube_mqtt.pure.session import Subscription
 from pydanube_mqtt.pure.subscribers import Subscriber, combine
+from pydanube_mqtt.state import load_groups
+from pydanube_mqtt.topic_consumers import TopicConsumer, consume
 from pydanube_mqtt.wire.topics import TopicFilter
 
 log = logging.getLogger(__name__)
@@ -36,6 +44,7 @@ PREFIX = "mqtt-share."
 CREDIT_MESSAGES = 100
 """The most messages of a shared subscription that one client has at a time."""
 CREDIT_BYTES = 1024 * 1024
+JOIN_RETRY_S = 0.2
 
 Leave = Callable[[], None]
 
@@ -50,34 +59,47 @@ class SharedConsumer:
     """A member of a shared subscription of one topic; implements ``ConsumerPort``."""
 
     def __init__(
-        self, subscriber: Subscriber, feed: Feed, subscription: Subscription
+        self,
+        subscriber: Subscriber,
+        feed: Feed,
+        subscription: Subscription,
+        on_closed: Callable[[SharedConsumer], None],
     ) -> None:
+        """*on_closed* is called if the broker ends it."""
         match = combine(subscriber, [subscription])
         assert match is not None
+        self.client_id = subscriber.session.client_id
+        self.target = feed.target
+        self.subscription = subscription
+        self.has_left = False
         self._subscriber = subscriber
         self._feed = feed
         self._filter = subscription.filter
         self._match = match
-        self._subscription: BrokerSubscription | None = None
-        self._consumer: Consumer | None = None
+        self._on_closed = on_closed
+        self._consumer: TopicConsumer | None = None
         # Messages that are done with, and not yet reported.
         self._done: list[Range] = []
         self._done_bytes = 0
         self._call_soon = asyncio.get_running_loop().call_soon
 
-    def join(self, subscription: BrokerSubscription) -> None:
-        """Begin to receive messages of *subscription*."""
-        self._subscription = subscription
-        client_id = self._subscriber.session.client_id
-        self._consumer = subscription.attach(client_id, self)
-        subscription.credit(self._consumer, CREDIT_MESSAGES, CREDIT_BYTES)
+    def join(self, consumer: TopicConsumer) -> None:
+        """Begin to receive messages as *consumer*."""
+        if self.has_left:
+            consumer.leave()
+            return
+        self._done.clear()
+        self._done_bytes = 0
+        self._consumer = consumer
+        consumer.settle([], CREDIT_MESSAGES, CREDIT_BYTES)
 
     def leave(self) -> None:
         """End it; other members get the messages that are not acknowledged."""
         self._report()
-        subscription, self._subscription = self._subscription, None
-        if subscription is not None and self._consumer is not None:
-            subscription.detach(self._consumer)
+        self.has_left = True
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.leave()
 
     def deliver(self, frame: BatchFrame, attempt: int) -> None:
         """See ``ConsumerPort``."""
@@ -103,10 +125,12 @@ class SharedConsumer:
 
     def close(self, reason: BrokerError) -> None:
         """See ``ConsumerPort``."""
-        self._subscription = None
+        self._consumer = None
+        if isinstance(reason, NotOwner | ConnectionLost) and not self.has_left:
+            self._on_closed(self)
 
     def _on_done(self, offset: int, byte_count: int) -> None:
-        if self._subscription is None:
+        if self._consumer is None:
             return
         if not self._done:
             self._call_soon(self._report)
@@ -116,17 +140,26 @@ class SharedConsumer:
     def _report(self) -> None:
         done, self._done = self._done, []
         byte_count, self._done_bytes = self._done_bytes, 0
-        if done and self._subscription is not None and self._consumer is not None:
-            self._subscription.ack(sorted(done), 0)
-            self._subscription.credit(self._consumer, len(done), byte_count)
+        if done and self._consumer is not None:
+            self._consumer.settle(sorted(done), len(done), byte_count)
 
 
 class SharedSubscriptions:
     """All shared subscriptions, and the sessions that have them."""
 
-    def __init__(self, broker: Broker, feeds: Feeds) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        tasks: TaskScope,
+        feeds: Feeds,
+        rules: Rules,
+        elsewhere: Elsewhere | None,
+    ) -> None:
         self._broker = broker
+        self._tasks = tasks
         self._feeds = feeds
+        self._rules = rules
+        self._elsewhere = elsewhere
         self._members: dict[TopicFilter, set[str]] = {}
 
     def add(self, topic_filter: TopicFilter, client_id: str) -> None:
@@ -142,50 +175,94 @@ class SharedSubscriptions:
         Raises:
             BrokerError: The subscription of the broker cannot be opened.
         """
-        name = subscription_name(subscription.filter)
-        _, shared = await self._broker.subscriptions.open(
-            feed.target, name, SubscriptionType.SHARED, Start.LATEST
-        )
-        consumer = SharedConsumer(subscriber, feed, subscription)
-        consumer.join(shared)
+        consumer = SharedConsumer(subscriber, feed, subscription, self._on_closed)
+        await self._join(consumer, feed)
         return consumer.leave
 
-    def remove(
-        self, topic_filter: TopicFilter, client_id: str
-    ) -> SubscriptionName | None:
+    async def _join(self, consumer: SharedConsumer, feed: Feed) -> None:
+        consumer.join(
+            await consume(
+                self._broker,
+                feed.topic,
+                subscription_name(consumer.subscription.filter),
+                SubscriptionType.SHARED,
+                consumer.client_id,
+                consumer,
+            )
+        )
+
+    def _on_closed(self, consumer: SharedConsumer) -> None:
+        if self._elsewhere is not None:
+            self._tasks.run(self._join_again(consumer))
+
+    async def _join_again(self, consumer: SharedConsumer) -> None:
+        """Join a subscription whose topic has moved to another process."""
+        while not consumer.has_left:
+            try:
+                await self._join(consumer, await self._feeds.get(consumer.target))
+            except BrokerError as error:
+                log.debug("%s is not consumed: %s", consumer.target, error)
+                await asyncio.sleep(JOIN_RETRY_S)
+            else:
+                return
+
+    def remove(self, topic_filter: TopicFilter, client_id: str) -> bool:
         """
         Record that a session has no longer a shared subscription.
 
-        Returns the name of the broker's subscription if nobody has it any more.
+        Returns whether no session of this process has it any more.
         """
         members = self._members.get(topic_filter, set())
         members.discard(client_id)
         if members:
-            return None
+            return False
         self._members.pop(topic_filter, None)
-        return subscription_name(topic_filter)
+        return True
 
-    async def delete(self, name: SubscriptionName) -> None:
-        """Delete the broker's subscription *name* to all topics that have it."""
-        if name in {subscription_name(each) for each in self._members}:
+    async def delete(self, topic_filter: TopicFilter) -> None:
+        """Delete a subscription that no session of this process has any more."""
+        name = subscription_name(topic_filter)
+        if topic_filter in self._members:
             # Somebody has subscribed again meanwhile.
             return
-        for feed in self._feeds:
-            if name in feed.topic.subscriptions:
-                await self._delete(feed.target, name)
+        if self._elsewhere is not None and await self._has_elsewhere(topic_filter):
+            return
+        for target in self._rules.targets_of(topic_filter):
+            await self._delete(target, name)
+
+    async def _has_elsewhere(self, topic_filter: TopicFilter) -> bool:
+        """Return whether a lasting session of another process has a subscription."""
+        return topic_filter.text in await load_groups(self._broker.store)
 
     async def delete_unused(self) -> None:
-        """Delete the subscriptions of earlier runs of the broker without a session."""
+        """
+        Delete the subscriptions of earlier runs of the broker without a session.
+
+        With several processes, each looks at the topics that it serves, and leaves
+        those that have consumers.
+        """
         used = {subscription_name(each) for each in self._members}
-        for feed in self._feeds:
-            for name in list(feed.topic.subscriptions):
+        if self._elsewhere is not None:
+            used |= {
+                subscription_name(TopicFilter.parse(each))
+                for each in await load_groups(self._broker.store)
+            }
+        for target in self._feeds.targets:
+            try:
+                topic = await self._broker.topics.get(target)
+            except (NotOwner, TopicNotFound):
+                continue
+            for name in list(topic.subscriptions):
                 if name.startswith(PREFIX) and name not in used:
-                    await self._delete(feed.target, name)
+                    await self._delete(target, name)
 
     async def _delete(self, target: TopicName, name: SubscriptionName) -> None:
         try:
-            await self._broker.subscriptions.delete(target, name, force=True)
-        except (SubscriptionNotFound, TopicNotFound):
+            if self._elsewhere is None:
+                await self._broker.subscriptions.delete(target, name, force=True)
+            else:
+                await self._elsewhere.delete_subscription(target, name)
+        except (SubscriptionInUse, SubscriptionNotFound, TopicNotFound):
             pass
         except BrokerError as error:
             log.warning("the subscription %s of %s stays: %s", name, target, error)

@@ -25,6 +25,7 @@ from pydanube_broker.metadata.store import (
     Put,
 )
 from pydanube_mqtt.pure.messages import Message, attributes_of, properties_of
+from pydanube_mqtt.pure.retained import RetainedMessages
 from pydanube_mqtt.pure.session import Session, SessionLimits, Subscription
 from pydanube_mqtt.records import (
     RETAINED,
@@ -181,20 +182,51 @@ async def load_sessions(
     ]
 
 
+async def load_groups(store: MetadataStore) -> set[str]:
+    """Return the filters of the shared subscriptions of all sessions in *store*."""
+    return {
+        each.filter
+        for record in await _scan(store, SESSIONS)
+        for each in record.subscriptions
+        if each.filter.startswith("$share/")
+    }
+
+
 async def load_retained(store: MetadataStore) -> list[Message]:
     """Return the retained messages in *store*."""
-    return [
-        Message(
-            record.topic,
-            record.payload,
-            qos=record.qos,
-            retain=True,
-            properties=properties_of(record.properties),
-            expires_at_us=record.expires_at,
-            publisher=record.publisher,
-        )
-        for record in await _scan(store, RETAINED)
-    ]
+    return [_retained_of(record) for record in await _scan(store, RETAINED)]
+
+
+async def follow_retained(
+    store: MetadataStore, retained: RetainedMessages, begun: asyncio.Event
+) -> None:
+    """
+    Keep *retained* as *store* has it, which other processes change, too, for ever.
+
+    *begun* is set when it has all that is there at the beginning.
+    """
+    topics: dict[str, str] = {}
+    async with store.watch(RETAINED) as watched:
+        async for changes in watched:
+            for path, stored in changes.values.items():
+                if stored is not None:
+                    topics[path] = stored.value.topic
+                    retained.put(_retained_of(stored.value))
+                elif (topic := topics.pop(path, None)) is not None:
+                    retained.remove(topic)
+            begun.set()
+
+
+def _retained_of(record: MqttRetainedRecord) -> Message:
+    return Message(
+        record.topic,
+        record.payload,
+        qos=record.qos,
+        retain=True,
+        properties=properties_of(record.properties),
+        expires_at_us=record.expires_at,
+        publisher=record.publisher,
+    )
 
 
 async def _scan(store: MetadataStore, prefix: Any) -> list[Any]:

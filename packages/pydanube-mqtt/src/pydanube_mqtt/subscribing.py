@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from pydanube.aio.tasks import TaskScope
 from pydanube.model.errors import BrokerError, Refused
-from pydanube.model.names import SubscriptionName
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
 from pydanube_broker.broker.broker import Broker
@@ -15,6 +14,7 @@ from pydanube_broker.operations.authorization import Caller, Need
 from pydanube_mqtt.clients import Client, Connection
 from pydanube_mqtt.counts import MqttCounts
 from pydanube_mqtt.feeds import Feeds
+from pydanube_mqtt.peers.elsewhere import Elsewhere
 from pydanube_mqtt.pure.reasons import reason_of
 from pydanube_mqtt.pure.retained import RetainedMessages
 from pydanube_mqtt.pure.rules import Rules
@@ -49,8 +49,9 @@ class Subscribing:
         counts: MqttCounts,
         subscriptions_max: int,
         wall_clock_us: Callable[[], int],
+        elsewhere: Elsewhere | None = None,
     ) -> None:
-        self.shared = SharedSubscriptions(broker, feeds)
+        self.shared = SharedSubscriptions(broker, tasks, feeds, rules, elsewhere)
         self._broker = broker
         self._tasks = tasks
         self._rules = rules
@@ -182,9 +183,9 @@ class Subscribing:
                 self._subscribers.remove(subscriber, each)
         positions: dict[object, int] = {}
         for feed in subscriber.following:
-            feed.followers.pop(subscriber, None)
-            if feed.topic.policy.is_reliable:
+            if feed.is_reliable:
                 positions[feed] = feed.position
+            feed.unfollow(subscriber)
         subscriber.following.clear()
         for leave in subscriber.shared.values():
             leave()
@@ -230,22 +231,21 @@ class Subscribing:
         for target in self._rules.targets_of(subscription.filter):
             feed = await self._feeds.get(target)
             if not group:
-                feed.followers[subscriber] = None
+                feed.follow(subscriber)
                 subscriber.following[feed] = None
                 continue
             leave = await self.shared.join(subscriber, subscription, feed)
             subscriber.shared[subscription.options.filter, target] = leave
 
     def _leave_group(self, client: Client, subscription: Subscription) -> None:
-        unused = self.shared.remove(subscription.filter, client.session.client_id)
-        if unused is not None:
-            self._tasks.run(self._delete_shared(unused))
+        if self.shared.remove(subscription.filter, client.session.client_id):
+            self._tasks.run(self._delete_shared(subscription.filter))
 
-    async def _delete_shared(self, name: SubscriptionName) -> None:
+    async def _delete_shared(self, topic_filter: TopicFilter) -> None:
         try:
-            await self.shared.delete(name)
+            await self.shared.delete(topic_filter)
         except Exception:
-            log.exception("the subscription %s is not deleted", name)
+            log.exception("the subscription %s is not deleted", topic_filter.text)
 
     def _find_retained(
         self, subscription: Subscription, *, is_new: bool
@@ -277,7 +277,7 @@ class Subscribing:
         for feed in list(subscriber.following):
             if feed.target not in needed:
                 del subscriber.following[feed]
-                feed.followers.pop(subscriber, None)
+                feed.unfollow(subscriber)
                 session.behind.pop(feed, None)
 
 

@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -26,6 +23,7 @@ import msgspec
 from pydanube.aio.long_work import LongWork
 from pydanube.aio.tasks import gather
 from pydanube.model.metrics import PROCESSES, PROCESSES_READY, Metric
+from pydanube_broker.servers.connections.process_sockets import ProcessGroup
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +32,6 @@ ANSWER_S = 5.0
 """A process that does not answer in this time is left out; a scrape takes 10 s."""
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 QUESTION_BYTES_MAX = 64 * 1024
-PATH_BYTES_MAX = 100
-"""Systems limit the paths of sockets to 104 or 108 bytes."""
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,10 +72,7 @@ _QUESTION = msgspec.json.Decoder(Question)
 class ProcessReports:
     """The reports of all processes of a broker, as one of them sees them."""
 
-    directory: Path
-    """It has a directory for each process, whose name is its number."""
-    number: int
-    count: int
+    group: ProcessGroup
     own_port: int
     """The HTTP port that only this process has; there it reports on itself alone."""
     report: Report
@@ -88,19 +81,20 @@ class ProcessReports:
         """Return the answers of this process and of the others, by their numbers."""
 
         async def ask(number: int) -> Answer:
-            if number == self.number:
+            if number == self.group.number:
                 return await self.report(question)
             return await self._ask(number, question)
 
-        numbers = range(1, self.count + 1)
+        numbers = range(1, self.group.count + 1)
         answers = await gather(map(ask, numbers))
         return dict(zip(numbers, answers, strict=True))
 
     async def _ask(self, number: int, question: Question) -> Answer:
         try:
             async with asyncio.timeout(ANSWER_S):
-                with _short_path(self.directory / str(number)) as path:
-                    reader, writer = await asyncio.open_unix_connection(path)
+                reader, writer = await asyncio.open_unix_connection(
+                    sock=await self.group.connect(number, SOCKET)
+                )
                 try:
                     writer.write(msgspec.json.encode(question) + b"\n")
                     line, _, metrics = (await _read(reader)).partition(b"\n")
@@ -133,31 +127,9 @@ class ProcessReports:
             writer.close()
 
         async with await asyncio.start_unix_server(
-            answer, sock=self._bind(), limit=QUESTION_BYTES_MAX
+            answer, sock=self.group.listen(SOCKET), limit=QUESTION_BYTES_MAX
         ):
             yield
-
-    def _bind(self) -> socket.socket:
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with _short_path(self.directory / str(self.number)) as path:
-            # The process before has left it.
-            Path(path).unlink(missing_ok=True)
-            listening.bind(path)
-        return listening
-
-
-@contextmanager
-def _short_path(directory: Path) -> Iterator[str]:
-    """Yield the path of the socket in *directory*, even if that has a long name."""
-    path = str(directory / SOCKET)
-    if len(os.fsencode(path)) <= PATH_BYTES_MAX:
-        yield path
-        return
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
-    finally:
-        os.close(descriptor)
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:

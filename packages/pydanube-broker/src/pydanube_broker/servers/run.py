@@ -65,6 +65,7 @@ from pydanube_broker.servers.connections.listeners import (
     OpenListener,
     serving_listener,
 )
+from pydanube_broker.servers.connections.process_sockets import ProcessGroup
 from pydanube_broker.servers.directories.directory import (
     DataDirectory,
     hold_directory,
@@ -198,6 +199,7 @@ async def serve(
     }
     state = BrokerState(list(counts.values()), series_max=config.metrics.series_max)
     host = listens.host
+    group = None if own is None else _group_of(config)
     is_shared = config.storage.journal.kind != "local"
     with (
         # Before anything is read: another broker may be changing it.
@@ -212,7 +214,7 @@ async def serve(
         tls, scheme = open_tls(config.tls), config.tls.http_scheme
         async with (
             open_authenticator(config.security) as authenticator,
-            _reporting(config, own, state),
+            _reporting(own, group, state),
             # Before the recovery, which may take minutes: probes get an answer.
             open_http(
                 host,
@@ -294,6 +296,7 @@ async def serve(
                 counts=counts,
                 tls=tls,
                 authenticator=authenticator,
+                processes=group,
             ) as listeners,
             _open_grpc(
                 broker,
@@ -418,22 +421,28 @@ async def _open_storage(
 
 @asynccontextmanager
 async def _reporting(
-    config: BrokerConfig, own: ListenConfig | None, state: BrokerState
+    own: ListenConfig | None, group: ProcessGroup | None, state: BrokerState
 ) -> AsyncIterator[None]:
     """Report together with the other processes of the broker, if it has several."""
-    if own is None:
+    if own is None or group is None:
         yield
         return
-    # The directories of the processes are beside each other.
     state.processes = ProcessReports(
-        directory=config.data_dir.parent,
-        number=int(config.data_dir.name),
-        count=process_count(config),
+        group=group,
         own_port=own.http_port,
         report=state.report,
     )
     async with state.processes.answering():
         yield
+
+
+def _group_of(config: BrokerConfig) -> ProcessGroup:
+    """Return the processes of a broker; their directories are beside each other."""
+    return ProcessGroup(
+        directory=config.data_dir.parent,
+        number=int(config.data_dir.name),
+        count=process_count(config),
+    )
 
 
 def _process_moments(
@@ -447,10 +456,11 @@ def _process_moments(
         await processes.ask_all(Question(flush=True))
 
     storage = config.storage
-    objects = (processes.directory.parent / "objects").as_uri()
+    directory = processes.group.directory
+    objects = (directory.parent / "objects").as_uri()
     return ProcessMoments(
         store,
-        directory=processes.directory,
+        directory=directory,
         journals=Path(storage.journal_url),
         has_remote=storage.remote.url != objects,
         flush_all=flush_all,
@@ -533,6 +543,7 @@ async def _open_listeners(
     counts: Mapping[str, ConnectionCounts],
     tls: ServerTls | None,
     authenticator: Authenticator,
+    processes: ProcessGroup | None,
 ) -> AsyncIterator[Sequence[OpenListener]]:
     """Open the listeners of plug-ins that have a port."""
     async with AsyncExitStack() as stack:
@@ -549,6 +560,7 @@ async def _open_listeners(
                         counts=counts[each.NAME],
                         idle_timeout_s=config.listen.idle_timeout_s,
                         wall_clock_us=wall_clock_us,
+                        processes=processes,
                     ),
                 )
             )

@@ -281,7 +281,10 @@ class _Supervisor:
                 grpc_url=f"{tls.http_scheme}://{host}:{listens.grpc_port}",
                 admin_url=f"{tls.http_scheme}://{host}:{listens.admin_port}",
                 http_url=f"{tls.http_scheme}://{host}:{listens.http_port}",
-                listener_urls={},
+                listener_urls={
+                    each.NAME: f"{each.SCHEMES[tls.is_enabled]}://{host}:{each.port}"
+                    for each in self.config.open_listeners
+                },
                 data_dir=self.config.data_dir,
             )
         )
@@ -420,7 +423,14 @@ class _Ports:
             )
             for number in range(1, count + 1)
         ]
-        return msgspec.structs.replace(self._config, listen=shared), children
+        listeners = {
+            each.NAME: msgspec.structs.replace(
+                each, port=self._bind(each.port or 0, each.TITLE, f"{each.NAME}.port")
+            )
+            for each in self._config.open_listeners
+        }
+        config = msgspec.structs.replace(self._config, listen=shared, **listeners)
+        return config, children
 
     def _following(self, number: int) -> int:
         """Reserve the next port of the range."""

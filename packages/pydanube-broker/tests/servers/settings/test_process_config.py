@@ -81,7 +81,6 @@ def test_advertised_url_of_a_process_has_its_port():
     [
         ({"processes.count": 0}, "processes.count"),
         ({"processes.count": "many"}, "processes.count"),
-        ({"mqtt.port": 1883}, "mqtt.port: expected nothing"),
         ({"storage.journal.kind": "redis"}, "storage.journal.kind is redis"),
         (
             {"metadata.kind": "etcd", "metadata.etcd.endpoints": "localhost:2379"},

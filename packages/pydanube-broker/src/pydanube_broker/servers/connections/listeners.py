@@ -18,6 +18,7 @@ from pydanube_broker.broker.broker import Broker
 from pydanube_broker.metadata.store import MetadataStore
 from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.connections.connections import ConnectionCounts
+from pydanube_broker.servers.connections.process_sockets import ProcessGroup
 from pydanube_broker.servers.settings.listener_config import ListenerConfig
 from pydanube_broker.servers.settings.tls import ServerTls
 
@@ -40,6 +41,9 @@ class ListenerParts:
     idle_timeout_s: float
     """The time without an answer of the other machine after which TCP gives up."""
     wall_clock_us: Callable[[], int]
+    processes: ProcessGroup | None = None
+    """The processes of the broker, if it has several: all share the port of the
+    listener, and each serves a part of the topics."""
 
 
 async def _no_samples() -> Iterable[Sample]:

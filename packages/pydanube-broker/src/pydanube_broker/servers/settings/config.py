@@ -456,7 +456,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def _check_processes(self) -> None:
         """Raise if the broker cannot have several processes."""
         for each in self.open_listeners:
-            if not each.SERVES_CLUSTERS:
+            if not (each.SERVES_CLUSTERS or each.SERVES_PROCESSES):
                 raise InvalidConfig(
                     f"{each.NAME}.port: expected nothing, because processes.count is "
                     f"{self.processes.count}: a broker with a listener for "

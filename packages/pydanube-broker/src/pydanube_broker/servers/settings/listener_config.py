@@ -29,5 +29,9 @@ class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):
     SERVES_CLUSTERS: ClassVar[bool] = False
     """Whether it finds topics that other brokers of a cluster serve."""
 
+    SERVES_PROCESSES: ClassVar[bool] = False
+    """Whether it finds topics that other processes of the broker serve; one that serves
+    clusters does."""
+
     port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
     """The port; 0 chooses a free one. Without it, the broker has no such listener."""

@@ -18,6 +18,8 @@ PROCESSES = "processes"
 JOURNALS = "journals"
 """The directory with the journals of all processes."""
 
+_ID_PREFIX = "process-"
+
 LOCAL_BYTES_MAX = GIB
 """The size of the segments of a process that are beside the uploaded ones."""
 
@@ -46,6 +48,16 @@ def usable_cores() -> int:
 def has_processes(data_dir: Path) -> bool:
     """Return whether several processes have used a data directory."""
     return (data_dir / PROCESSES).is_dir()
+
+
+def process_id(number: int) -> str:
+    """Return the id of a process in the metadata."""
+    return f"{_ID_PREFIX}{number}"
+
+
+def process_number(broker_id: str) -> int:
+    """Return the number of the process with this id in the metadata."""
+    return int(broker_id.removeprefix(_ID_PREFIX))
 
 
 def config_of_process(config: BrokerConfig, number: int) -> BrokerConfig:
@@ -84,7 +96,7 @@ def config_of_process(config: BrokerConfig, number: int) -> BrokerConfig:
         data_dir=data_dir / PROCESSES / str(number),
         metadata=replace(metadata, path=path),
         storage=replace(storage, remote=remote, journal=journal),
-        cluster=replace(config.cluster, broker_id=f"process-{number}"),
+        cluster=replace(config.cluster, broker_id=process_id(number)),
     )
 
 

@@ -1,0 +1,1 @@
+"""Topics that other processes of the broker serve."""
