@@ -9,11 +9,10 @@ from functools import partial
 from typing import Any
 
 from pydanube.client.blocking import loop_thread
-from pydanube_broker import testing
-from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.testing import MemoryBroker, SyncMemoryBroker
 from support.worlds.chance import Chance
 from support.worlds.cluster import cluster_world
+from support.worlds.memory import memory_world, without_arrow_world
 from support.worlds.processes import processes_world
 from support.worlds.restarts import restarting_world
 from support.worlds.secured import secured_world
@@ -24,6 +23,7 @@ OTHER_WORLDS = {
     "processes": processes_world,
     "secured": secured_world,
     "restarts": restarting_world,
+    "without-arrow": without_arrow_world,
 }
 WORLDS = (MEMORY, *OTHER_WORLDS)
 
@@ -60,22 +60,12 @@ async def memory_broker(**options: Any) -> AsyncIterator[MemoryBroker]:
     The option *authenticator* decides who its clients are.
     """
     if _current.name == MEMORY:
-        opening: Any = _authenticating(**options)
+        opening: Any = memory_world(**options)
     else:
         chance = Chance(f"{_current.seed} {len(_current.chances)}")
         _current.chances.append(chance)
         opening = OTHER_WORLDS[_current.name](chance, **options)
     async with opening as broker:
-        yield broker
-
-
-@asynccontextmanager
-async def _authenticating(
-    authenticator: Authenticator | None = None, **options: Any
-) -> AsyncIterator[MemoryBroker]:
-    async with testing.memory_broker(**options) as broker:
-        if authenticator is not None:
-            broker.server.authenticator = authenticator
         yield broker
 
 

@@ -38,6 +38,7 @@ REMOTE = "The history is in a store that all brokers share"
 OTHERS = (
     "Lists, and errors about what does not exist, show only what the client may see"
 )
+COMPRESSION = "The test compresses batches, which a client without Arrow refuses"
 MALFORMED = "Malformed names of a gRPC call are refused before the method sees them"
 
 EXAMPLE = " for "
@@ -279,11 +280,18 @@ DIFFERENCES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             f"{_BELOW}writer_schemas.py::test_message_of_a_deleted_schema_keeps_*",
         ),
     },
+    "without-arrow": {
+        COMPRESSION: (
+            f"{_CLIENT}deduplication.py::test_compressed_batches_are_deduplicated",
+            f"{_BELOW}producer.py::test_compressed_batches_are_decompressed_by_*",
+            f"{_BELOW}staging.py::test_part_has_every_column_of_the_envelope",
+        ),
+    },
 }
 """By world and reason: patterns of the names of tests, below ``tests``."""
 
 FOR_DEVELOPERS = frozenset(
-    {INSIDE, MOMENTS, PROCESSES, OWN_POLICY, ALONE, GRPC_CLIENTS}
+    {INSIDE, MOMENTS, PROCESSES, OWN_POLICY, ALONE, GRPC_CLIENTS, COMPRESSION}
 )
 """The reasons that say nothing to users."""
 

@@ -204,7 +204,7 @@ def test_cancelled_waiters_do_not_disturb_receipts_or_errors(broker):
     assert broker.queue.is_idle
 
 
-def test_gathered_batch_that_arrow_refuses_fails_alone(broker):
+def test_gathered_batch_that_cannot_be_encoded_fails_alone(broker):
     refused = broker.gather(b"0")
     broker.queue.open.add_extras((b"k", {"name": 5}, None))
     broker.queue.close_open()
@@ -212,12 +212,12 @@ def test_gathered_batch_that_arrow_refuses_fails_alone(broker):
     assert broker.queue.is_idle
 
 
-def test_arrow_batch_has_the_schema_that_it_is_sent_with():
+def test_batch_has_the_schema_that_it_is_sent_with():
     broker = Broker(Codec.LZ4)
     broker.open()
     [batch] = batches_of([b"0", b"1"], None)
     future = Future()
-    broker.queue.send_arrow(batch, (1, 2), future, (3, 4))
+    broker.queue.send_batch(batch, (1, 2), future, (3, 4))
     [frame] = broker.frames
     header = frame.header
     assert (header.schema_id, header.schema_version, header.count) == (3, 4, 2)

@@ -5,13 +5,12 @@ from hypothesis import strategies as st
 
 from pydanube.model.batch import batch_of, schema_of
 from pydanube.model.errors import CorruptBatch
-from pydanube.wire import batches, small_batch
 from pydanube.wire.batches import BatchHeader, Codec, Column, encode, encode_payloads
 from pydanube.wire.small_batch import (
     SMALL_BYTES_MAX,
+    SMALL_MESSAGES_MAX,
     decode_small_batch,
     encode_small_batch,
-    small_messages_max,
 )
 
 payloads = st.lists(st.binary(max_size=60), min_size=1, max_size=12)
@@ -39,7 +38,7 @@ def test_the_bytes_are_those_that_arrow_writes(drawn):
     assert encode_small_batch(bodies, times) == written
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 8, small_messages_max()])
+@pytest.mark.parametrize("count", [1, 2, 7, 8, SMALL_MESSAGES_MAX])
 def test_bytes_of_any_number_of_messages_are_those_of_arrow(count):
     bodies = [bytes([number]) * (number % 5) for number in range(count)]
 
@@ -111,16 +110,16 @@ def test_another_count_than_that_of_the_body_is_refused(drawn, count):
     assert (found is not None) == (count == len(bodies))
 
 
-def test_messages_with_other_columns_are_left_to_arrow():
+def test_messages_with_other_columns_are_no_small_batch():
     body = batch_of([b"a"], keys=[b"k"]).serialize().to_pybytes()
 
     assert decode_small_batch(body, 0, 1, has_times=False) is None
     assert decode_small_batch(body, 0, 1, has_times=True) is None
 
 
-def test_long_or_many_messages_are_left_to_arrow():
+def test_long_or_many_messages_are_no_small_batch():
     long = encode_small_batch([bytes(SMALL_BYTES_MAX)])
-    many = [b""] * (small_messages_max() + 1)
+    many = [b""] * (SMALL_MESSAGES_MAX + 1)
 
     assert decode_small_batch(long, 0, 1, has_times=False) is None
     assert (
@@ -150,19 +149,7 @@ def test_few_messages_are_framed_as_any_batch(times):
     assert few.decode_small_batch().payloads() == bodies
 
 
-@pytest.mark.parametrize("times", [[], [5, 6]])
-def test_arrow_with_another_layout_encodes_all_batches(times, monkeypatch):
-    monkeypatch.setattr(batches, "small_messages_max", lambda: 0)
-    monkeypatch.setattr(small_batch, "small_messages_max", lambda: 0)
-    bodies = [b"hi", b"there"]
-
-    frame = encode_payloads(bodies, header(), times)
-
-    assert frame.decode_small_batch() is None
-    assert frame.check().column("payload").to_pylist() == bodies
-
-
-def test_compressed_message_is_left_to_arrow():
+def test_compressed_message_is_no_small_batch():
     frame = encode(batch_of([b"hi"]), header(), Codec.ZSTD)
 
     assert frame.decode_small_batch() is None

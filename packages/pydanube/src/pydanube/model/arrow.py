@@ -1,18 +1,25 @@
 """
-PyArrow and CRC-32C, imported when they are first used.
+PyArrow, imported when it is first used, if it is installed at all.
 
-Importing PyArrow takes a quarter of a second of processor time, and clients that only
-manage topics and subscriptions need no batches of messages.  Modules that such clients
-import have ``from pydanube.model.arrow import pa, pc``, and use neither at import time.
+The client works without it.  With it, large batches take less time, and messages can be
+read and published as Arrow data.  Importing it takes a quarter of a second of processor
+time, and clients that only manage topics and subscriptions need none of it.  Modules
+that such clients import have ``from pydanube.model.arrow import pa, pc``, and use
+neither at import time.
 """
 
 from __future__ import annotations
 
+import sys
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["crc32c", "envelope", "load", "pa", "pc"]
+from pydanube.model.extras import MissingExtra
+
+__all__ = ["envelope", "is_arrow", "is_installed", "load", "pa", "pc"]
 
 
 class LazyModule(ModuleType):
@@ -22,7 +29,16 @@ class LazyModule(ModuleType):
         if name.startswith("__"):
             # Tools that inspect modules must not import it.
             raise AttributeError(name)
-        module = import_module(self.__name__)
+        try:
+            module = import_module(self.__name__)
+        except ModuleNotFoundError as error:
+            if error.name != "pyarrow":
+                raise
+            raise MissingExtra(
+                "Arrow data needs pyarrow, which is not installed: "
+                "pip install 'pydanube[fast]'",
+                name=error.name,
+            ) from error
         # From now on, this is a module like the other one, and as fast.
         self.__dict__.update(vars(module))
         self.__class__ = ModuleType  # type: ignore[assignment]
@@ -30,25 +46,35 @@ class LazyModule(ModuleType):
 
 
 if TYPE_CHECKING:
-    import crc32c
     import pyarrow as pa
     import pyarrow.compute as pc
 else:
-    crc32c = LazyModule("crc32c")
     pa = LazyModule("pyarrow")
     pc = LazyModule("pyarrow.compute")
 
 envelope: Any = LazyModule("pydanube.model.envelope")
 
 
+@cache
+def is_installed() -> bool:
+    """Return whether there is PyArrow; this does not import it."""
+    return find_spec("pyarrow") is not None
+
+
+def is_arrow(data: object) -> bool:
+    """Return whether *data* is a record batch or a table, without importing Arrow."""
+    return "pyarrow" in sys.modules and isinstance(data, pa.RecordBatch | pa.Table)
+
+
 def load() -> None:
     """
-    Import them now.
+    Import PyArrow now, if it is installed.
 
     Clients call this before they send or receive messages; otherwise the import would
     delay the first message.
     """
-    crc32c.crc32c  # noqa: B018
+    if not is_installed():
+        return
     # The first array also imports pandas, if it is installed, which takes longer.
     pa.array([b""])
     pc.equal  # noqa: B018

@@ -15,19 +15,25 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
 from itertools import chain, starmap
+from typing import Any, Protocol
 
-from pydanube.model.arrow import crc32c, envelope, pa, pc
-from pydanube.model.batch import TIME_COLUMNS, Column, batch_of, columns_of, schema_of
-from pydanube.model.errors import CorruptBatch
+from crc32c import crc32c
+
+from pydanube.model import arrow
+from pydanube.model.arrow import envelope, pa, pc
+from pydanube.model.batch import NAMES, TIME_COLUMNS, Column, columns_of, schema_of
+from pydanube.model.errors import CorruptBatch, InvalidRequest
+from pydanube.model.message_columns import MessageColumns
 from pydanube.model.positions import TIME_MAX, TIME_MIN
 from pydanube.model.ranges import Range
 from pydanube.wire.arrow_body import decompress, read_body, validate
 from pydanube.wire.buffer import Buffer, padded_size
+from pydanube.wire.column_body import ColumnBody, encode_body
 from pydanube.wire.small_batch import (
+    SMALL_MESSAGES_MAX,
     SmallBatch,
     decode_small_batch,
     encode_small_batch,
-    small_messages_max,
 )
 
 VERSION = 1
@@ -181,7 +187,7 @@ class BatchFrame:
             CorruptBatch: The checksum does not match.
         """
         (expected,) = _CRC.unpack_from(self.buffer, _CRC_AT)
-        found = crc32c.crc32c(memoryview(self.buffer)[_CHECKED_FROM:])
+        found = crc32c(memoryview(self.buffer)[_CHECKED_FROM:])
         if found != expected:
             raise CorruptBatch(
                 f"the batch's checksum is {found:#010x}, its header says "
@@ -226,6 +232,24 @@ class BatchFrame:
         """
         return validate(self.arrow())
 
+    def read_columns(self) -> ColumnBody:
+        """
+        Return the columns, read without Arrow; see ``checked_arrow``.
+
+        Clients, which do not trust the broker, call this after ``verify_checksum``.
+
+        Raises:
+            CorruptBatch: The body is compressed, or as ``ColumnBody``.
+        """
+        header = self.header
+        if header.codec is not Codec.NONE:
+            raise CorruptBatch(
+                f"the broker sent a batch compressed with {header.codec.name}, which "
+                "this client did not ask for: it has no pyarrow to decompress it"
+            )
+        body = memoryview(self.buffer)[self.body_at :]
+        return ColumnBody(body, header.columns, header.count)
+
     def verify(self) -> None:
         """Check the frame as ``check`` does, without Arrow if it is a small batch."""
         small = self.decode_small_batch()
@@ -254,7 +278,7 @@ class BatchFrame:
         header = self.header
         columns = header.columns
         if (
-            header.count > small_messages_max()
+            header.count > SMALL_MESSAGES_MAX
             or columns not in _SMALL_COLUMNS
             or header.codec is not Codec.NONE
         ):
@@ -413,6 +437,71 @@ def encode(
     return _frame_of(header, memoryview(body)[: body.size], plain.size)
 
 
+class ReadColumns(Protocol):
+    """The columns of a batch that was received."""
+
+    def values(self, column: Column) -> list[Any]:
+        """
+        Return the values of a column that the batch has; times are in microseconds.
+
+        Attributes are lists of pairs.
+
+        Raises:
+            CorruptBatch: The column is not what the format requires.
+        """
+
+
+class ArrowColumns:
+    """The columns of an Arrow batch."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self._rows = rows
+
+    def values(self, column: Column) -> list[Any]:
+        found = self._rows.column(NAMES[column])
+        if column in TIME_COLUMNS:
+            found = found.cast(pa.int64())
+        return found.to_pylist()  # type: ignore[no-any-return]
+
+
+def encode_columns(
+    columns: MessageColumns, header: BatchHeader, codec: Codec = Codec.NONE
+) -> BatchFrame:
+    """
+    Return *columns* as a frame, as ``encode`` does; without Arrow if there is none.
+
+    Raises:
+        InvalidRequest: A value is not of its column's type, or Arrow is needed to
+            compress the body.
+    """
+    if arrow.is_installed():
+        try:
+            batch = columns.to_arrow()
+        except (ValueError, TypeError) as error:
+            raise InvalidRequest(f"invalid batch: {error}") from error
+        return encode(batch, header, codec)
+    check_codec(codec)
+    body = encode_body(columns)
+    header.count = len(columns.payloads)
+    header.columns = columns.columns()
+    header.codec = codec
+    return _frame_of(header, body, len(body))
+
+
+def check_codec(codec: Codec) -> None:
+    """
+    Raise unless this program can compress bodies with *codec*.
+
+    Raises:
+        InvalidRequest: It needs Arrow, which is not installed.
+    """
+    if codec is not Codec.NONE and not arrow.is_installed():
+        raise InvalidRequest(
+            f"compression {codec.name.lower()!r} needs pyarrow, which is not "
+            "installed: pip install 'pydanube[fast]', or send without compression"
+        )
+
+
 def encode_rows(rows: pa.RecordBatch, header: BatchHeader) -> BatchFrame:
     """
     Return *rows* as a frame with *header*.
@@ -446,8 +535,9 @@ def encode_payloads(
 
     *times* are the publish times in microseconds since 1970, needed if they differ.
     """
-    if len(payloads) > small_messages_max():
-        return encode(batch_of(payloads, publish_times=times or None), header)
+    if len(payloads) > SMALL_MESSAGES_MAX:
+        columns = MessageColumns(payloads=payloads, publish_times=times or None)
+        return encode_columns(columns, header)
     body = encode_small_batch(payloads, times)
     header.count = len(payloads)
     header.columns = _TIMED if times else Column.PAYLOAD
@@ -515,7 +605,7 @@ def _fill_in(
         _HAS_IDS if header.has_ids else 0,
     )
     buffer[HEADER_BYTES:body_at] = name.ljust(body_at - HEADER_BYTES, b"\0")
-    _CRC.pack_into(buffer, _CRC_AT, crc32c.crc32c(memoryview(buffer)[_CHECKED_FROM:]))
+    _CRC.pack_into(buffer, _CRC_AT, crc32c(memoryview(buffer)[_CHECKED_FROM:]))
     return BatchFrame(header, buffer, body_at)
 
 
@@ -537,7 +627,7 @@ def restamp_producer(
     _PRODUCER.pack_into(
         buffer, _PRODUCER_AT, producer_epoch, producer_id, base_sequence
     )
-    _CRC.pack_into(buffer, _CRC_AT, crc32c.crc32c(memoryview(buffer)[_CHECKED_FROM:]))
+    _CRC.pack_into(buffer, _CRC_AT, crc32c(memoryview(buffer)[_CHECKED_FROM:]))
 
 
 def decode(buffer: Buffer) -> BatchFrame:

@@ -1,9 +1,10 @@
 """
-Batches of a few messages, encoded and decoded without Arrow but in its format.
+Batches of a few messages with payloads only, encoded and decoded in little time.
 
 Arrow is made for large batches.  To build, check or read a batch takes it about 20 µs,
-however few messages there are, and each message needs all three.  The body of a batch
-of payloads, with or without publish times, consists of
+however few messages there are, and each message needs all three.  ``wire.column_body``
+reads and writes any columns.  The body of a batch of payloads, with or without publish
+times, consists of
 
 - the encapsulated metadata, which we treat as 64-bit numbers: except for lengths and
   counts, they are the same in every batch;
@@ -12,8 +13,7 @@ of payloads, with or without publish times, consists of
   with zeros to a multiple of 8;
 - the payloads, one after the other, padded in the same way.
 
-The constant numbers are taken from Arrow itself when this module is imported.  A body
-that differs from this layout may still be valid; Arrow decodes it.
+A body that differs from this layout may still be valid; then it is not decoded here.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ from itertools import accumulate, pairwise
 from operator import le
 from typing import NamedTuple
 
-from pydanube.model.batch import batch_of
-from pydanube.wire.buffer import Buffer, padded_size
+from pydanube.model.message_columns import MessageColumns
+from pydanube.wire.buffer import Buffer, padded_size, split
+from pydanube.wire.column_body import encode_body
 
+SMALL_MESSAGES_MAX = 128
+"""From about twice as many messages on, Arrow is faster."""
 SMALL_BYTES_MAX = 1024 * 1024
 """For longer bodies, the time that Arrow takes does not matter."""
 
@@ -49,8 +52,7 @@ class SmallBatch(NamedTuple):
 
     def payloads(self) -> list[bytes]:
         """Return the payload of each message."""
-        data = self.data.tobytes()
-        return [data[begin:end] for begin, end in pairwise(self.offsets)]
+        return split(self.data.tobytes(), self.offsets)
 
     @property
     def longest(self) -> int:
@@ -60,7 +62,7 @@ class SmallBatch(NamedTuple):
 
 def encode_small_batch(payloads: Sequence[bytes], times: Sequence[int] = ()) -> bytes:
     """
-    Return the body of a batch of *payloads*, at most ``small_messages_max``.
+    Return the body of a batch of *payloads*, at most ``SMALL_MESSAGES_MAX``.
 
     *times* are the publish times in microseconds since 1970, or empty.
     """
@@ -92,7 +94,7 @@ def decode_small_batch(
     end = len(buffer)
     head = _TIMED_HEAD if has_times else _HEAD
     if (
-        not 0 < count <= small_messages_max()
+        not 0 < count <= SMALL_MESSAGES_MAX
         or not head.size <= end - at <= SMALL_BYTES_MAX
     ):
         return None
@@ -123,14 +125,15 @@ def decode_small_batch(
 
 @cache
 def _numbers_of_one() -> tuple[int, ...]:
-    """Return the metadata of a batch with one empty message, as Arrow writes it."""
-    return _HEAD.unpack_from(batch_of([b""]).serialize())
+    """Return the metadata of a batch with one empty message."""
+    return _HEAD.unpack_from(encode_body(MessageColumns(payloads=[b""])))
 
 
 @cache
 def _timed_numbers_of_one() -> tuple[int, ...]:
     """Return the metadata of a batch with one empty message and its publish time."""
-    return _TIMED_HEAD.unpack_from(batch_of([b""], publish_times=[0]).serialize())
+    body = encode_body(MessageColumns(payloads=[b""], publish_times=[0]))
+    return _TIMED_HEAD.unpack_from(body)
 
 
 # Indexes in the metadata.
@@ -170,24 +173,3 @@ def _timed_numbers(count: int, data_bytes: int) -> tuple[int, ...]:
 @cache
 def _struct_of(count: int, kind: str) -> struct.Struct:
     return struct.Struct(f"<{count}{kind}")
-
-
-def _is_what_arrow_writes() -> bool:
-    payloads, times = [b"ab", b"", b"c"], [1, 2, 3]
-    plain, timed = batch_of(payloads), batch_of(payloads, publish_times=times)
-    written = [each.serialize().to_pybytes() for each in (plain, timed)]
-    return [
-        encode_small_batch(payloads),
-        encode_small_batch(payloads, times),
-    ] == written
-
-
-@cache
-def small_messages_max() -> int:
-    """
-    Return how many messages a small batch can have.
-
-    From about twice as many on, Arrow is faster.  It is 0, so that Arrow encodes all
-    batches, if the installed Arrow uses another layout.
-    """
-    return 128 if _is_what_arrow_writes() else 0

@@ -21,8 +21,8 @@ from pydanube.client.messages.writer_schemas import ValueDecoding
 from pydanube.client.operations.subscriptions import Subscriptions
 from pydanube.client.operations.topics import Topics
 from pydanube.client.producers.producer import Producer, wait_for_offsets
+from pydanube.client.pure.outgoing import ColumnBatch
 from pydanube.model.arguments import checks_arguments
-from pydanube.model.batch import batch_of
 from pydanube.model.dead_letters import (
     ATTEMPT,
     HANDLED_SUBSCRIPTION,
@@ -41,6 +41,7 @@ from pydanube.model.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
+from pydanube.model.message_columns import MessageColumns, column_of
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.ranges import RangeSet
 
@@ -227,12 +228,14 @@ class DeadLetters:
         async with Producer(self._client, topic, options)._opened() as producer:
             for schema, group in groupby(dead_letters, _schema_of):
                 messages = [letter.message for letter in group]
-                batch = batch_of(
-                    [each.payload for each in messages],
-                    keys=[each.key_bytes for each in messages],
+                columns = MessageColumns(
+                    payloads=[each.payload for each in messages],
+                    keys=column_of([each.key_bytes for each in messages]),
                     attributes=[_without_id(each.attributes) for each in messages],
                 )
-                shipped += await producer._send_batches([batch], schema=schema)
+                shipped += await producer._send_batches(
+                    [ColumnBatch(columns)], schema=schema
+                )
             await wait_for_offsets(shipped)
 
     async def _mark_done(self, dead_letters: Sequence[DeadLetter]) -> None:

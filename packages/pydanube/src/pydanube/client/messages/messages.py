@@ -22,17 +22,15 @@ from functools import cache, cached_property
 from itertools import chain, groupby, repeat
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, overload
 
-from pydanube.model.arrow import envelope, pa
-from pydanube.model.batch import (
-    Column,
-    attributes_of,
-)
+from pydanube.model import arrow
+from pydanube.model.arrow import pa
+from pydanube.model.batch import Column, attributes_of
 from pydanube.model.errors import InvalidPayload, InvalidRequest, SchemaNotFound
 from pydanube.model.positions import to_datetime
 from pydanube.model.range_blocks import ranges_of_offsets
 from pydanube.model.ranges import Range
 from pydanube.schemas.language import Decoder, reason_of
-from pydanube.wire.batches import BatchFrame
+from pydanube.wire.batches import ArrowColumns, BatchFrame, ReadColumns
 
 if TYPE_CHECKING:
     # Type checkers know this one; Python's own has defaults from version 3.13 on.
@@ -145,10 +143,7 @@ def _column(column: Column) -> cached_property[list[Any] | None]:
     def values(batch: ReceivedBatch) -> list[Any] | None:
         if not batch.frame.header.columns & column:
             return None
-        found = batch.arrow.column(envelope.FIELDS[column].name)
-        if found.type == envelope.TIME_TYPE:
-            found = found.cast(pa.int64())
-        return found.to_pylist()  # type: ignore[no-any-return]
+        return batch.columns.values(column)
 
     return cached_property(values)
 
@@ -211,8 +206,15 @@ class ReceivedBatch:
 
     @cached_property
     def arrow(self) -> pa.RecordBatch:
-        """The columns that were received."""
+        """The columns that were received, as Arrow data."""
         return self.frame.checked_arrow()
+
+    @cached_property
+    def columns(self) -> ReadColumns:
+        """The columns that were received; without Arrow if it is not installed."""
+        if arrow.is_installed():
+            return ArrowColumns(self.arrow)
+        return self.frame.read_columns()
 
     @cached_property
     def payloads(self) -> list[bytes]:
@@ -220,7 +222,7 @@ class ReceivedBatch:
         small = self.frame.decode_small_batch()
         if small is not None:
             return small.payloads()
-        return self.arrow.column("payload").to_pylist()  # type: ignore[no-any-return]
+        return self.columns.values(Column.PAYLOAD)
 
     @cached_property
     def values(self) -> list[Any] | None:
@@ -286,7 +288,7 @@ class ReceivedBatch:
     def offsets(self) -> Sequence[int]:
         """The offset of each message."""
         if self.frame.header.columns & Column.OFFSET:
-            return self.arrow.column("offset").to_pylist()  # type: ignore[no-any-return]
+            return self.columns.values(Column.OFFSET)
         return range(self.base, self.base + self.count)
 
     @cached_property

@@ -21,7 +21,7 @@ from pydanube.model.policy import (
 )
 from pydanube.model.positions import PositionLike
 from pydanube.model.schemas import ProducerSchema
-from pydanube.wire.batches import Codec
+from pydanube.wire.batches import Codec, check_codec
 
 LATEST = "latest"
 """The default version of a subject."""
@@ -234,12 +234,14 @@ def parse_codec(compression: str | None) -> Codec:
     Return the codec that *compression* names.
 
     Raises:
-        InvalidRequest: There is no such codec.
+        InvalidRequest: There is no such codec, or it needs Arrow, which is not
+            installed.
     """
     if compression not in _CODECS:
         raise InvalidRequest(
             f"compression is 'lz4', 'zstd' or None, not {compression!r}"
         )
+    check_codec(_CODECS[compression])
     return _CODECS[compression]
 
 

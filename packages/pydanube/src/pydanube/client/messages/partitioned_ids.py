@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydanube.client.messages.messages import MessageId, MessageIds
-from pydanube.model.arrow import pa
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class PartitionSlice(NamedTuple):
@@ -70,7 +72,7 @@ class PartitionedIds(MessageIds):
         """The number of the partition and the offset of each message."""
         found = [(0, 0)] * self._count
         for number, indexes, offsets in self._runs:
-            order = indexes.to_pylist() if isinstance(indexes, pa.Array) else indexes
+            order = indexes if isinstance(indexes, Sequence) else indexes.to_pylist()
             for at, offset in zip(order, offsets, strict=True):
                 found[at] = number, offset
         return found

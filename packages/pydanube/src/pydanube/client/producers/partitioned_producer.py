@@ -9,7 +9,7 @@ partition than before.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 from pydanube.aio.async_scopes import async_scope
 from pydanube.aio.tasks import run_all
@@ -42,7 +42,6 @@ from pydanube.client.pure.batching import (
 )
 from pydanube.client.pure.deduplication import with_ids
 from pydanube.client.pure.routing import Router
-from pydanube.model.arrow import pa, pc
 from pydanube.model.errors import TimedOut
 from pydanube.model.policy import ProducerAccess, TopicPolicy
 
@@ -122,17 +121,17 @@ class PartitionedProducer(PartitionChannels[Producer]):
         if ids is not None:
             self._producers[0]._check_ids(ids)
             batches = with_ids(batches, ids)
-        routed: list[tuple[int, pa.Array, list[SentPiece]]] = []
+        routed: list[tuple[int, Any, list[SentPiece]]] = []
         base = 0
         for batch in batches:
-            given = None if ids is None else ids[base : base + batch.num_rows]
-            for number, indexes, piece in self._router.split(batch, given):
+            given = None if ids is None else ids[base : base + batch.count]
+            for number, indexes, piece in batch.split(self._router, given, base):
                 producer = self._producers[number]
                 shipped = await producer._send_batches(
                     [piece], uses_ids=ids is not None
                 )
-                routed.append((number, pc.add(indexes, base), shipped))
-            base += batch.num_rows
+                routed.append((number, indexes, shipped))
+            base += batch.count
         runs = [
             PartitionSlice(number, indexes, await wait_for_offsets(shipped))
             for number, indexes, shipped in routed

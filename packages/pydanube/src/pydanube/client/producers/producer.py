@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeAlias, TypeGuard, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, Unpack
 
 from pydanube.client.connections.channel import KeptChannel
 from pydanube.client.connections.connection import BrokerConnection, retrieve
@@ -27,17 +27,16 @@ from pydanube.client.messages.options import ProducerOptions
 from pydanube.client.pure.batching import (
     WINDOW_BYTES,
     DeliveryOptions,
-    DeliveryWindow,
     Keys,
     ManyAttributes,
     batches_of,
     check_attributes,
     cut,
     parse_delivery,
-    times_of,
     to_bytes,
 )
 from pydanube.client.pure.deduplication import with_ids
+from pydanube.client.pure.outgoing import DeliveryWindow, OutgoingBatch
 from pydanube.client.pure.send_queue import (
     DELIVERY_TIMEOUT_S,
     NO_EXTRAS,
@@ -45,7 +44,7 @@ from pydanube.client.pure.send_queue import (
     OpenBatch,
     SendQueue,
 )
-from pydanube.model.arrow import pa
+from pydanube.model.batch import Column
 from pydanube.model.deduplication import DEDUPLICATION_ID, check_id
 from pydanube.model.errors import (
     BrokerError,
@@ -64,7 +63,10 @@ from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import enum_to_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube.wire.small_batch import small_messages_max
+from pydanube.wire.small_batch import SMALL_MESSAGES_MAX
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 STEADY_S = 1.0
 """A producer reopens at once if its channel was open for this long."""
@@ -293,13 +295,13 @@ class Producer(KeptChannel):
 
     async def _send_batches(
         self,
-        batches: Sequence[pa.RecordBatch],
+        batches: Sequence[OutgoingBatch],
         schema: tuple[int, int] | None = None,
         *,
         uses_ids: bool = False,
     ) -> list[SentPiece]:
         """
-        Send Arrow batches as soon as the in-flight window allows.
+        Send batches as soon as the in-flight window allows.
 
         *schema* is the id and version of their schema, if not the producer's.  With
         *uses_ids*, the topic drops messages whose ids it knows.
@@ -313,11 +315,12 @@ class Producer(KeptChannel):
             async with self._turn:
                 self._close_open()
                 for batch in batches:
-                    self._check_delay(is_delayed="deliver_at" in batch.schema.names)
+                    is_delayed = bool(batch.columns & Column.DELIVER_AT)
+                    self._check_delay(is_delayed=is_delayed)
                     for piece in cut(batch, self._queue.batch_bytes_max):
                         await self._wait_for_window()
                         future = self._send_piece(piece, schema, uses_ids=uses_ids)
-                        sent.append((piece.num_rows, future))
+                        sent.append((piece.count, future))
         finally:
             self._waiter_count -= 1
         return sent
@@ -537,10 +540,10 @@ class Producer(KeptChannel):
             self._capacity.clear()
 
     def _is_small(self, messages: BatchData) -> TypeGuard[list[bytes]]:
-        """Return whether *messages* need no Arrow, and no other sender waits."""
+        """Return whether *messages* are a small batch, and no other sender waits."""
         return (
             type(messages) is list
-            and 0 < len(messages) <= small_messages_max()
+            and 0 < len(messages) <= SMALL_MESSAGES_MAX
             and self._codec is Codec.NONE
             and not self._waiter_count
             and self.failure is None
@@ -565,7 +568,7 @@ class Producer(KeptChannel):
 
     def _send_piece(
         self,
-        batch: pa.RecordBatch,
+        batch: OutgoingBatch,
         schema: tuple[int, int] | None,
         *,
         uses_ids: bool,
@@ -573,8 +576,8 @@ class Producer(KeptChannel):
         self._raise_if_failed()
         future: asyncio.Future[Placement] = self._loop.create_future()
         future.add_done_callback(retrieve)
-        times = times_of(batch, self._wall_clock_ns() // 1000)
-        self._queue.send_arrow(batch, times, future, schema, uses_ids=uses_ids)
+        times = batch.times(self._wall_clock_ns() // 1000)
+        self._queue.send_batch(batch, times, future, schema, uses_ids=uses_ids)
         return future
 
     def _note_error(

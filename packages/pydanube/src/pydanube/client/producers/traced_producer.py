@@ -24,7 +24,7 @@ from pydanube.client.producers.producer import (
     SentPiece,
 )
 from pydanube.client.pure.batching import DeliveryOptions
-from pydanube.model.arrow import envelope, pa
+from pydanube.client.pure.outgoing import OutgoingBatch
 
 
 class TracedProducer(Producer):
@@ -92,18 +92,18 @@ class TracedProducer(Producer):
 
     async def _send_batches(
         self,
-        batches: Sequence[pa.RecordBatch],
+        batches: Sequence[OutgoingBatch],
         schema: tuple[int, int] | None = None,
         *,
         uses_ids: bool = False,
     ) -> list[SentPiece]:
-        count = sum(batch.num_rows for batch in batches)
+        count = sum(batch.count for batch in batches)
         if not count:
             return await super()._send_batches(batches, schema, uses_ids=uses_ids)
         span = self._telemetry.begin_send(self.topic, count, None)
         try:
             sent = await super()._send_batches(
-                [with_attributes(batch, span.attributes) for batch in batches],
+                [batch.with_attributes(span.attributes) for batch in batches],
                 schema,
                 uses_ids=uses_ids,
             )
@@ -122,26 +122,6 @@ class TracedProducer(Producer):
 
 def _end(span: SendSpan, future: asyncio.Future[Placement]) -> None:
     span.end(None if future.cancelled() else future.exception())
-
-
-def with_attributes(
-    batch: pa.RecordBatch, attributes: Mapping[str, str]
-) -> pa.RecordBatch:
-    """Return *batch* with *attributes* added to those of each message."""
-    at = batch.schema.get_field_index("attributes")
-    if at < 0:
-        return batch.append_column("attributes", _repeated(attributes, batch.num_rows))
-    merged = pa.array(
-        [{**dict(own or ()), **attributes} for own in batch.column(at).to_pylist()],
-        envelope.ATTRIBUTES_TYPE,
-    )
-    return batch.set_column(at, "attributes", merged)
-
-
-def _repeated(attributes: Mapping[str, str], count: int) -> pa.Array:
-    """Return a column of *count* times the same attributes."""
-    one = pa.array([list(attributes.items())], envelope.ATTRIBUTES_TYPE)
-    return one.take(pa.repeat(0, count))
 
 
 def new_producer(client: Requester, topic: str, options: ProducerOptions) -> Producer:

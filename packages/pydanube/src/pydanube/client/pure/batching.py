@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from reprlib import Repr
-from typing import NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, cast
 
+from pydanube.client.pure.outgoing import (
+    ColumnBatch,
+    DeliveryWindow,
+    OutgoingBatch,
+    arrow_batches,
+)
 from pydanube.model.arguments import check
-from pydanube.model.arrow import envelope, pa
-from pydanube.model.batch import batch_of, conform
+from pydanube.model.arrow import is_arrow
 from pydanube.model.errors import InvalidRequest, MessageTooLarge
+from pydanube.model.message_columns import MessageColumns
 from pydanube.model.positions import TIME_MAX, TIME_MIN, to_microseconds
 from pydanube.wire.batches import BATCH_MESSAGES_MAX
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Keys: TypeAlias = Sequence[str | bytes | None] | None
 """The key of each message; None: no message has one."""
@@ -23,13 +32,6 @@ WINDOW_BYTES = 16
 
 _SHORTENER = Repr()
 _SHORTENER.maxstring = _SHORTENER.maxother = 60
-
-
-class DeliveryWindow(NamedTuple):
-    """The time from which a message may be delivered, and the time it expires."""
-
-    deliver_at: int | None
-    expires_at: int | None
 
 
 class DeliveryOptions(TypedDict, total=False):
@@ -121,7 +123,7 @@ def batches_of(
     *,
     keys: Keys = None,
     attributes: ManyAttributes = None,
-) -> list[pa.RecordBatch]:
+) -> list[OutgoingBatch]:
     """
     Convert what a user publishes to message batches, all with *window*.
 
@@ -131,12 +133,13 @@ def batches_of(
         InvalidRequest: *messages* are neither payloads nor Arrow data with the columns
             of messages; or there are not as many keys or attributes as payloads.
     """
-    if isinstance(messages, pa.RecordBatch | pa.Table):
+    batches: list[OutgoingBatch]
+    if is_arrow(messages):
         if keys is not None or attributes is not None:
             raise InvalidRequest(
                 "keys and attributes of Arrow data are its columns key and attributes"
             )
-        batches = conform(messages)
+        batches = arrow_batches(cast("pa.Table", messages))
     else:
         check_are_many("send_batch", "payloads", messages)
         payloads = [
@@ -145,13 +148,13 @@ def batches_of(
         ]
         batches = [_batch_of(payloads, keys, attributes)] if payloads else []
     if window is not None:
-        batches = [each for some in batches for each in _with_window(some, window)]
+        batches = [each.with_window(window) for each in batches]
     return batches
 
 
 def _batch_of(
     payloads: list[bytes], keys: Keys, attributes: ManyAttributes
-) -> pa.RecordBatch:
+) -> ColumnBatch:
     for what, given in (("keys", keys), ("attributes", attributes)):
         if given is None:
             continue
@@ -167,10 +170,12 @@ def _batch_of(
         encoded = [None if key is None else to_bytes("key", key) for key in keys]
     for each in attributes or ():
         check_attributes(each or {})
-    return batch_of(payloads, keys=encoded, attributes=attributes)
+    return ColumnBatch(
+        MessageColumns(payloads=payloads, keys=encoded, attributes=attributes)
+    )
 
 
-def cut(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
+def cut(batch: OutgoingBatch, bytes_max: int) -> list[OutgoingBatch]:
     """
     Split *batch* into pieces that fit into frames of *bytes_max*.
 
@@ -179,26 +184,19 @@ def cut(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
     Raises:
         MessageTooLarge: A single message does not fit.
     """
-    byte_count = batch.nbytes + 512
-    if byte_count <= bytes_max and 0 < batch.num_rows <= BATCH_MESSAGES_MAX:
+    byte_count, count = batch.byte_count + 512, batch.count
+    if byte_count <= bytes_max and 0 < count <= BATCH_MESSAGES_MAX:
         return [batch]
-    if batch.num_rows == 0:
+    if count == 0:
         return []
-    if batch.num_rows == 1:
+    if count == 1:
         raise MessageTooLarge(
             f"a message of {byte_count} bytes; the broker accepts batches of at most "
             f"{bytes_max} bytes"
         )
-    half = batch.num_rows // 2
-    return cut(batch.slice(0, half), bytes_max) + cut(batch.slice(half), bytes_max)
-
-
-def times_of(batch: pa.RecordBatch, now: int) -> tuple[int, int]:
-    """Return the first and the last publish time of *batch*, by default *now*."""
-    if "publish_time" not in batch.schema.names:
-        return now, now
-    times = batch.column("publish_time").cast(pa.int64())
-    return times[0].as_py(), times[-1].as_py()
+    half = count // 2
+    left, right = batch.slice(0, half), batch.slice(half, count)
+    return cut(left, bytes_max) + cut(right, bytes_max)
 
 
 def to_bytes(what: str, value: object) -> bytes:
@@ -265,14 +263,3 @@ def _microseconds(what: str, seconds: float) -> int:
         raise InvalidRequest(
             f"{what} is a number of seconds, not {seconds!r}"
         ) from None
-
-
-def _with_window(batch: pa.RecordBatch, window: DeliveryWindow) -> list[pa.RecordBatch]:
-    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-    for name, time in window._asdict().items():
-        if time is None:
-            continue
-        if name in arrays:
-            raise InvalidRequest(f"the batch has a column {name} of its own")
-        arrays[name] = pa.repeat(pa.scalar(time, envelope.TIME_TYPE), batch.num_rows)
-    return conform(pa.table(arrays))

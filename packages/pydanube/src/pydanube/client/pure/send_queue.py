@@ -13,19 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from pydanube.client.pure.batching import DeliveryWindow
+from pydanube.client.pure.outgoing import DeliveryWindow, OutgoingBatch
+from pydanube.model import arrow
 from pydanube.model.arrow import envelope, pa
-from pydanube.model.batch import batch_of
 from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.model.message_columns import MessageColumns, column_of
 from pydanube.wire.batches import (
     BatchFrame,
     BatchHeader,
     Codec,
-    encode,
+    encode_columns,
     encode_payloads,
     restamp_producer,
 )
-from pydanube.wire.small_batch import small_messages_max
+from pydanube.wire.small_batch import SMALL_MESSAGES_MAX
 
 OPEN_BATCH_MESSAGES_MAX = 8192
 BATCH_BYTES = 512 * 1024
@@ -92,36 +93,36 @@ class OpenBatch(Generic[C]):
     @property
     def is_small(self) -> bool:
         """True if there are few messages, with payloads only."""
-        return self.extras is None and len(self.payloads) <= small_messages_max()
+        return self.extras is None and len(self.payloads) <= SMALL_MESSAGES_MAX
 
     def small_times(self) -> list[int]:
         """Return all publish times in microseconds; empty if they are the same."""
         times = [time_ns // 1000 for time_ns in self.times_ns]
         return times if times[0] != times[-1] else []
 
-    def to_arrow(self) -> pa.RecordBatch:
+    def columns(self) -> MessageColumns:
+        """Return the messages by column."""
         first, last = self.publish_times
-        times = None
-        if first != last:
-            times = pa.array(self.times_ns, pa.timestamp("ns", tz="UTC")).cast(
-                envelope.TIME_TYPE, safe=False
-            )
+        times = None if first == last else _microseconds(self.times_ns)
         if self.extras is None:
-            return batch_of(self.payloads, publish_times=times)
+            return MessageColumns(payloads=self.payloads, publish_times=times)
         keys, attributes, windows = zip(*self.extras, strict=True)
-        return batch_of(
-            self.payloads,
-            keys=_column(keys),
-            attributes=_column(attributes),
+        return MessageColumns(
+            payloads=self.payloads,
+            keys=column_of(keys),
+            attributes=column_of(attributes),
             publish_times=times,
-            deliver_at=_column([each and each.deliver_at for each in windows]),
-            expires_at=_column([each and each.expires_at for each in windows]),
+            deliver_at=column_of([each and each.deliver_at for each in windows]),
+            expires_at=column_of([each and each.expires_at for each in windows]),
         )
 
 
-def _column(values: Sequence[Any]) -> Sequence[Any] | None:
-    """Return *values*, or None if no message has one."""
-    return None if values.count(None) == len(values) else values
+def _microseconds(times_ns: Sequence[int]) -> Sequence[int]:
+    if arrow.is_installed():
+        # Faster, and what it returns is already a column.
+        times = pa.array(times_ns, pa.timestamp("ns", tz="UTC"))
+        return times.cast(envelope.TIME_TYPE, safe=False)  # type: ignore[no-any-return]
+    return [time_ns // 1000 for time_ns in times_ns]
 
 
 @dataclass(slots=True, eq=False)
@@ -264,9 +265,9 @@ class SendQueue(Generic[C]):
         frame = encode_payloads(payloads, self._header(time, time))
         return self._send(frame, completion)
 
-    def send_arrow(
+    def send_batch(
         self,
-        batch: pa.RecordBatch,
+        batch: OutgoingBatch,
         times: tuple[int, int],
         completion: C,
         schema: tuple[int, int] | None,
@@ -282,7 +283,7 @@ class SendQueue(Generic[C]):
         header.has_ids = uses_ids
         if schema is not None:
             header.schema_id, header.schema_version = schema
-        self._send(encode(batch, header, self._codec), completion)
+        self._send(batch.encode(header, self._codec), completion)
 
     def _send_gathered(self, batch: OpenBatch[C]) -> None:
         header = self._header(*batch.publish_times)
@@ -292,11 +293,11 @@ class SendQueue(Generic[C]):
             self._send(frame, batch.completion)
             return
         try:
-            arrow = batch.to_arrow()
-        except (pa.ArrowException, ValueError, TypeError) as error:
-            fail(batch.completion, InvalidRequest(f"invalid batch: {error}"))
+            frame = encode_columns(batch.columns(), header, self._codec)
+        except InvalidRequest as error:
+            fail(batch.completion, error)
             return
-        self._send(encode(arrow, header, self._codec), batch.completion)
+        self._send(frame, batch.completion)
 
     def _header(self, first_time: int, last_time: int) -> BatchHeader:
         """Return the next batch's header."""

@@ -20,10 +20,10 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydanube.aio.tasks import run_all
 from pydanube.client.connections.channel import Channel
@@ -31,11 +31,10 @@ from pydanube.client.connections.connection import BrokerConnection
 from pydanube.client.connections.partitions import existing_partitions
 from pydanube.client.connections.requester import Requester, retry
 from pydanube.client.messages.options import parse_codec
-from pydanube.client.pure.batching import cut, times_of
+from pydanube.client.pure.batching import cut
+from pydanube.client.pure.outgoing import OutgoingBatch, arrow_batches
 from pydanube.client.pure.routing import Router, fnv1a_64
 from pydanube.model.arguments import checks_arguments
-from pydanube.model.arrow import pa
-from pydanube.model.batch import conform
 from pydanube.model.choices import CompressionName
 from pydanube.model.errors import (
     BrokerError,
@@ -57,11 +56,14 @@ from pydanube.model.staging import (
     TransactionAcks,
     is_repeat,
 )
-from pydanube.wire.batches import INT64_MAX, BatchFrame, BatchHeader, Codec, encode
+from pydanube.wire.batches import INT64_MAX, BatchFrame, BatchHeader, Codec
 from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 INFLIGHT_BYTES_MAX = 16 * 1024 * 1024
 """The most bytes of a part that may be in flight."""
@@ -263,8 +265,23 @@ class PartWriter:
         """
         self._check()
         try:
-            for part in conform(batch):
-                await self._write(topic, part, schema)
+            batches = arrow_batches(batch)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        await self.write_batches(topic, batches, schema)
+
+    async def write_batches(
+        self,
+        topic: str,
+        batches: Iterable[OutgoingBatch],
+        schema: SchemaReference | None,
+    ) -> None:
+        """Stage the messages of *batches*, as ``write`` does."""
+        self._check()
+        try:
+            for batch in batches:
+                await self._write(topic, batch, schema)
         except BaseException as error:
             self._fail(error)
             raise
@@ -328,13 +345,13 @@ class PartWriter:
     # Stages.
 
     async def _write(
-        self, topic: str, batch: pa.RecordBatch, schema: SchemaReference | None
+        self, topic: str, batch: OutgoingBatch, schema: SchemaReference | None
     ) -> None:
         if topic not in self._routes:
             self._routes[topic] = await self._find_route(topic)
         partitions, router = self._routes[topic]
         is_partitioned = len(partitions) > 1
-        pieces = router.split(batch) if is_partitioned else [(0, None, batch)]
+        pieces = batch.split(router) if is_partitioned else [(0, None, batch)]
         for number, _, piece in pieces:
             name = partitions[number]
             stage = self._stages.get(name)
@@ -348,7 +365,7 @@ class PartWriter:
                 await self._wait_until(lambda: self.inflight_bytes < INFLIGHT_BYTES_MAX)
                 stage.ship(fitting, self._codec)
                 self._batch_count += 1
-                self._message_count += fitting.num_rows
+                self._message_count += fitting.count
                 if self._has_pieces:
                     await self._finish_large_pieces()
 
@@ -468,10 +485,10 @@ class _Stage(Channel):
         self.batch_bytes_max = min(answer.batch_bytes_max, connection.batch_bytes_max)
         self._resume(connection, answer.next_sequence)
 
-    def ship(self, batch: pa.RecordBatch, codec: Codec) -> None:
+    def ship(self, batch: OutgoingBatch, codec: Codec) -> None:
         """Send *batch*, and keep it until the broker has written it."""
         now = self._client.wall_clock_ns() // 1000
-        first, last = times_of(batch, now)
+        first, last = batch.times(now)
         schema_id, schema_version = self._written_with
         header = BatchHeader(
             producer_id=1,
@@ -483,7 +500,7 @@ class _Stage(Channel):
             schema_version=schema_version,
             producer=self._producer,
         )
-        frame = encode(batch, header, codec)
+        frame = batch.encode(header, codec)
         self._next_sequence += frame.count
         self._outgoing.append(frame)
         if self._kept is not None:

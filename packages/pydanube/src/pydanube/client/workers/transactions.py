@@ -19,7 +19,6 @@ from pydanube.client.messages.messages import Receiver
 from pydanube.client.producers.producer import BatchData
 from pydanube.client.pure.batching import (
     DeliveryOptions,
-    DeliveryWindow,
     Keys,
     ManyAttributes,
     batches_of,
@@ -28,10 +27,9 @@ from pydanube.client.pure.batching import (
     to_bytes,
 )
 from pydanube.client.pure.offsets import AckTarget, parts_of
+from pydanube.client.pure.outgoing import ColumnBatch, DeliveryWindow, OutgoingBatch
 from pydanube.client.workers.staging import Staging
 from pydanube.model.arguments import check
-from pydanube.model.arrow import pa
-from pydanube.model.batch import batch_of
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -39,6 +37,7 @@ from pydanube.model.errors import (
     MessageNotHeld,
     Unavailable,
 )
+from pydanube.model.message_columns import MessageColumns, column_of
 from pydanube.model.names import TopicName
 from pydanube.model.ranges import RangeSet
 from pydanube.model.schemas import SchemaReference
@@ -209,8 +208,7 @@ class Transaction:
             messages, self._window_of(delivery), keys=keys, attributes=attributes
         )
         await self._write_gathered()
-        for batch in batches:
-            await self._part.write(topic, batch, schema=schema)
+        await self._part.write_batches(topic, batches, schema)
 
     async def ack(self, messages: AckTarget) -> None:
         """
@@ -296,7 +294,7 @@ class Transaction:
         gathered, self._gathered = self._gathered, {}
         self._gathered_bytes = 0
         for (topic, schema), messages in gathered.items():
-            await self._part.write(topic, messages.batch(), schema=schema)
+            await self._part.write_batches(topic, [messages.batch()], schema)
 
     def _window_of(self, delivery: DeliveryOptions) -> DeliveryWindow | None:
         if not delivery:
@@ -329,14 +327,16 @@ class _Messages:
         self._attributes.append(attributes)
         self._windows.append(window or DeliveryWindow(None, None))
 
-    def batch(self) -> pa.RecordBatch:
-        """Return all of them; ``PartWriter.write`` drops columns without values."""
-        return batch_of(
-            self._payloads,
-            keys=self._keys,
-            attributes=self._attributes,
-            deliver_at=[each.deliver_at for each in self._windows],
-            expires_at=[each.expires_at for each in self._windows],
+    def batch(self) -> OutgoingBatch:
+        """Return all of them, without the columns that have no values."""
+        return ColumnBatch(
+            MessageColumns(
+                payloads=self._payloads,
+                keys=column_of(self._keys),
+                attributes=column_of(self._attributes),
+                deliver_at=column_of([each.deliver_at for each in self._windows]),
+                expires_at=column_of([each.expires_at for each in self._windows]),
+            )
         )
 
 
