@@ -6,6 +6,7 @@ With the variable CONSOLE_PICTURES, the pages are also saved as pictures there.
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -174,9 +175,48 @@ async def test_topic_is_found_and_its_messages_are_searched_with_the_keyboard(
         await page.get_by_text("20 found").wait_for()
         await page.get_by_label("Contains").fill('"number": 7')
         await page.get_by_label("From").fill("earliest")
-        await page.get_by_role("button", name="Show").press("Enter")
+        await page.get_by_role("button", name="Show", exact=True).press("Enter")
         await page.get_by_text("1 found").wait_for()
         assert page.problems == []
+
+
+async def test_messages_are_filtered_laid_out_and_downloaded(browser, console):
+    async with opened_page(browser, width=390) as page:
+        await page.goto(f"{console}/messages?topic={TOPIC}")
+        await page.get_by_text("20 found").wait_for()
+        await page.get_by_label("Conditions, one per line").fill("value.number >= 18")
+        await page.get_by_label("From").fill("0")
+        await page.get_by_role("button", name="Show", exact=True).click()
+        await page.get_by_text("2 found").wait_for()
+        await page.get_by_role("button", name="number", exact=True).click()
+        await page.get_by_role("columnheader", name="number").wait_for()
+        await page.reload()
+        await page.get_by_role("columnheader", name="number").wait_for()
+        await page.get_by_text("2 found").wait_for()
+        await page.get_by_role("button", name="Show message 2").click()
+        await page.get_by_role("article").get_by_text("from web-1").wait_for()
+        await check_page(page, "the table of messages")
+        await take_picture(page, "messages-table-390", is_full=True)
+        async with page.expect_download() as loading:
+            await page.get_by_role("button", name="Download CSV").click()
+        download = await loading.value
+        assert download.suggested_filename == "default-orders.csv"
+        head, *rows = lines_of(await download.path())
+        assert head == "topic,offset,publish_time,key,number"
+        assert [row.split(",")[1::2] for row in rows] == [
+            ["18", "user-0"],
+            ["19", "user-1"],
+        ]
+        await page.set_viewport_size({"width": 1280, "height": 900})
+        await take_picture(page, "messages-table-1280", is_full=True)
+        # A download is no page: it has no problems.
+        answer = await page.request.get(f"{console}/messages/download?topic=/a/b")
+        assert (answer.status, "use jsonl or csv" in await answer.text()) == (400, True)
+        assert page.problems == []
+
+
+def lines_of(path):
+    return Path(path).read_text().splitlines()
 
 
 async def test_lag_of_a_subscription_is_drawn_over_time(browser, console):

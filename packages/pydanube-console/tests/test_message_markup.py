@@ -1,10 +1,16 @@
-"""Messages are shown, masked, and copied."""
+"""Messages are shown, masked, and laid out as a table."""
 
 import json
 
 import pytest
 
-from pydanube_console.message_markup import render_messages, to_json
+from pydanube_cli.messages.message_fields import parse_fields
+from pydanube_console.message_markup import (
+    render_messages,
+    render_suggestions,
+    render_table,
+    suggested_fields,
+)
 from pydanube_console.message_search import FoundMessage
 from pydanube_console.settings import Payloads
 from support.worlds.current import memory_broker
@@ -19,6 +25,16 @@ async def messages():
         async with client.producer(TOPIC) as producer:
             await producer.send(EVIL, key="secret-key", attributes={"who": "ada"})
             await producer.send(b"\xff")
+            value = {
+                "user": {"name": "Ada"},
+                "items": [1, [2, 3]],
+                "key": 0,
+                "a b": 0,
+                "a,b": 0,
+                'a"b': 0,
+                "": 0,
+            }
+            await producer.send(json.dumps(value).encode())
         yield [
             FoundMessage(each, None)
             async for batch in client.read(TOPIC)
@@ -41,8 +57,28 @@ async def test_masked_messages_show_no_content(messages):
         assert secret not in shown
 
 
-async def test_json_has_texts_and_base64(messages):
-    first, second = json.loads(to_json(messages))
-    assert first["payload"] == EVIL.decode()
-    assert (first["key"], first["attributes"]) == ("secret-key", {"who": "ada"})
-    assert second["payload_base64"] == "/w=="
+async def test_table_has_columns_and_whole_messages_below(messages):
+    shown = render_table(messages, parse_fields("user.name, items[1]"), Payloads.SHOW)
+    assert ">user.name</th>" in shown
+    assert '<td class="">Ada</td><td class="">[2,3]</td>' in shown
+    assert shown.count('aria-expanded="false"') == 3
+    assert shown.count("hidden=") == 3
+    assert "<img" not in shown
+
+
+async def test_masked_table_has_no_columns_of_values(messages):
+    shown = render_table(messages, parse_fields("user.name"), Payloads.MASK)
+    for secret in ("user.name", "Ada", "img", "secret-key"):
+        assert secret not in shown
+
+
+async def test_fields_are_offered_as_columns(messages):
+    assert suggested_fields(messages) == [
+        "attributes.who",
+        "user",
+        "items",
+        "value.key",
+        '"a b"',
+    ]
+    shown = render_suggestions(["user", "items"], ["items"])
+    assert shown.count('aria-pressed="true"') == 1

@@ -1,11 +1,15 @@
 """The search of messages is bounded, and can be stopped and continued."""
 
+import json
+
 import pytest
 
-from pydanube_console.message_search import FoundMessage, Search, sample
+from pydanube_cli.messages.pure.conditions import parse_conditions
+from pydanube_console.message_search import FoundMessage, MessageFilter, Search, sample
 from support.worlds.current import memory_broker
 
 TOPIC = "/default/t"
+NOTHING = MessageFilter(text="nothing has this")
 
 
 @pytest.fixture
@@ -20,7 +24,10 @@ async def client():
 
 async def search(client, **options):
     found = Search()
-    await found.run(client, TOPIC, **{"start": "earliest", **options})
+    start = options.pop("start", "earliest")
+    count = options.pop("count", 50)
+    wanted = MessageFilter(**options)
+    await found.run(client, TOPIC, start=start, count=count, wanted=wanted)
     return found
 
 
@@ -37,6 +44,16 @@ async def test_messages_are_found_by_key_and_text(client):
     assert nothing.next_offset is None
 
 
+async def test_messages_are_found_by_conditions(client):
+    async with client.producer(TOPIC) as producer:
+        for number in range(4):
+            payload = json.dumps({"user": {"id": number}}).encode()
+            await producer.send(payload, attributes={"source": f"web-{number % 2}"})
+    wanted = parse_conditions(["value.user.id >= 1", "attributes.source = 'web-1'"])
+    found = await search(client, conditions=wanted)
+    assert offsets(found) == [21, 23]
+
+
 async def test_search_continues_where_it_stopped(client):
     first = await search(client, count=5)
     assert (offsets(first), first.next_offset) == ([0, 1, 2, 3, 4], 5)
@@ -45,14 +62,14 @@ async def test_search_continues_where_it_stopped(client):
 
 async def test_cancelled_search_stops_after_a_batch(client):
     found = Search(is_cancelled=True)
-    await found.run(client, TOPIC, start="earliest", text="nothing has this")
+    await found.run(client, TOPIC, start="earliest", wanted=NOTHING)
     assert 0 < found.message_count < 20
     assert found.next_offset == found.message_count
 
 
 async def test_search_reads_a_bounded_number_of_bytes(client):
     found = Search(bytes_max=30)
-    await found.run(client, TOPIC, start="earliest", text="nothing has this")
+    await found.run(client, TOPIC, start="earliest", wanted=NOTHING)
     assert (found.message_count, found.next_offset) == (5, 5)
 
 

@@ -24,6 +24,13 @@ _PRESSED = """(event) => {
   const button = event.target.closest("button[data-action]");
   if (button && !button.disabled) emit(button.dataset.action, button.dataset.value);
 }"""
+_TOGGLED = """(event) => {
+  const button = event.target.closest("button.toggle");
+  if (!button) return;
+  const below = button.closest("tr").nextElementSibling;
+  below.hidden = !below.hidden;
+  button.setAttribute("aria-expanded", String(!below.hidden));
+}"""
 _HEAD = '<link rel="stylesheet" href="/console.css">'
 
 
@@ -36,7 +43,8 @@ class Page:
 
     def show(self, markup: Html | None = None) -> ui.html:
         """Add a block with *markup*, which can be replaced later."""
-        return ui.html(markup or "", sanitize=False).classes("block")
+        shown = ui.html(markup or "", sanitize=False).classes("block")
+        return shown.on("click", js_handler=_TOGGLED)
 
     def on_press(
         self, shown: ui.html, work: Callable[[str, str], Awaitable[None]]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +18,42 @@ from pydanube.client.client import Client
 from pydanube.client.messages.messages import Message
 from pydanube.model.errors import BrokerError
 from pydanube.model.positions import PositionLike
+from pydanube_cli.messages.message_selection import is_selected
+from pydanube_cli.messages.pure.conditions import Condition
 from pydanube_console.pure.payloads import is_match
 
 READ_BYTES_MAX = 256 * 1024 * 1024
 READ_BYTES_PER_S = 16 * 1024 * 1024
 FOUND_MAX = 200
 PREFETCH_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFilter:
+    """The messages that a search is for; by default all."""
+
+    key: str = ""
+    """The whole key; empty: any."""
+    text: str = ""
+    """A part of the payload, the key or an attribute, in any case; empty: any."""
+    conditions: tuple[Condition, ...] = ()
+    """Conditions on fields, all of which must hold."""
+
+    def accepts(self, message: Message) -> bool:
+        """Return whether the search is for *message*."""
+        if self.key and message.key_bytes != self.key.encode():
+            return False
+        if self.text and not is_match(
+            self.text.lower().encode(),
+            message.payload,
+            message.key_bytes,
+            message.attributes,
+        ):
+            return False
+        return is_selected(message, self.conditions)
+
+
+ALL = MessageFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,32 +84,48 @@ class Search:
         *,
         start: PositionLike,
         count: int = 50,
-        key: str = "",
-        text: str = "",
+        wanted: MessageFilter = ALL,
         on_progress: Callable[[], object] = lambda: None,
     ) -> None:
         """
-        Find *count* messages from *start* on whose key is *key*, and that have *text*.
+        Find *count* messages from *start* on that *wanted* accepts.
 
         Raises: As ``Client.read``.
         """
-        word = text.lower().encode()
-        wanted = key.encode()
         count = min(count, FOUND_MAX)
+        matches = self.matches(
+            client, topic, start=start, wanted=wanted, on_progress=on_progress
+        )
+        async with aclosing(matches):
+            async for message in matches:
+                self.found.append(FoundMessage(message, value_of(message)))
+                if len(self.found) >= count:
+                    self.next_offset = message.offset + 1
+                    return
+
+    async def matches(
+        self,
+        client: Client,
+        topic: str,
+        *,
+        start: PositionLike,
+        wanted: MessageFilter,
+        on_progress: Callable[[], object] = lambda: None,
+    ) -> AsyncGenerator[Message, None]:
+        """
+        Yield the messages from *start* on that *wanted* accepts.
+
+        Raises: As ``Client.read``.
+        """
         began = time.monotonic()
         batches = client.read(topic, start=start, prefetch_bytes=PREFETCH_BYTES)
         async for batch in batches:
             for message in batch:
                 self.message_count += 1
                 self.byte_count += len(message.payload)
-                if (not wanted or message.key_bytes == wanted) and (
-                    not word
-                    or is_match(
-                        word, message.payload, message.key_bytes, message.attributes
-                    )
-                ):
-                    self.found.append(FoundMessage(message, value_of(message)))
-                if len(self.found) >= count or self.byte_count >= self.bytes_max:
+                if wanted.accepts(message):
+                    yield message
+                if self.byte_count >= self.bytes_max:
                     self.next_offset = message.offset + 1
                     return
             on_progress()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from html import escape
 from importlib import import_module
 from inspect import signature
@@ -17,7 +18,13 @@ from urllib.parse import quote, urlsplit
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.middleware.gzip import GZipMiddleware
-from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from fastapi.responses import (
+    FileResponse,
+    HTMLResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 
 from pydanube.aio.http_server import forwarding_of, listener_at, serving
 from pydanube.model.errors import (
@@ -29,6 +36,7 @@ from pydanube.model.errors import (
 )
 from pydanube.security.failed_attempts import FailedAttempts
 from pydanube_console.guard import Guard, mark_scripts
+from pydanube_console.message_download import DOWNLOADS_MAX
 from pydanube_console.oidc import PENDING_S, OidcLogin
 from pydanube_console.pure.markup import Html, address, element
 from pydanube_console.sessions import Session, Sessions, open_sessions
@@ -128,6 +136,7 @@ def make_app(settings: ConsoleSettings, sessions: Sessions) -> FastAPI:
         app.get(OIDC_PATH)(provider.begin)
         app.get(OIDC_CALLBACK)(provider.finish)
     app.get("/healthz")(_healthz)
+    app.get("/messages/download")(Downloads(settings, login).begin)
     for path, name in PAGES.items():
         module = import_module(f"pydanube_console.pages.{name}")
         ui.page(path)(_page(module.show, path, settings, login))
@@ -323,6 +332,58 @@ class ProviderLogin:
             answer = self._login.page("/", str(error), status=403)
         answer.delete_cookie(OIDC_COOKIE, path="/login")
         return answer
+
+
+class Downloads:
+    """The downloads of messages."""
+
+    def __init__(self, settings: ConsoleSettings, login: Login) -> None:
+        self._settings = settings
+        self._login = login
+        self._slots = asyncio.Semaphore(DOWNLOADS_MAX)
+
+    async def begin(self, request: Request) -> Response:
+        """Answer with the file that the address asks for."""
+        # It imports NiceGUI, which make_app prepares.
+        from pydanube_console.pages.messages import parse_download  # noqa: PLC0415
+
+        session = self._login.session_of(request)
+        if session is None:
+            return _document("Sign in first.", status=401)
+        if self._settings.payloads is not Payloads.SHOW:
+            return _document("This console shows no payloads.", status=403)
+        if self._slots.locked():
+            text = f"{DOWNLOADS_MAX} downloads are running, the most allowed."
+            return _document(text, status=429)
+        try:
+            download = parse_download(request.query_params)
+            content = self._limited(download.content(session.client))
+            # An error of the first messages is an answer, and no file.
+            first = await anext(content)
+        except BrokerError as error:
+            return _document(str(error), status=400)
+
+        async def parts() -> AsyncIterator[bytes]:
+            async with aclosing(content):
+                yield first
+                async for part in content:
+                    yield part
+
+        return StreamingResponse(
+            parts(),
+            media_type=download.media_type,
+            headers={
+                "content-disposition": f'attachment; filename="{download.file_name}"',
+                "cache-control": "no-store",
+            },
+        )
+
+    async def _limited(
+        self, content: AsyncGenerator[bytes, None]
+    ) -> AsyncGenerator[bytes, None]:
+        async with self._slots, aclosing(content):
+            async for part in content:
+                yield part
 
 
 def _onward(target: str) -> Response:

@@ -29,8 +29,12 @@ class MessageField:
 
     def content(self, message: Message) -> bytes:
         """Return the field: text as it is, the rest as JSON; empty without it."""
+        return self.content_in(MessageParts(message))
+
+    def content_in(self, parts: MessageParts) -> bytes:
+        """Return the field of a message of which several are wanted; as ``content``."""
         try:
-            found = find_field(part_of(message, self.root), self.path)
+            found = find_field(parts.get(self.root), self.path)
         except InvalidPayload:
             return b""
         if found is ABSENT or found is None:
@@ -42,6 +46,34 @@ class MessageField:
     def cell(self, message: Message) -> str:
         """Return the field as text without control characters."""
         return text_of(self.content(message))
+
+
+class MessageParts:
+    """The parts of one message, each decoded when it is first needed."""
+
+    def __init__(self, message: Message) -> None:
+        self._message = message
+        self._known: dict[str, Any] = {}
+
+    def get(self, root: str) -> Any:
+        """
+        Return the part that *root* stands for.
+
+        A value is decoded by the schema of the message; without a schema, the payload
+        is JSON.
+
+        Raises:
+            InvalidPayload: The payload cannot be decoded.
+        """
+        if root not in self._known:
+            try:
+                self._known[root] = _part_of(self._message, root)
+            except InvalidPayload as error:
+                self._known[root] = error
+        found = self._known[root]
+        if isinstance(found, InvalidPayload):
+            raise found
+        return found
 
 
 def parse_fields(text: str) -> tuple[MessageField, ...]:
@@ -74,16 +106,7 @@ def _parse_field(text: str) -> MessageField:
     return MessageField(text, "value", path)
 
 
-def part_of(message: Message, root: str) -> Any:
-    """
-    Return the part of *message* that *root* stands for.
-
-    A value is decoded by the schema of the message; without a schema, the payload is
-    JSON.
-
-    Raises:
-        InvalidPayload: The payload cannot be decoded.
-    """
+def _part_of(message: Message, root: str) -> Any:
     match root:
         case "key":
             return message.key

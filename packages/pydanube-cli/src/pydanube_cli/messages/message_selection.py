@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pydanube.client.messages.messages import Message, MessageBatch
 from pydanube.model.errors import InvalidPayload
-from pydanube_cli.messages.message_fields import part_of
+from pydanube_cli.messages.message_fields import MessageParts
 from pydanube_cli.messages.pure.conditions import Condition
 
 
@@ -21,18 +20,14 @@ def select_messages(
     """
     if not conditions:
         return batch
-    selected = (each for each in batch if _is_selected(each, conditions))
+    selected = (each for each in batch if is_selected(each, conditions))
     return MessageBatch.of(batch.topic, selected)
 
 
-def _is_selected(message: Message, conditions: Sequence[Condition]) -> bool:
-    parts: dict[str, Any] = {}
-    for each in conditions:
-        if each.root not in parts:
-            try:
-                parts[each.root] = part_of(message, each.root)
-            except InvalidPayload:
-                return False
-        if not each.accepts(parts[each.root]):
-            return False
-    return True
+def is_selected(message: Message, conditions: Sequence[Condition]) -> bool:
+    """Return whether *message* fulfils all *conditions*; as ``select_messages``."""
+    parts = MessageParts(message)
+    try:
+        return all(each.accepts(parts.get(each.root)) for each in conditions)
+    except InvalidPayload:
+        return False

@@ -90,17 +90,51 @@ def table(
     empty: str = "None.",
 ) -> Html:
     """Return a table with a *caption* for screen readers, or *empty* without rows."""
-    cells = [
-        element(
-            "tr",
-            *(
-                element("td", cell, class_=column.style)
-                for column, cell in zip(columns, row, strict=True)
-            ),
+    return _table(columns, [_row(columns, each) for each in rows], caption, empty)
+
+
+def expandable_table(
+    columns: Sequence[Column],
+    rows: Iterable[tuple[Sequence[object], Html]],
+    *,
+    caption: str,
+    empty: str,
+    row: str,
+) -> Html:
+    """
+    Return a table whose rows each have a button that shows what is below the row.
+
+    ``Page.show`` listens to the buttons; *row* is what a row is called.
+    """
+    wide = [Column(""), *columns]
+    shown = []
+    for number, (cells, below) in enumerate(rows, 1):
+        toggle = element(
+            "button",
+            type="button",
+            class_="act toggle",
+            aria_expanded="false",
+            aria_label=f"Show {row} {number}",
         )
-        for row in rows
-    ]
-    if not cells:
+        whole = element("td", below, colspan=str(len(wide)))
+        shown += [_row(wide, [toggle, *cells]), element("tr", whole, hidden="")]
+    return _table(wide, shown, caption, empty)
+
+
+def _row(columns: Sequence[Column], cells: Sequence[object]) -> Html:
+    return element(
+        "tr",
+        *(
+            element("td", cell, class_=column.style)
+            for column, cell in zip(columns, cells, strict=True)
+        ),
+    )
+
+
+def _table(
+    columns: Sequence[Column], rows: Sequence[Html], caption: str, empty: str
+) -> Html:
+    if not rows:
         return element("p", empty, class_="muted")
     heads = [
         element("th", each.title, class_=each.style, scope="col") for each in columns
@@ -109,7 +143,7 @@ def table(
         "table",
         element("caption", caption, class_="sr-only"),
         element("thead", element("tr", *heads)),
-        element("tbody", *cells),
+        element("tbody", *rows),
     )
     return element(
         "div",
@@ -122,17 +156,26 @@ def table(
 
 
 def button(
-    text: str, action: str, value: object, *, refusal: str = "", label: str = ""
+    text: str,
+    action: str,
+    value: object,
+    *,
+    refusal: str = "",
+    label: str = "",
+    is_pressed: bool | None = None,
 ) -> Html:
     """
     Return a button that ``Page.on_press`` listens to.
 
     *refusal*: Why it can do nothing; empty: it can.  *label* names it for screen
-    readers, if the text alone does not.
+    readers, if the text alone does not.  *is_pressed*: Whether it is switched on; None:
+    it is no switch.
     """
     given = {"data_action": action, "data_value": str(value), "class_": "act"}
     if label:
         given["aria_label"] = label
+    if is_pressed is not None:
+        given["aria_pressed"] = str(is_pressed).lower()
     if refusal:
         given |= {"disabled": "", "title": refusal}
     return element("button", text, type="button", **given)

@@ -61,6 +61,12 @@ def scan_path(text: str, start: int) -> tuple[Path, int]:
         at += 1
 
 
+def quoted_step(name: str) -> str:
+    """Return the field *name* as a step of a path, in quotation marks if needed."""
+    found = _STEP.fullmatch(name)
+    return name if found is not None and found["name"] else f'"{name}"'
+
+
 def malformed(text: str, at: int, expected: str) -> InvalidRequest:
     """Return the error that *text* should have *expected* at position *at*, from 0."""
     found = f"not {text[at:]!r}" if at < len(text) else "and it ends there"
