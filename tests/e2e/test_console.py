@@ -44,6 +44,7 @@ PAGES = {
     "/": ("Overview", "Busiest topics"),
     "/topics": ("Topics", CARTS),
     f"/topic?name={TOPIC}": (TOPIC, "Next offset"),
+    f"/topic?name={TOPIC}s": (f"{TOPIC}s", "Did you mean"),
     f"/topic?name={TOPIC}&tab=subscriptions": (TOPIC, "It failed too often"),
     f"/topic?name={TOPIC}&tab=segments": (TOPIC, "Segments"),
     f"/topic?name={TOPIC}&tab=settings": (TOPIC, "Retention"),
@@ -387,6 +388,13 @@ async def sign_in_and_out(browser, console, key):
         await page.get_by_role("button", name="Sign in").click()
         await page.get_by_role("link", name=TOPIC).wait_for()
         assert await page.get_by_text("secret").count() == 0
+        await page.goto(f"{console}/topic?name={TOPIC}")
+        delete = page.get_by_role("button", name="Delete topic")
+        await delete.wait_for()
+        assert await delete.is_disabled()
+        await page.goto(f"{console}/topic?name=/default/secrets")
+        await page.get_by_text("or you may not see it").wait_for()
+        assert await page.get_by_role("link", name="secret").count() == 0
         [cookie] = await page.context.cookies()
         assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
         assert key not in str(await page.context.cookies())

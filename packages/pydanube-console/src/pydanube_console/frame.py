@@ -11,12 +11,17 @@ from typing import Any
 from nicegui import ui
 
 from pydanube.model.errors import BrokerError
+from pydanube.model.quantity_formats import format_age
+from pydanube.security.permissions import Permission
+from pydanube_console.monitor import Monitor
 from pydanube_console.pure.charts import short_number
 from pydanube_console.pure.markup import Html, badge, element, join
 from pydanube_console.search import PAGES, find
 from pydanube_console.sessions import Session
 
 REFRESH_S = 2.0
+OLD_S = 30.0
+"""Older figures are marked."""
 THEME_COOKIE = "danube-theme"
 THEMES: dict[str, bool | None] = {"auto": None, "dark": True, "light": False}
 """Whether each theme is dark; None: as the system is."""
@@ -45,6 +50,17 @@ class Page:
         """Add a block with *markup*, which can be replaced later."""
         shown = ui.html(markup or "", sanitize=False).classes("block")
         return shown.on("click", js_handler=_TOGGLED)
+
+    async def allow(
+        self, button: ui.button, permission: Permission, resource: str
+    ) -> None:
+        """Enable *button* if the user has *permission*, and say why if not."""
+        is_allowed = await self.session.access.may(permission, resource)
+        button.set_enabled(is_allowed)
+        if not is_allowed:
+            button.props["title"] = (
+                f"You need the permission {permission.value} on {resource}."
+            )
 
     def on_press(
         self, shown: ui.html, work: Callable[[str, str], Awaitable[None]]
@@ -148,8 +164,14 @@ def _show_error(error: Exception) -> None:
 
 
 @contextmanager
-def frame(session: Session, title: str, *, current: str) -> Iterator[Page]:
-    """Show the head and the menu around the body; *current* is the page's address."""
+def frame(
+    session: Session, title: str, *, current: str, has_figures: bool = False
+) -> Iterator[Page]:
+    """
+    Show the head and the menu around the body; *current* is the page's address.
+
+    *has_figures*: Whether it shows figures of the last sample, whose age is shown.
+    """
     ui.page_title(f"{title} · Danube")
     ui.add_head_html(_HEAD)
     stored = ui.context.client.request.cookies.get(THEME_COOKIE, "")
@@ -182,20 +204,36 @@ def frame(session: Session, title: str, *, current: str) -> Iterator[Page]:
         menus.append(aside)
         main = ui.element("main").classes("page")
 
-    def show_menus() -> None:
+    def show_state() -> None:
         content = _menu(current, {"/dead-letters": _dead_letters_in(session)})
         for each in menus:
             each.set_content(content)
+        age.set_content(_age_of(session.monitor) if has_figures else "")
 
-    show_menus()
-    ui.timer(REFRESH_S, show_menus)
     with main:
-        heading = element("h1", title)
-        ui.html(element("div", heading, class_="page-head"), sanitize=False)
+        with ui.element("div").classes("page-head"):
+            ui.html(element("h1", title), sanitize=False)
+            age = ui.html("", sanitize=False)
+        show_state()
+        ui.timer(REFRESH_S, show_state)
         yield page
 
 
 _IGNORED: list[Any] = ["input", "select", "textarea"]
+
+
+def _age_of(monitor: Monitor) -> Html:
+    """Return how old the figures are, and why there are no new ones."""
+    sample = monitor.history.sample
+    if sample is None:
+        return Html("")
+    age_s = max(0.0, time.monotonic() - sample.taken_at)
+    text = (
+        "measured now" if age_s < 2 * REFRESH_S else f"measured {format_age(age_s)} ago"
+    )
+    if age_s < OLD_S:
+        return element("span", text, class_="muted")
+    return element("span", badge(text, "warn"), title=monitor.error)
 
 
 def _dead_letters_in(session: Session) -> int:

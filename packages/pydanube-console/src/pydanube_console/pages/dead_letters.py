@@ -20,6 +20,7 @@ from pydanube_console.dead_letter_markup import (
     title_of,
 )
 from pydanube_console.frame import Page, frame
+from pydanube_console.missing_topic import shows_missing
 from pydanube_console.pure.failure_groups import FailureGroup, group_by_failure
 from pydanube_console.pure.markup import element
 from pydanube_console.sessions import Session
@@ -39,7 +40,11 @@ async def show(
     payloads: Payloads = Payloads.SHOW,
 ) -> None:
     """Show the page."""
-    with frame(session, "Dead letters", current="/dead-letters") as page:
+    with frame(
+        session, "Dead letters", current="/dead-letters", has_figures=True
+    ) as page:
+        if topic and await shows_missing(page, topic):
+            return
         await session.monitor.first()
         Workbench(page, topic, subscription, payloads)
 

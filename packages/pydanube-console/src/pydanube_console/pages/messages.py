@@ -42,6 +42,7 @@ from pydanube_console.message_search import (
     sample,
     value_of,
 )
+from pydanube_console.missing_topic import shows_missing
 from pydanube_console.pure.markup import address, element, join, panel
 from pydanube_console.sessions import Session
 from pydanube_console.settings import Payloads
@@ -72,6 +73,8 @@ async def show(
             names.extend(sorted(await page.client.topics.list()))
 
         await page.attempt(load)
+        if topic and topic not in names and await shows_missing(page, topic):
+            return
         choice = TopicChoice(names, topic)
         _, panels = page.tabs(TABS, tab)
         with panels["browse"]:

@@ -33,7 +33,7 @@ TOPICS_SHOWN = 10
 
 async def show(session: Session) -> None:
     """Show the page."""
-    with frame(session, "Overview", current="/") as page:
+    with frame(session, "Overview", current="/", has_figures=True) as page:
         content = page.show(element("p", "Measuring …", class_="muted"))
 
         async def update() -> None:

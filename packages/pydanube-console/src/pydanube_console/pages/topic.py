@@ -18,8 +18,11 @@ from pydanube.model.quantity_formats import (
     format_time,
 )
 from pydanube.model.subscription_lag import base_of, lags_of
+from pydanube.security.permissions import Permission
+from pydanube_console.access import CLUSTER
 from pydanube_console.audit_log import AuditLog, render_changes
 from pydanube_console.frame import Page, frame
+from pydanube_console.missing_topic import shows_missing
 from pydanube_console.pure.charts import Line, chart, charts_in_panels
 from pydanube_console.pure.history import History
 from pydanube_console.pure.markup import (
@@ -49,24 +52,10 @@ TABS = ("overview", "subscriptions", "segments", "settings")
 
 async def show(session: Session, name: str = "", tab: str = "overview") -> None:
     """Show the topic *name*."""
-    with frame(session, name, current="/topics") as page:
-        with ui.row().classes("tools"):
-            ui.html(
-                join(
-                    [
-                        link("Browse messages", "/messages", topic=name),
-                        " · ",
-                        link("Publish", "/messages", topic=name, tab="publish"),
-                    ]
-                ),
-                sanitize=False,
-            )
-            ui.space()
-            move = ui.button("Move to a broker").props("flat")
-            move.on_click(lambda: _move(page, name))
-            move.set_visibility(False)
-            remove = ui.button("Delete topic").props("flat color=negative")
-            remove.on_click(lambda: _delete(page, name))
+    with frame(session, name, current="/topics", has_figures=True) as page:
+        if await shows_missing(page, name):
+            return
+        move = await _tools(page, name)
         tabs, panels = page.tabs(TABS, tab)
         with panels["overview"]:
             overview = page.show()
@@ -78,7 +67,10 @@ async def show(session: Session, name: str = "", tab: str = "overview") -> None:
             segments = page.show()
         with panels["settings"]:
             settings = page.show()
-            ui.button("Change settings", on_click=lambda: _settings(page, name))
+            change = ui.button(
+                "Change settings", on_click=lambda: _settings(page, name)
+            )
+            await page.allow(change, Permission.MANAGE, name)
             operations = page.show()
         log = AuditLog(page.client)
 
@@ -117,6 +109,30 @@ async def show(session: Session, name: str = "", tab: str = "overview") -> None:
         tabs.on_value_change(lambda: page.attempt(update))
         actions.on_choice(lambda: page.attempt(update))
         page.refresh(update)
+
+
+async def _tools(page: Page, name: str) -> ui.button:
+    """Show links and buttons; return the one that moves the topic, which is hidden."""
+    with ui.row().classes("tools"):
+        ui.html(
+            join(
+                [
+                    link("Browse messages", "/messages", topic=name),
+                    " · ",
+                    link("Publish", "/messages", topic=name, tab="publish"),
+                ]
+            ),
+            sanitize=False,
+        )
+        ui.space()
+        move = ui.button("Move to a broker").props("flat")
+        move.on_click(lambda: _move(page, name))
+        move.set_visibility(False)
+        remove = ui.button("Delete topic").props("flat color=negative")
+        remove.on_click(lambda: _delete(page, name))
+        await page.allow(remove, Permission.MANAGE, name)
+        await page.allow(move, Permission.CLUSTER_ADMIN, CLUSTER)
+    return move
 
 
 async def describe(page: Page, name: str) -> list[TopicDescription]:

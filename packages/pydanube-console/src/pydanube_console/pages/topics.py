@@ -44,7 +44,7 @@ COLUMNS = [
 
 async def show(session: Session) -> None:
     """Show the page."""
-    with frame(session, "Topics", current="/topics") as page:
+    with frame(session, "Topics", current="/topics", has_figures=True) as page:
         with ui.row().classes("tools"):
             text = ui.input("Filter").props("dense outlined clearable debounce=200")
             order = ui.select(list(ORDERS), value="Name", label="Sort by")
