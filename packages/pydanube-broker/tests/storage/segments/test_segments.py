@@ -1,12 +1,15 @@
 from dataclasses import replace
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pydanube.model.batch import Column
 from pydanube.model.errors import CorruptSegment
 from pydanube.model.segments import SegmentEntry
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec
+from pydanube.wire.files.segment_checksums import part_checksums_of
 from pydanube.wire.files.segment_format import SCHEMA, SegmentIdentity
 from pydanube_broker.storage.segments.segments import (
     ROW_GROUP_MESSAGES_MAX,
@@ -25,6 +28,8 @@ from support.fakes.batches import (
     payloads_of,
 )
 
+randbytes = Random(1).randbytes
+
 IDENTITY = SegmentIdentity(topic="/default/a", topic_id=7, epoch=3)
 
 
@@ -35,7 +40,7 @@ def log_of(*frames, base=0):
     return list(frames)
 
 
-def reader_of(frames, *, row_group_bytes=8 << 20, frame_bytes=1 << 20):
+def reader_of(frames, *, row_group_bytes=8 << 20, frame_bytes=1 << 20, verified=False):
     data = encode_segment(frames, IDENTITY, row_group_bytes=row_group_bytes)
     entry = SegmentEntry(
         base=frames[0].base,
@@ -47,6 +52,7 @@ def reader_of(frames, *, row_group_bytes=8 << 20, frame_bytes=1 << 20):
         first_publish_time=A_TIME,
         last_publish_time=A_TIME,
         sealed_at=A_TIME,
+        part_checksums=part_checksums_of(pa.BufferReader(data)) if verified else None,
     )
     return SegmentReader(entry, lambda: pa.BufferReader(data), frame_bytes=frame_bytes)
 
@@ -78,9 +84,10 @@ def various():
     )
 
 
-def test_segment_is_read_as_it_was_written():
+@pytest.mark.parametrize("verified", [True, False])
+def test_segment_is_read_as_it_was_written(verified):
     frames = various()
-    again = read_all(reader_of(frames))
+    again = read_all(reader_of(frames, verified=verified))
     assert payloads_of(again) == [
         b"a",
         b"b",
@@ -115,6 +122,43 @@ def test_frames_are_cut_where_the_schema_changes():
     schemas = [(f.header.schema_id, f.header.schema_version) for f in again]
     assert schemas == [(0, 0), (4, 2), (4, 3), (0, 0)]
     assert [frame.base for frame in again] == [1000, 1005, 1006, 1007]
+
+
+@pytest.mark.parametrize("verified", [True, False])
+@pytest.mark.parametrize("keys", [None, [b"k", b"k"], [None, b"k"]])
+def test_what_all_messages_of_a_row_group_have_is_read_from_verified_statistics(
+    verified, keys
+):
+    frames = log_of(
+        *(
+            frame_of([b"a", b"b"], keys=keys, producer="ü", schema_id=4)
+            for _ in range(3)
+        )
+    )
+    [again] = read_all(reader_of(frames, verified=verified))
+    has_column = bool(again.header.columns & Column.PRODUCER)
+    assert (again.header.producer, has_column) == (("", True), ("ü", False))[verified]
+    assert again.header.schema_id == 4
+    assert rows([again]) == rows(frames)
+
+
+@pytest.mark.parametrize(
+    ("payloads", "codec"),
+    [
+        ([randbytes(100) for _ in range(2000)], "UNCOMPRESSED"),
+        ([randbytes(100_000) for _ in range(20)], "UNCOMPRESSED"),
+        ([b'{"order": %d}' % at for at in range(2000)], "ZSTD"),
+        ([b"%d" % at * 30_000 for at in range(20)], "ZSTD"),
+        ([randbytes(100) for _ in range(10)] + [b"x" * 100] * 2000, "ZSTD"),
+    ],
+)
+def test_payloads_are_compressed_if_that_saves_space(payloads, codec):
+    data = encode_segment(log_of(frame_of(payloads)), IDENTITY, row_group_bytes=8 << 20)
+    group = pq.read_metadata(pa.BufferReader(data)).row_group(0)
+    chunks = map(group.column, range(group.num_columns))
+    found = {chunk.path_in_schema: chunk.compression for chunk in chunks}
+    assert found.pop("payload") == codec
+    assert set(found.values()) == {"ZSTD"}
 
 
 def test_header_of_a_read_frame_has_times_and_no_producer():

@@ -13,10 +13,10 @@ message are cheap, too.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate, chain, repeat
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -52,6 +52,11 @@ FRAME_OFFSETS_MAX = 65_536
 """The largest offset range of a frame with gaps; readers plan by offsets."""
 
 _TIME_COLUMNS = ["offset", "publish_time"]
+
+_SCHEMA_COLUMNS = ("schema_id", "schema_version")
+
+_HEADER_COLUMNS = frozenset({"producer", *_SCHEMA_COLUMNS})
+"""The columns that are not decoded if all messages of a row group have one value."""
 
 ROW_GROUP_MESSAGES_MAX = 131_072
 """
@@ -323,23 +328,63 @@ class SegmentReader:
         Raises:
             CorruptSegment: The object is damaged or gone.
         """
+        base, end = self._bases[index], self._ends[index]
+        frames: list[BatchFrame] = []
         with self._reading(index, source) as file:
-            file = self._index.open_row_group(file, index)  # noqa: PLW2901
-            table = file.read_row_group(index, use_threads=False)
-            offsets = table.column("offset")
-            expected = self._bases[index], self._ends[index] - 1
-            found = offsets[0].as_py(), offsets[-1].as_py()
-            if found != expected:
-                raise SegmentDamaged(
-                    f"the column offset has {found[0]} to {found[1] + 1}"
+            constants = self._constants(index)
+            for rows in self._decode(file, index, constants):
+                frames += frames_of(
+                    rows,
+                    constants,
+                    epoch=self.entry.epoch,
+                    frame_bytes=self._frame_bytes,
                 )
-            # Without checksums the lengths inside may be wrong, and reading values
-            # would leave the buffers.
-            if not self._index.is_verified:
-                table.validate(full=True)
-        return list(
-            frames_of(table, epoch=self.entry.epoch, frame_bytes=self._frame_bytes)
-        )
+            found = frames[0].base, frames[-1].end
+            if found != (base, end):
+                raise SegmentDamaged(f"the column offset has {found[0]} to {found[1]}")
+        return frames
+
+    def _decode(
+        self, file: Any, index: int, constants: Mapping[str, Any]
+    ) -> list[pa.RecordBatch]:
+        """Return the columns of a row group that are not *constants*."""
+        columns = [name for name in SCHEMA.names if name not in constants]
+        parquet = self._index.open_row_group(file, index)
+        table = parquet.read_row_group(index, columns, use_threads=False)
+        # Without checksums the lengths inside may be wrong, and reading values would
+        # leave the buffers.
+        if not self._index.is_verified:
+            table.validate(full=True)
+        return table.combine_chunks().to_batches()  # type: ignore[no-any-return]
+
+    def _constants(self, index: int) -> dict[str, Any]:
+        """
+        Return the columns of a row group that need not be decoded, with their values.
+
+        All messages have the same value there.  Without checksums the statistics may
+        be wrong, so there are none.
+        """
+        if not self._index.is_verified:
+            return {}
+        group = self._metadata.row_group(index)
+        found: dict[str, Any] = {}
+        for chunk in map(group.column, range(group.num_columns)):
+            name = chunk.path_in_schema
+            if name != "key" and name not in _HEADER_COLUMNS:
+                continue
+            statistics = chunk.statistics
+            if statistics is None or not statistics.has_null_count:
+                continue
+            if statistics.null_count == group.num_rows:
+                found[name] = None
+            elif (
+                name != "key"
+                and not statistics.null_count
+                and statistics.has_min_max
+                and statistics.min == statistics.max
+            ):
+                found[name] = statistics.min
+        return found
 
     def find_time(
         self, publish_time: int, source: Callable[[], Any] | None = None
@@ -423,20 +468,28 @@ def topic_id_of(source: Callable[[], Any]) -> int | None:
         return None
 
 
-def frames_of(table: pa.Table, *, epoch: int, frame_bytes: int) -> Iterator[BatchFrame]:
+def frames_of(
+    rows: pa.RecordBatch,
+    constants: Mapping[str, Any],
+    *,
+    epoch: int,
+    frame_bytes: int,
+) -> Iterator[BatchFrame]:
     """
-    Yield the messages of *table*, a segment's columns, as frames.
+    Yield *rows*, messages with a segment's columns, as frames.
+
+    They lack the columns of *constants*, in which all messages have the same value.
 
     A frame has one schema and about *frame_bytes*, or one message.  It has at most
     ``BATCH_MESSAGES_MAX`` messages and, if offsets are missing, a range of at most
     ``FRAME_OFFSETS_MAX`` offsets.
     """
-    offsets = table.column("offset").combine_chunks()
+    offsets = rows.column("offset")
     base = offsets[0].as_py()
-    has_gaps = offsets[-1].as_py() - base + 1 != table.num_rows
-    for begin, end, schema_id, schema_version in _schema_runs(table):
-        rows = _envelope(table.slice(begin, end - begin), with_offsets=has_gaps)
-        for at, piece in _pieces(rows, frame_bytes):
+    has_gaps = offsets[-1].as_py() - base + 1 != rows.num_rows
+    for begin, end, schema_id, schema_version in _schema_runs(rows, constants):
+        run = _envelope(rows.slice(begin, end - begin), with_offsets=has_gaps)
+        for at, piece in _pieces(run, frame_bytes):
             yield _frame(
                 piece,
                 BatchHeader(
@@ -446,37 +499,49 @@ def frames_of(table: pa.Table, *, epoch: int, frame_bytes: int) -> Iterator[Batc
                     last_publish_time=0,
                     schema_id=schema_id,
                     schema_version=schema_version,
+                    producer=constants.get("producer") or "",
                 ),
             )
 
 
-def _schema_runs(table: pa.Table) -> list[tuple[int, int, int, int]]:
+def _schema_runs(
+    rows: pa.RecordBatch, constants: Mapping[str, Any]
+) -> list[tuple[int, int, int, int]]:
     """Return the row ranges ``begin … end`` of each schema, with its id and version."""
-    ids, versions = table.column("schema_id"), table.column("schema_version")
     bounds = {0}
-    for column in (ids, versions):
+    for name in _SCHEMA_COLUMNS:
+        if name in constants:
+            continue
+        column = rows.column(name)
         limits = pc.min_max(column)
         if limits["min"] == limits["max"]:
             continue
-        encoded = pc.run_end_encode(column.combine_chunks())
+        encoded = pc.run_end_encode(column)
         bounds.update(encoded.run_ends.to_pylist()[:-1])
     begins = sorted(bounds)
-    ends = [*begins[1:], table.num_rows]
-    return [
-        (begin, end, ids[begin].as_py(), versions[begin].as_py())
-        for begin, end in zip(begins, ends, strict=True)
-    ]
+    ends = [*begins[1:], rows.num_rows]
+    ids, versions = (
+        repeat(constants[name])
+        if name in constants
+        else rows.column(name).take(pa.array(begins)).to_pylist()
+        for name in _SCHEMA_COLUMNS
+    )
+    return list(zip(begins, ends, ids, versions, strict=False))
 
 
-def _envelope(table: pa.Table, *, with_offsets: bool) -> pa.RecordBatch:
+def _envelope(rows: pa.RecordBatch, *, with_offsets: bool) -> pa.RecordBatch:
     columns = Column.PUBLISH_TIME | Column.PAYLOAD
     if with_offsets:
         columns |= Column.OFFSET
     for column, field in FIELDS.items():
-        if field.nullable and table.column(field.name).null_count < table.num_rows:
+        if (
+            field.nullable
+            and field.name in rows.schema.names
+            and rows.column(field.name).null_count < rows.num_rows
+        ):
             columns |= column
     schema = schema_of(columns)
-    arrays = [_together(table.column(name).chunks) for name in schema.names]
+    arrays = [rows.column(name) for name in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -149,7 +149,10 @@ class SegmentIndex:
         begins = [begin for begin, _ in spans]
         end = max(end for _, end in spans)
         # Positions are those in the file; pages that are not written take no memory.
-        memory = mmap.mmap(-1, self._byte_count)
+        memory = mmap.mmap(-1, self._byte_count, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            # A fault for every 4 KiB took longer than reading them.
+            memory.madvise(mmap.MADV_HUGEPAGE)
         view = memoryview(memory)
         file.seek(min(begins))
         file.readinto(view[min(begins) : end])

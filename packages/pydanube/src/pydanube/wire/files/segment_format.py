@@ -52,6 +52,15 @@ _DICTIONARIES = [
     "schema_id",
     "schema_version",
 ]
+_LEAVES = [
+    name
+    for field in SCHEMA
+    for name in (
+        [f"{field.name}.key_value.key", f"{field.name}.key_value.value"]
+        if field.type == ATTRIBUTES_TYPE
+        else [field.name]
+    )
+]
 _STATISTICS = [
     "offset",
     "publish_time",
@@ -62,6 +71,11 @@ _STATISTICS = [
 ]
 _NONE = "none"
 _SAMPLE = 4096
+
+_SAVED_MIN = 1 / 8
+"""Payloads are compressed if this saves at least so much of a sample."""
+_SAMPLE_BYTES = 64 * 1024
+_SAMPLE_BYTES_EACH = 4096
 _NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)(?:-([0-9a-f]{1,16})\.(\d+))?\.parquet$")
 
 
@@ -70,14 +84,21 @@ def writer_arguments(first: pa.Table | None = None) -> dict[str, Any]:
     Return the arguments of ``pyarrow.parquet.ParquetWriter`` for a segment.
 
     *first* is the first row group, if it is known.  If its keys rarely repeat, there is
-    no dictionary of keys, which would take a third of the time, and space.
+    no dictionary of keys, which would take a third of the time, and space.  If its
+    payloads hardly compress, they are stored as they are: compressing them would take
+    half of the time of writing a segment and of reading it.
     """
     dictionaries = [
         name for name in _DICTIONARIES if name != "key" or _repeats_keys(first)
     ]
+    codecs = dict.fromkeys(_LEAVES, "zstd")
+    if first is not None and not _compresses(first.column("payload")):
+        codecs["payload"] = "none"
     return {
-        "compression": "zstd",
-        "compression_level": COMPRESSION_LEVEL,
+        "compression": codecs,
+        "compression_level": {
+            name: COMPRESSION_LEVEL for name, codec in codecs.items() if codec != "none"
+        },
         "use_dictionary": dictionaries,
         "write_statistics": _STATISTICS,
         "column_encoding": {"offset": "DELTA_BINARY_PACKED"},
@@ -90,6 +111,17 @@ def _repeats_keys(table: pa.Table | None) -> bool:
         return True
     sample = table.column("key").slice(0, _SAMPLE)
     return bool(pc.count_distinct(sample).as_py() * 2 <= len(sample))
+
+
+def _compresses(payloads: pa.ChunkedArray) -> bool:
+    """Return whether compression saves a good part of *payloads*, by a sample."""
+    mean = max(1, min(_SAMPLE_BYTES_EACH, payloads.nbytes // max(1, len(payloads))))
+    step = max(1, len(payloads) * mean // _SAMPLE_BYTES)
+    places = pa.array(range(0, len(payloads), step), pa.int64())
+    sample = pc.binary_slice(payloads.take(places), 0, _SAMPLE_BYTES_EACH)
+    plain = b"".join(sample.to_pylist())
+    codec = pa.Codec("zstd", compression_level=COMPRESSION_LEVEL)
+    return len(codec.compress(plain)) <= len(plain) * (1 - _SAVED_MIN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
