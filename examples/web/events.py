@@ -2,7 +2,7 @@
 Server-sent events: a browser follows a topic, and continues where it was interrupted.
 
     pip install pydanube starlette uvicorn
-    uvicorn events:app --timeout-graceful-shutdown 5
+    uvicorn events:app
     curl -N http://127.0.0.1:8000/events?topic=/default/orders
 
 The id of an event is the offset of its message.  A browser whose connection breaks

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
@@ -29,7 +29,7 @@ def served(name, broker_url):
     with subprocess.Popen(
         [
             *(sys.executable, "-m", "uvicorn", f"{name}:app", "--app-dir", EXAMPLES),
-            *("--port", url.rpartition(":")[2], "--timeout-graceful-shutdown", "1"),
+            *("--port", url.rpartition(":")[2]),
         ],
         env=os.environ | {"DANUBE_URL": broker_url},
     ) as process:
@@ -87,12 +87,19 @@ def test_the_order_service_accepts_and_bills_orders(client, broker):
 
 def test_a_browser_continues_where_it_was_interrupted(client, broker):
     topic = "/default/news"
-    with client.producer(topic) as producer, served("events", broker.url) as http:
+    with (
+        ExitStack() as held,
+        client.producer(topic) as producer,
+        served("events", broker.url) as http,
+    ):
         producer.send_batch(["first", "second\nline", "third"])
         assert events(http, topic, {"last-event-id": "0"}, 2) == [
             ["id: 1", "data: second", "data: line"],
             ["id: 2", "data: third"],
         ]
+        # This response ends with the server, which waits for it.
+        other = held.enter_context(httpx.Client(base_url=http.base_url, timeout=WAIT_S))
+        held.enter_context(other.stream("GET", f"/events?topic={topic}"))
 
 
 def events(http, topic, headers, count):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -25,6 +26,24 @@ async def test_without_workers_there_is_only_a_client(app):
         assert app.state.danube_workers is None
     with pytest.raises(pydanube.Closed):
         await app.state.danube.topics.list()
+
+
+async def test_readers_that_follow_end_when_the_server_is_told_to_end(app, client):
+    await published(client, b"0", b"1")
+    numbers: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: numbers.append(number))
+    try:
+        async with pydanube.asgi.lifespan()(app):
+            batches = app.state.danube.read(TOPIC, follow=True)
+            first = await anext(batches)
+            signal.raise_signal(signal.SIGTERM)
+            rest = [batch async for batch in batches]
+        assert numbers == [signal.SIGTERM]
+        assert sum(map(len, [first, *rest])) == 2
+        signal.raise_signal(signal.SIGTERM)
+        assert len(numbers) == 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def test_the_failure_of_a_worker_is_visible_and_ends_the_lifespan(app, client):

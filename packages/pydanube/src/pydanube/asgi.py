@@ -13,8 +13,16 @@ The module needs neither of the two: it only uses ``app.state``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from types import FrameType
 from typing import Any, TypedDict, Unpack
 
 from pydanube.client.client import connect
@@ -48,6 +56,12 @@ def lifespan(
     worker that can receive no more messages logs the error and sets
     ``app.state.danube_workers.failure``; the application continues.
 
+    A server waits for the responses that run before it ends the lifespan, and those
+    that follow a topic have no end.  At the signal that ends the server, such as
+    SIGTERM or SIGINT, the client therefore ends all ``read`` with *follow*, after the
+    messages that they have.  It notices signals in the main thread, where servers
+    handle them.
+
     Args:
         url: As for ``pydanube.connect``.
         workers: The workers to run in the event loop of the application.
@@ -64,13 +78,40 @@ def lifespan(
         async with connect(url, **options) as client:
             app.state.danube = client
             app.state.danube_workers = None
-            if workers is None:
-                yield
-                return
-            async with client.running_workers(
-                workers, stop_timeout_s=stop_timeout_s
-            ) as running:
-                app.state.danube_workers = running
-                yield
+            with _at_signals(client.requester.stop_following):
+                if workers is None:
+                    yield
+                    return
+                async with client.running_workers(
+                    workers, stop_timeout_s=stop_timeout_s
+                ) as running:
+                    app.state.danube_workers = running
+                    yield
 
     return run
+
+
+@contextmanager
+def _at_signals(act: Callable[[], None]) -> Iterator[None]:
+    """During the body, call *act* in this loop when the server is told to end."""
+    loop = asyncio.get_running_loop()
+    handled: list[tuple[int, Any, Any]] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)
+        if not callable(before):
+            # The server does not handle it: the signal ends the process, or nothing.
+            continue
+
+        def handle(number: int, frame: FrameType | None, before: Any = before) -> None:
+            loop.call_soon_threadsafe(act)
+            before(number, frame)
+
+        with suppress(ValueError):  # In another thread than the main one.
+            signal.signal(number, handle)
+            handled.append((number, handle, before))
+    try:
+        yield
+    finally:
+        for each, handler, before in handled:
+            if signal.getsignal(each) is handler:
+                signal.signal(each, before)

@@ -105,6 +105,20 @@ async def test_partitions_are_followed_together_each_in_its_order(client, monkey
             await anext(batches)
 
 
+@pytest.mark.parametrize("partitions", [None, 3])
+async def test_readers_end_when_their_client_stops_following(client, partitions):
+    await client.topics.create(TOPIC, partitions=partitions)
+    async with client.producer(TOPIC) as producer:
+        await producer.send(b"0")
+    batches = client.read(TOPIC, follow=True)
+    assert (await anext(batches)).payloads == [b"0"]
+    client.requester.stop_following()
+    client.requester.stop_following()
+    assert [batch async for batch in batches] == []
+    assert [batch async for batch in client.read(TOPIC, follow=True)] == []
+    assert sum([len(batch) async for batch in client.read(TOPIC)]) == 1
+
+
 async def test_reader_follows_a_limited_number_of_partitions(client, monkeypatch):
     monkeypatch.setattr(reader, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
     monkeypatch.setattr(reader, "FOLLOWED_PARTITIONS_MAX", 1)

@@ -154,6 +154,8 @@ class Requester:
         While no broker answers, the client tries again, for *wait_s*.
         """
         self._loop = asyncio.get_running_loop()
+        self.follow_end: asyncio.Future[None] = self._loop.create_future()
+        """Done when readers that follow topics shall end."""
         self._end_of_loop = _call_at_end_of_loop(
             self._on_end_of_loop, lambda: self._pool.is_closed
         )
@@ -169,6 +171,16 @@ class Requester:
                 yield self
             finally:
                 await self.aclose()
+
+    def stop_following(self) -> None:
+        """
+        End all ``read`` with *follow*, those that begin later, too.
+
+        They end after the messages of the answer that they have.  A server calls it
+        when it shuts down, so that responses without end do not keep it up.
+        """
+        if not self.follow_end.done():
+            self.follow_end.set_result(None)
 
     def counters(self) -> ClientCounters:
         """Return what the client has done since it was opened."""

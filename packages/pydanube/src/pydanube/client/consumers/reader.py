@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydanube.client.connections.channel import PARTITIONS_LOOKUP_INTERVAL_S
 from pydanube.client.connections.partitions import existing_partitions, find_partitions
@@ -107,19 +107,20 @@ class _Followed:
         self._topic = topic
         self._bytes_max = bytes_max
         # Tasks that wait for space are served in their order: one batch of each.
-        self._arrived: asyncio.Queue[ReceivedBatch | BrokerError] = asyncio.Queue(1)
+        self._arrived: asyncio.Queue[ReceivedBatch | BrokerError | None] = (
+            asyncio.Queue(1)
+        )
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def read(
         self, names: Iterable[str], start: Position
     ) -> AsyncGenerator[ReceivedBatch]:
-        """Yield the batches of all partitions as they arrive, without end."""
+        """Yield the batches of all partitions as they arrive, until ``follow_end``."""
         tasks = self._client.tasks
         looking = tasks.run(self._discover(), f"partitions of {self._topic}")
         try:
             self._follow(names, start)
-            while True:
-                found = await self._arrived.get()
+            while (found := await self._arrived.get()) is not None:
                 if isinstance(found, BrokerError):
                     raise found
                 yield found
@@ -147,6 +148,7 @@ class _Followed:
             async with aclosing(one):
                 async for batch in one:
                     await self._arrived.put(batch)
+            await self._arrived.put(None)
         except BrokerError as error:
             await self._arrived.put(error)
 
@@ -206,6 +208,11 @@ async def _read_one(
     fetching, is_sequential = fetch(), False
     try:
         while fetching is not None:
+            if follow:
+                both: list[asyncio.Future[Any]] = [fetching, client.follow_end]
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                if client.follow_end.done():
+                    return
             fetched = await fetching
             if fetched.end_offset < known_end:
                 raise TopicNotFound(
