@@ -18,7 +18,7 @@ from pydanube.model.errors import (
 )
 from pydanube_broker.metadata import sqlite as sqlite_module
 from pydanube_broker.metadata.key import Key, prefix_of
-from pydanube_broker.metadata.sqlite import open_sqlite
+from pydanube_broker.metadata.sqlite import Job, Jobs, open_sqlite
 from pydanube_broker.metadata.store import ABSENT, Put
 
 if TYPE_CHECKING:
@@ -316,3 +316,51 @@ async def test_change_that_breaks_a_commit_is_made_alone(path: Path) -> None:
             await made_together(store, changes)
         assert (await store.get(THINGS.key("two"))).value == 2
         assert await store.get(ONE) is None
+
+
+def jobs_of(*works: tuple[Any, bool]) -> tuple[Jobs, list[Job]]:
+    """Return jobs that wait: what each does, and whether it is slow."""
+    jobs = Jobs()
+    added = [Job(work, asyncio.Future(), is_slow) for work, is_slow in works]
+    assert [jobs.add(each) for each in added] == [True] + [False] * (len(added) - 1)
+    return jobs, added
+
+
+def call(work: Any) -> Any:
+    return work()
+
+
+async def test_jobs_that_wait_wake_the_loop_once() -> None:
+    jobs, added = jobs_of(*((lambda n=n: n, False) for n in range(3)))
+    delivered: list[list[Job]] = []
+    jobs.do_all(call, delivered.append)
+    assert delivered == [added]
+    assert [each.result for each in added] == [0, 1, 2]
+    # The thread must be told of the next one.
+    assert jobs.add(added[0])
+
+
+async def test_outcomes_do_not_wait_for_a_slow_job_behind_them() -> None:
+    delivered: list[list[Job]] = []
+    seen: list[int] = []
+    jobs, added = jobs_of(
+        (lambda: 1, False), (lambda: seen.append(len(delivered)), True)
+    )
+    jobs.do_all(call, delivered.append)
+    assert seen == [1]
+    assert delivered == [[added[0]], [added[1]]]
+
+
+async def test_cancelled_job_is_left_out_and_a_failed_one_fails_alone() -> None:
+    def fail() -> None:
+        raise ValueError("on purpose")
+
+    jobs, (cancelled, failed, other) = jobs_of(
+        (lambda: pytest.fail("it was done"), False), (fail, False), (lambda: 1, False)
+    )
+    cancelled.future.cancel()
+    delivered: list[list[Job]] = []
+    jobs.do_all(call, delivered.append)
+    assert delivered == [[failed, other]]
+    assert isinstance(failed.error, ValueError)
+    assert other.result == 1

@@ -94,6 +94,7 @@ class Controller:
         self._wall_clock_us = wall_clock_us
         self._election = Mirror(keys.CONTROLLERS)
         self._shards = Mirror(keys.SHARDS)
+        self._views: dict[str, ShardView] = {}
         self._modes = Mirror(keys.BROKER_MODES)
         self._loads = Mirror(keys.LOADS)
         self._leaving = Mirror(keys.LEAVING)
@@ -220,7 +221,7 @@ class Controller:
         return ClusterView(
             sessions=_values_of(self._session.members),
             shards={
-                int(name): ShardView(stored.value, stored.revision)
+                int(name): self._view_of(name, stored)
                 for name, stored in self._shards.values.items()
                 # It cannot be changed: its revision is not known.
                 if name not in self._shards.damaged
@@ -229,6 +230,13 @@ class Controller:
             loads=_values_of(self._loads),
             leaving=self._leaving.values,
         )
+
+    def _view_of(self, name: str, stored: Stored[ShardRecord]) -> ShardView:
+        """Return a shard as before, if it has not changed: most have not."""
+        view = self._views.get(name)
+        if view is None or view.revision != stored.revision:
+            view = self._views[name] = ShardView(stored.value, stored.revision)
+        return view
 
     async def _direct_shards(self, shards: Sequence[DirectShard]) -> None:
         assert self._elected is not None

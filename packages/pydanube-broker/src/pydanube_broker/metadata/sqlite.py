@@ -21,6 +21,7 @@ import asyncio
 import logging
 import os
 import sqlite3
+import threading
 import time
 import uuid
 from collections import deque
@@ -37,7 +38,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydanube.aio.lock_sharing import LockSharing
 from pydanube.model.errors import BrokerError, Closed, DiskFull, MetadataUnavailable
@@ -70,6 +71,9 @@ LOCK_TIMEOUT_S = 2.0
 
 LOCK_RETRY_S = 0.0005
 """SQLite itself would wait for up to 100 ms between two attempts."""
+
+DELIVERED_MAX = 64
+"""After so many jobs, the thread wakes the event loop."""
 
 TOGETHER_MAX = 64
 """How many changes that wait are synced together."""
@@ -152,6 +156,7 @@ class SqliteStore(MetadataStore):
         self._loop = asyncio.get_running_loop()
         self._sharing = LockSharing()
         self._waiting: deque[Change] = deque()
+        self._jobs = Jobs()
         self._watches = LocalWatches()
 
     def close(self) -> None:
@@ -213,7 +218,7 @@ class SqliteStore(MetadataStore):
         change = Change(comparisons, operations)
         self._waiting.append(change)
         try:
-            await self._run(partial(self._make, change))
+            await self._run(partial(self._make, change), is_slow=True)
         finally:
             # If the caller was cancelled before its turn, nobody waits for it.
             change.is_over = True
@@ -269,7 +274,7 @@ class SqliteStore(MetadataStore):
                 self._loop.call_soon_threadsafe(self._report, revision, changes)
             return revision, changes
 
-        revision, changes = await self._run(work)
+        revision, changes = await self._run(work, is_slow=True)
         return revision, list(changes)
 
     def _report(
@@ -279,14 +284,97 @@ class SqliteStore(MetadataStore):
             self._on_change(revision, list(changes))
         self._watches.on_change(revision, changes)
 
-    async def _run(self, work: Callable[[], R]) -> R:
+    async def _run(self, work: Callable[[], R], *, is_slow: bool = False) -> R:
+        """Run *work* in the thread; it *is_slow* if it writes to the disk."""
         if self.is_closed:
             raise Closed("the metadata store is closed")
+        job = Job(work, self._loop.create_future(), is_slow)
         self._sharing.on_job_started()
         try:
-            return await self._loop.run_in_executor(self._thread, self._file.run, work)
+            if self._jobs.add(job):
+                self._thread.submit(self._jobs.do_all, self._file.run, self._deliver)
+            result: R = await job.future
+            return result
         finally:
             self._sharing.on_job_ended()
+
+    def _deliver(self, jobs: Sequence[Job]) -> None:
+        """Tell the callers of *jobs* the outcomes; the thread calls this."""
+        with suppress(RuntimeError):
+            # The loop may have ended, and the callers with it.
+            self._loop.call_soon_threadsafe(_complete, jobs)
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Work for the thread of a store, and its outcome."""
+
+    work: Callable[[], Any]
+    future: asyncio.Future[Any]
+    is_slow: bool
+    """Whether those before it do not wait for its end."""
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Jobs:
+    """
+    The jobs that wait for the thread of a store, in order.
+
+    The thread does all that wait, and wakes the event loop once for those that it has
+    done together.  A busy loop and the thread exchange the interpreter lock each time,
+    which takes longer than most jobs.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[Job] = deque()
+        self._is_running = False
+
+    def add(self, job: Job) -> bool:
+        """Add *job*; return whether the thread must be told to do all."""
+        with self._lock:
+            self._waiting.append(job)
+            was_running, self._is_running = self._is_running, True
+        return not was_running
+
+    def do_all(
+        self,
+        run: Callable[[Callable[[], Any]], Any],
+        deliver: Callable[[Sequence[Job]], None],
+    ) -> None:
+        """Do all jobs with *run*, and give those that are done to *deliver*."""
+        done: list[Job] = []
+        while (job := self._next()) is not None:
+            if done and (job.is_slow or len(done) >= DELIVERED_MAX):
+                deliver(done)
+                done = []
+            if job.future.cancelled():
+                continue
+            try:
+                job.result = run(job.work)
+            except BaseException as error:  # noqa: BLE001  # The caller gets it.
+                job.error = error
+            done.append(job)
+        if done:
+            deliver(done)
+
+    def _next(self) -> Job | None:
+        with self._lock:
+            if self._waiting:
+                return self._waiting.popleft()
+            self._is_running = False
+            return None
+
+
+def _complete(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        if job.error is None:
+            job.future.set_result(job.result)
+        else:
+            job.future.set_exception(job.error)
 
 
 @dataclass(slots=True)
