@@ -4,7 +4,7 @@ import pytest
 
 import pydanube
 from pydanube.client.connections import channel
-from support.drivers.running import nothing_comes, published, received
+from support.drivers.running import nothing_comes, published, received, using
 
 A, B, C = "/default/eu-a", "/default/eu-b", "/default/us-c"
 EARLIEST = {"subscription": "s", "start": "earliest"}
@@ -86,6 +86,22 @@ async def test_topic_of_a_pattern_leaves_when_it_is_deleted(client):
     assert await backlogs(client, A, C) == [1, 1]
 
 
+async def test_named_topics_that_are_missing_are_created(client):
+    async with client.consumer([A, C, "/default/x-*"], **EARLIEST) as consumer:
+        assert sorted(await client.topics.list()) == [A, C]
+        await published(client, b"c", topic=C)
+        assert await received(consumer, 1) == [b"c"]
+
+
+@using(broker_options={"auto_create_topics": False})
+async def test_named_topics_must_exist_if_the_broker_creates_none(client):
+    await client.topics.create(A)
+    with pytest.raises(pydanube.TopicNotFound):
+        async with client.consumer([A, C], subscription="s"):
+            pass
+    assert await client.topics.list() == [A]
+
+
 @pytest.mark.usefixtures("topics")
 async def test_deletion_of_a_named_topic_fails_the_consumer(client):
     async with client.consumer([A, "/default/us-*"], subscription="s") as consumer:
@@ -124,7 +140,7 @@ async def test_topics_share_the_credit(client):
 @pytest.mark.parametrize(
     ("topic", "start", "error"),
     [
-        ([A, "/default/none"], "latest", pydanube.TopicNotFound),
+        ([A, "/default/none-part-0"], "latest", pydanube.TopicNotFound),
         ("/none/*", "latest", pydanube.NamespaceNotFound),
         ([A], 5, pydanube.InvalidRequest),
         ([A, 7], "latest", pydanube.InvalidRequest),

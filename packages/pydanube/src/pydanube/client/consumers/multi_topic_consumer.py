@@ -7,14 +7,17 @@ It consumes each topic, or each of its partitions, as a ``PartitionedConsumer`` 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from pydanube.aio.async_scopes import async_scope
 from pydanube.aio.tasks import gather, run_all
-from pydanube.client.connections.partitions import existing_partitions, find_partitions
+from pydanube.client.connections.partitions import find_partitions
 from pydanube.client.connections.requester import Requester
 from pydanube.client.consumers.consumer import TopicConsumer
-from pydanube.client.consumers.partitioned_consumer import PartitionedConsumer
+from pydanube.client.consumers.partitioned_consumer import (
+    PartitionedConsumer,
+    may_be_created,
+)
 from pydanube.client.messages.messages import T_co
 from pydanube.client.messages.options import ConsumerOptions
 from pydanube.client.operations.topics import Topics
@@ -47,9 +50,15 @@ class MultiTopicConsumer(PartitionedConsumer[T_co]):
         selection: TopicSelection,
         names: Sequence[str],
         options: ConsumerOptions,
+        missing: Collection[str] = (),
     ) -> None:
+        """*missing* are those of *names* that the broker creates, if it may."""
         self._selection = selection
+        self._missing_names = missing
         super().__init__(client, str(selection), names, options)
+
+    def _may_create(self, partition: str) -> bool:
+        return partition in self._missing_names
 
     async def _discover_partitions(self) -> None:
         """Look for topics that match, and open consumers of the new ones."""
@@ -121,7 +130,8 @@ async def open_multi_topic_consumer(
     Open a consumer of the topics of *selection* while the body runs.
 
     Raises:
-        TopicNotFound: A topic that is named does not exist.
+        TopicNotFound: A topic that is named does not exist, and the broker does not
+            create it.
         NamespaceNotFound: The namespace of a pattern does not exist.
     """
     if isinstance(options.start, int):
@@ -129,13 +139,17 @@ async def open_multi_topic_consumer(
             f"an offset needs one topic, not {selection}: start at a time, or consume "
             "one topic"
         )
+    missing: list[str] = []
     for name in selection.names:
-        await existing_partitions(client, name)
+        if not (await find_partitions(client, name)).topics:
+            if not may_be_created(name):
+                raise TopicNotFound(f"Unable to find the topic: {name}")
+            missing.append(name)
     for namespace in selection.namespaces():
         if namespace is not None:
             await client.send_request(pb.DescribeNamespace(namespace=namespace))
-    names = await _find(client, selection)
+    names = list(dict.fromkeys([*missing, *await _find(client, selection)]))
     async with MultiTopicConsumer(
-        client, selection, names, options
+        client, selection, names, options, missing
     )._opened() as opened:
         yield opened

@@ -170,8 +170,12 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
             self._options,
             on_arrival=lambda: self._on_arrival(consumer),
             credit=self._credit.join(),
+            may_create=self._may_create(partition),
         )
         return consumer
+
+    def _may_create(self, _partition: str) -> bool:
+        return False
 
     def _remove(self, channel: TopicConsumer) -> None:
         super()._remove(channel)
@@ -259,11 +263,8 @@ async def open_consumer(
     found = await find_partitions(client, topic)
     consumer: Consumer
     if not found.is_partitioned:
-        # The name of a missing partition is a mistake rather than a new topic.
-        is_partition = TopicName.parse(topic).split_partition() is not None
-        consumer = TopicConsumer(
-            client, topic, options, may_create=not found.topics and not is_partition
-        )
+        may_create = not found.topics and may_be_created(topic)
+        consumer = TopicConsumer(client, topic, options, may_create=may_create)
     elif isinstance(options.start, int):
         raise InvalidRequest(
             f"{topic} has partitions, and an offset needs one: start at a time, or "
@@ -273,3 +274,12 @@ async def open_consumer(
         consumer = PartitionedConsumer(client, topic, found.topics, options)
     async with consumer._opened():
         yield consumer
+
+
+def may_be_created(topic: str) -> bool:
+    """
+    Return whether a consumer creates the missing *topic*, if the broker allows it.
+
+    The name of a missing partition is a mistake rather than a new topic.
+    """
+    return TopicName.parse(topic).split_partition() is None

@@ -89,8 +89,8 @@ class ConsumerKeywords(TypedDict, total=False):
     The options of ``Client.consumer``.
 
     For a topic with partitions, the consumer receives the messages of all.  In a
-    pattern of names, ``*`` stands for any text and ``?`` for one character.  A single
-    topic that is missing is created, as producers do, if the broker's setting
+    pattern of names, ``*`` stands for any text and ``?`` for one character.  A topic
+    that is named and missing is created, as producers do, if the broker's setting
     ``topics.auto_create`` and the client's permissions allow it.
 
     Options:
