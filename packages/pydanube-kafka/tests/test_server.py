@@ -14,11 +14,6 @@ from pydanube.client.messages.schema import Schema
 from pydanube.model.names import TopicName
 from pydanube.model.policy import Retention
 from pydanube.model.schemas import SchemaPolicy, TopicSchema
-from pydanube_broker.servers.connections.authentication import Authenticator
-from pydanube_broker.servers.connections.connections import ConnectionCounts
-from pydanube_broker.servers.connections.listeners import ListenerParts
-from pydanube_broker.servers.settings.config import ListenConfig
-from pydanube_broker.servers.settings.security_config import SecurityConfig
 from pydanube_broker.testing import memory_broker
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.connection import listen_kafka
@@ -27,6 +22,7 @@ from pydanube_kafka.wire.apis import Api, ErrorCode
 from pydanube_kafka.wire.record_batches import Records, encode_batch
 from support.drivers.kafka_requests import KafkaRequests, request_bytes
 from support.fakes.brokers import BrokerWorld
+from support.fakes.listener_parts import listener_parts
 from support.fakes.storages import seal
 
 aiokafka = pytest.importorskip("aiokafka")
@@ -41,16 +37,7 @@ LONG = request_bytes(Api.DELETE_GROUPS, 2, groups_names=("g" * 1000,) * 1100)
 @asynccontextmanager
 async def serving(broker, store=None, **kafka):
     """Serve Kafka clients over *broker*."""
-    parts = ListenerParts(
-        broker=broker,
-        store=store or broker.store,
-        host="127.0.0.1",
-        tls=None,
-        authenticator=Authenticator(SecurityConfig()),
-        counts=ConnectionCounts(listener="kafka"),
-        idle_timeout_s=ListenConfig().idle_timeout_s,
-        wall_clock_us=broker.wall_clock_us,
-    )
+    parts = listener_parts(broker, "kafka", store=store)
     async with (
         open_kafka_server(KafkaConfig(port=0, **kafka), parts) as server,
         listen_kafka(server, "127.0.0.1", 0) as port,

@@ -11,17 +11,13 @@ import pytest
 from pydanube.model.errors import ObjectsUnavailable
 from pydanube.model.names import TopicName
 from pydanube.model.policy import Retention
-from pydanube_broker.servers.connections.authentication import Authenticator
-from pydanube_broker.servers.connections.connections import ConnectionCounts
-from pydanube_broker.servers.connections.listeners import ListenerParts
-from pydanube_broker.servers.settings.config import ListenConfig
-from pydanube_broker.servers.settings.security_config import SecurityConfig
 from pydanube_mqtt.config import MqttConfig
 from pydanube_mqtt.connection import listen_mqtt
 from pydanube_mqtt.server import open_mqtt_server
 from pydanube_mqtt.wire.packets import V5, Property, Publish, Will
 from support.drivers.mqtt_clients import Closed, mqtt_client, persistent, quiet, take
 from support.fakes.brokers import BrokerWorld
+from support.fakes.listener_parts import listener_parts
 from support.fakes.storages import seal
 
 pytestmark = pytest.mark.slow
@@ -37,16 +33,7 @@ async def served(world, **mqtt):
         world.broker() as broker,
         open_mqtt_server(
             MqttConfig(port=0, **mqtt),
-            ListenerParts(
-                broker=broker,
-                store=world.store,
-                host="127.0.0.1",
-                tls=None,
-                authenticator=Authenticator(SecurityConfig()),
-                counts=ConnectionCounts(listener="mqtt"),
-                idle_timeout_s=ListenConfig().idle_timeout_s,
-                wall_clock_us=lambda: world.now_us,
-            ),
+            listener_parts(broker, "mqtt", store=world.store),
         ) as server,
         listen_mqtt(server, "127.0.0.1", 0) as port,
     ):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydanube.model.clusters import BrokerMode
@@ -35,6 +36,7 @@ from pydanube_broker.metadata.cluster_records import (
     BrokerModeRecord,
     SessionRecord,
 )
+from pydanube_broker.operations.at_owner import operate_for_peer
 from pydanube_broker.servers.membership import serving_shards
 from pydanube_broker.storage.config import ObjectJournalConfig, StorageConfig
 from pydanube_broker.storage.files import MemoryFiles
@@ -169,6 +171,26 @@ class MemberPeers:
         if error is not None:
             raise error
 
+    async def operate(self, peer, kind, message):
+        member = self._cluster.members.get(peer.broker_id)
+        if member is None or self._cluster.is_cut(self._broker_id, peer.broker_id):
+            raise ConnectionLost(f"{peer.broker_id} cannot be reached")
+        data = message.SerializeToString()
+        task = member.tasks.create_task(
+            _answer(operate_for_peer(member.broker, kind, data))
+        )
+        answer = await asyncio.shield(task)
+        if isinstance(answer, BrokerError):
+            raise answer
+        return answer
+
+
+async def _answer(request: Awaitable[Any]) -> Any:
+    try:
+        return await request
+    except BrokerError as error:
+        return error
+
 
 async def _outcome(request: Awaitable[None]) -> BrokerError | None:
     try:
@@ -191,6 +213,7 @@ async def open_member(
     new_session_id: Callable[[], str] | None = None,
     clock: Callable[[], float] | None = None,
     peers: Any = None,
+    addresses: Mapping[str, str] = MappingProxyType({}),
     journals: Path | None = None,
     **options: Any,
 ) -> AsyncIterator[Member]:
@@ -199,11 +222,13 @@ async def open_member(
 
     With *journals*, it is one of the processes of a broker, whose journals are there.
 
+    *addresses* are those of further listeners.
+
     *settings* are those of its storage, and *options* those of ``open_broker``.
     """
     record = SessionRecord(
         broker_id=broker_id,
-        addresses={STREAM: f"danube://{broker_id}:6651"},
+        addresses={STREAM: f"danube://{broker_id}:6651", **addresses},
         started_at=started_at,
     )
     local = MemoryObjects()

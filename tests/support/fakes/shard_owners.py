@@ -23,12 +23,19 @@ class KnownOwners:
         self.check_session = check_session
         self._changed = asyncio.Event()
 
+    def others(self) -> list[SessionRecord]:
+        return list(self.by_shard.values())
+
     def find_owner(self, shard: int) -> SessionRecord | None:
         return self.by_shard.get(shard)
 
     def owns(self, shard: int) -> bool:
         del shard
         return False
+
+    def find_epoch(self, shard: int) -> int:
+        del shard
+        return 0
 
     def is_elsewhere(self, shard: int) -> bool:
         return shard in self.elsewhere

@@ -13,6 +13,7 @@ from pydanube.model.names import TopicName
 from pydanube.wire.native.kinds import Kind
 from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_broker.operations import handlers as operations
+from pydanube_broker.operations.at_owner import AT_OWNER, operate_at_owner
 from pydanube_broker.operations.authorization import authorized
 from pydanube_kafka.wire.apis import Answers, Request
 
@@ -81,11 +82,24 @@ class Call:
                 connection.identity.principal,
                 self.server.parts.authenticator,
             )
+            if kind in AT_OWNER:
+                return await operate_at_owner(call, kind, message)
             return await operations.handlers()[kind](call, message)
 
     async def find_topic(self, kind: Kind, kafka_name: str, partition: int) -> Topic:
         """
         Return a partition of a topic, which is the topic itself if it has none.
+
+        Raises:
+            NotOwner: Another broker serves it.
+            BrokerError: As ``find_name``.
+        """
+        topics = self.server.broker.topics
+        return await topics.get(await self.find_name(kind, kafka_name, partition))
+
+    async def find_name(self, kind: Kind, kafka_name: str, partition: int) -> TopicName:
+        """
+        Return the name of a partition, which another broker may serve.
 
         Raises:
             InvalidName: No topic is called so.
@@ -99,13 +113,13 @@ class Call:
             found = broker.topics.find_open(name)
         if found is not None:
             self.check(kind, found.name)
-            return found
+            return found.name
         partitions = await broker.catalog.partitions_of(name)
         if not 0 <= partition < len(partitions):
             self.check(kind, name)
             raise TopicNotFound(f"{name} has no partition {partition}")
         self.check(kind, partitions[partition])
-        return await broker.topics.get(partitions[partition])
+        return partitions[partition]
 
 
 class Done:

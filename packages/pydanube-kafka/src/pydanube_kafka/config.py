@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from pydanube_broker.servers.settings.listener_config import ListenerConfig
+from pydanube_kafka.pure.nodes import parse_address
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -20,13 +21,15 @@ class KafkaConfig(ListenerConfig, frozen=True, kw_only=True):
     OPEN: ClassVar[str] = "pydanube_kafka.listener:open_kafka"
     SCHEMES: ClassVar[tuple[str, str]] = ("kafka", "kafkas")
     USUAL_PORT: ClassVar[int] = 9092
+    SERVES_CLUSTERS: ClassVar[bool] = True
 
     port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
     """The port for Kafka clients, usually 9092; 0 chooses a free port and prints it.
     Without it, the broker has no listener for them."""
     advertised_address: str = ""
     """The host or host:port to which clients connect after the first answer; by default
-    the address to which they connected."""
+    the address to which they connected; in a cluster, the host of
+    `cluster.advertised_url` or `listen.host`. Processes have ports of their own."""
     namespaces: bool = False
     """Whether the name of a Kafka topic begins with a namespace: `shop.orders` is then
     `/shop/orders`. Otherwise it is `/default/shop.orders`, and topics of other
@@ -48,3 +51,11 @@ class KafkaConfig(ListenerConfig, frozen=True, kw_only=True):
     """The maximum number of groups with members."""
     group_members_max: Annotated[int, Meta(ge=1, le=100_000)] = 1000
     """The maximum number of members of a group."""
+
+    def address(self, host: str, port: int) -> str:
+        """See ListenerConfig."""
+        if not self.advertised_address:
+            return super().address(host, port)
+        host, advertised = parse_address(self.advertised_address, port)
+        # Each of several processes has another port than that of the settings.
+        return super().address(host, advertised if port == self.port else port)

@@ -15,7 +15,7 @@ from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.publishing.topic import ReliableTopic
 from pydanube_kafka.calls import Call, Done, Handler
 from pydanube_kafka.errors import HANDLED, code_of
-from pydanube_kafka.naming import NODE, TOPICS_MAX
+from pydanube_kafka.naming import TOPICS_MAX
 from pydanube_kafka.pure.settings import TopicConfig, changed, describe
 from pydanube_kafka.wire.apis import Api, ErrorCode
 
@@ -153,20 +153,20 @@ async def _alter(call: Call, resource: Any) -> None:
 
 
 async def describe_cluster(call: Call) -> Awaitable[Any]:
-    """Answer with this broker."""
-    answers = call.answers
-    host, port = call.server.address_for(call.connection)
+    """Answer with the brokers of the cluster."""
+    answers, brokers = call.answers, call.server.brokers
     return Done(
         answers.DescribeClusterResponse(
             throttle_time=call.throttle_time,
             error_code=ErrorCode.none,
             error_message=None,
-            cluster_id=call.server.broker.broker_id,
-            controller_id=NODE,
-            brokers=(
+            cluster_id=await brokers.cluster_id(),
+            controller_id=brokers.own_number,
+            brokers=tuple(
                 answers.DescribeClusterBroker(
-                    broker_id=NODE, host=host, port=port, rack=None
-                ),
+                    broker_id=each.number, host=each.host, port=each.port, rack=None
+                )
+                for each in brokers.list(call.connection.local_host)
             ),
         )
     )

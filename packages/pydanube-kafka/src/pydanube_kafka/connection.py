@@ -283,28 +283,39 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
 
 def _drop(answer: Awaitable[Any]) -> None:
-    """Do not await *answer*, which nobody wants any more."""
+    """Close the coroutine of *answer*: the client has disconnected."""
     if asyncio.iscoroutine(answer):
         answer.close()
 
 
 @asynccontextmanager
 async def listen_kafka(
-    server: KafkaServer, host: str, port: int, tls: ServerTls | None = None
+    server: KafkaServer,
+    host: str,
+    port: int,
+    tls: ServerTls | None = None,
+    own_port: int | None = None,
 ) -> AsyncIterator[int]:
     """
     Accept connections on *host* and *port* (0: any free port); yields the port.
+
+    With *own_port*, the port is shared with other processes, and that one is not.
 
     Raises:
         InvalidConfig: The address is not available.
     """
     factory = over_tls(partial(KafkaConnection, server), tls)
     with binding(host, port, "Kafka clients", "--kafka-port"):
-        listener = await asyncio.get_running_loop().create_server(
-            factory, host, port, backlog=1024
-        )
-    server.port = listener.sockets[0].getsockname()[1]
+        listeners = [
+            await asyncio.get_running_loop().create_server(
+                factory, host, each, backlog=1024, reuse_port=own_port is not None
+            )
+            for each in ([port] if own_port is None else [port, own_port])
+        ]
+    bound: int = listeners[0].sockets[0].getsockname()[1]
+    server.brokers.port = bound
     try:
-        yield server.port
+        yield bound
     finally:
-        listener.close()
+        for listener in listeners:
+            listener.close()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydanube.model.errors import InvalidRequest, OffsetDropped
+from pydanube.model.errors import InvalidRequest, NotOwner, OffsetDropped
 from pydanube.wire.native.kinds import Kind
 from pydanube_broker.broker.publishing.topic import ReliableTopic, Topic
 from pydanube_kafka.calls import Call, Done, Handler
@@ -127,6 +127,8 @@ async def _read_some(call: Call, partitions: list[_Partition], bytes_max: int) -
         if topic is None or each.code is not ErrorCode.none:
             continue
         try:
+            if call.server.broker.topics.find_open(topic.name) is not topic:
+                raise NotOwner(f"another broker serves {topic.name}")
             while each.offset < topic.end_offset:
                 room = min(each.bytes_max - each.byte_count, bytes_max - total)
                 # The first batch comes in any case: a client could not go on.

@@ -1,31 +1,23 @@
-"""The coordinator of groups: their members, and the offsets that they commit."""
+"""The coordinator of groups: their members, and what administrators ask about them."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
-import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from pydanube.aio.futures import completion
-from pydanube.aio.long_work import LongWork
-from pydanube.aio.tasks import TaskScope, gather
 from pydanube.model.errors import InvalidRequest, SubscriptionNotFound
-from pydanube.model.names import SubscriptionName, TopicName, parse_subscription
-from pydanube.model.policy import SubscriptionType
+from pydanube.model.names import TopicName, parse_subscription
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube_broker.broker.delivery.reliable_subscription import ReliableSubscription
-from pydanube_broker.broker.publishing.topic import ReliableTopic, Topic
 from pydanube_kafka.calls import Call, Done, Handler, waiting
-from pydanube_kafka.config import KafkaConfig
+from pydanube_kafka.committing import committed_topics
+from pydanube_kafka.coordinating import claim_of, group_code, refuse_foreign
 from pydanube_kafka.errors import HANDLED, code_of
-from pydanube_kafka.naming import NODE
 from pydanube_kafka.pure.groups import (
-    Claim,
     Group,
     GroupError,
     GroupState,
@@ -33,6 +25,7 @@ from pydanube_kafka.pure.groups import (
     JoinRequest,
     Synced,
 )
+from pydanube_kafka.pure.nodes import NOBODY
 from pydanube_kafka.wire.apis import Api, ErrorCode
 
 SESSION_TIMEOUT_S_MIN = 1.0
@@ -44,135 +37,45 @@ GROUP_KEY = 0
 PROTOCOLS_MAX = 100
 MEMBER_BYTES_MAX = 64 * 1024
 """The most data that a member may bring when it joins."""
-MEMBERS_MAX = 20_000
-"""The most members of all groups together."""
-METADATA_LENGTH_MAX = 4096
-"""The longest text that a client may commit with an offset."""
-
-
-class Groups:
-    """
-    The groups that have members.
-
-    Bounds: ``kafka.groups_max`` groups, each with ``kafka.group_members_max`` members,
-        ``MEMBERS_MAX`` of them together.
-    """
-
-    def __init__(self, config: KafkaConfig, tasks: TaskScope) -> None:
-        self._config = config
-        self._groups: dict[str, Group] = {}
-        self._owners: dict[str, str] = {}
-        """The principal of the first member of each group."""
-        self._loop = asyncio.get_running_loop()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-
-    def find(self, name: str) -> Group | None:
-        """Return a group that has members."""
-        return self._groups.get(name)
-
-    def items(self) -> Iterator[tuple[str, Group]]:
-        """Return an iterator over the groups that have members."""
-        return iter(list(self._groups.items()))
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no more members can join."""
-        count = sum(len(each.members) for each in self._groups.values())
-        return count >= MEMBERS_MAX
-
-    def owner_of(self, name: str) -> str:
-        """Return the principal of the first member of a group."""
-        return self._owners.get(name, "")
-
-    def get(self, name: str, owner: str) -> Group | None:
-        """Return a group, which may have no members yet; None if there are too many."""
-        group = self._groups.get(name)
-        if group is None:
-            if len(self._groups) >= self._config.groups_max:
-                return None
-            group = self._groups[name] = Group(
-                _new_member_id, self._config.group_members_max
-            )
-            self._owners[name] = owner
-        return group
-
-    def settle(self, name: str) -> None:
-        """Answer the requests that need not wait any more, and set the timer."""
-        group = self._groups[name]
-        answers, group.answers = group.answers, []
-        for token, answer in answers:
-            if not token.done():
-                token.set_result(answer)
-        timer = self._timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
-        due = group.due
-        if due is None and not group.members:
-            del self._groups[name]
-            del self._owners[name]
-        elif due is not None:
-            self._timers[name] = self._loop.call_at(due, self._advance, name)
-
-    def sweep(self) -> None:
-        """Do what is due, also if a timer was late."""
-        now = self._loop.time()
-        for name, group in self.items():
-            due = group.due
-            if due is not None and due <= now:
-                self._advance(name)
-
-    def _advance(self, name: str) -> None:
-        group = self._groups.get(name)
-        if group is not None:
-            group.advance(self._loop.time())
-            self.settle(name)
-
-
-def _new_member_id(client_id: str) -> str:
-    return f"{client_id or 'member'}-{uuid.uuid4()}"
-
-
-def _group_code(error: GroupError | None) -> ErrorCode:
-    return ErrorCode.none if error is None else ErrorCode[error.value]
-
-
-def _claim_of(body: Any) -> Claim:
-    """Return who the sender of a request says that it is."""
-    generation = getattr(body, "generation_id", None)
-    if generation is None:
-        generation = body.generation_id_or_member_epoch
-    return Claim(
-        member_id=body.member_id,
-        generation=generation,
-        instance_id=getattr(body, "group_instance_id", None),
-    )
 
 
 # The coordinator.
 
 
 async def find_coordinator(call: Call) -> Awaitable[Any]:
-    """Answer with this broker, which coordinates all groups."""
+    """Answer with the brokers that coordinate groups."""
     body, answers = call.body, call.answers
-    host, port = call.server.address_for(call.connection)
-    is_group = getattr(body, "key_type", GROUP_KEY) == GROUP_KEY
-    code = ErrorCode.none if is_group else ErrorCode.coordinator_not_available
-    message = None if is_group else "transactions are not served to Kafka clients"
-    found = {
-        "error_code": code,
-        "error_message": message,
-        "node_id": NODE if is_group else -1,
-        "host": host if is_group else "",
-        "port": port if is_group else -1,
-    }
-    keys = getattr(body, "coordinator_keys", ())
+    # From version 4 on, there are several.
+    keys = getattr(body, "coordinator_keys", None)
+    found = [_found(call, key) for key in ([body.key] if keys is None else keys)]
     return Done(
         answers.FindCoordinatorResponse(
             throttle_time=call.throttle_time,
-            coordinators=tuple(answers.Coordinator(key=key, **found) for key in keys),
-            **found,
+            coordinators=tuple(answers.Coordinator(**each) for each in found),
+            **(found[0] if keys is None else {}),
         )
     )
+
+
+def _found(call: Call, key: str) -> dict[str, Any]:
+    """Return who coordinates the group *key*, as the fields of an answer."""
+    local_host = call.connection.local_host
+    node, message = None, "transactions are not served to Kafka clients"
+    if getattr(call.body, "key_type", GROUP_KEY) == GROUP_KEY:
+        node = call.server.brokers.coordinator_of(key, local_host)
+        message = "the group's coordinator is changing: ask again"
+    if node is None:
+        code = ErrorCode.coordinator_not_available
+        error = {"error_code": code, "error_message": message}
+        return {"key": key, "node_id": NOBODY, "host": "", "port": -1, **error}
+    return {
+        "key": key,
+        "node_id": node.number,
+        "host": node.host,
+        "port": node.port,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+    }
 
 
 # Members.
@@ -212,6 +115,9 @@ async def join_group(call: Call) -> Awaitable[Any]:
 def _find_refusal(call: Call) -> ErrorCode | None:
     """Return why the client may not join, if it may not."""
     body = call.body
+    error = refuse_foreign(call, body.group_id)
+    if error is not None:
+        return error
     try:
         parse_subscription(body.group_id)
     except InvalidRequest:
@@ -281,7 +187,7 @@ def _subscribed(metadata: bytes) -> Iterator[str]:
 
 async def _await_join(call: Call, token: asyncio.Future[Joined]) -> Any:
     joined = await token
-    return _join_answer(call, joined, _group_code(joined.error))
+    return _join_answer(call, joined, group_code(joined.error))
 
 
 def _join_answer(call: Call, joined: Joined, code: ErrorCode) -> Any:
@@ -309,10 +215,10 @@ async def sync_group(call: Call) -> Awaitable[Any]:
     body, groups = call.body, call.server.groups
     group = groups.find(body.group_id)
     if group is None:
-        return Done(_sync_answer(call, Synced(error=GroupError.UNKNOWN_MEMBER)))
+        return Done(_sync_answer(call, Synced(error=_why_unknown(call))))
     token = waiting()
     group.sync(
-        _claim_of(body),
+        claim_of(body),
         [(each.member_id, each.assignment) for each in body.assignments],
         token,
         asyncio.get_running_loop().time(),
@@ -328,24 +234,31 @@ async def _await_sync(call: Call, token: asyncio.Future[Synced]) -> Any:
 def _sync_answer(call: Call, synced: Synced) -> Any:
     return call.answers.SyncGroupResponse(
         throttle_time=call.throttle_time,
-        error_code=_group_code(synced.error),
+        error_code=group_code(synced.error),
         protocol_type=synced.protocol_type,
         protocol_name=synced.protocol,
         assignment=synced.assignment,
     )
 
 
+def _why_unknown(call: Call) -> GroupError:
+    """Return why there is no such member of the group that a request names."""
+    if refuse_foreign(call, call.body.group_id) is not None:
+        return GroupError.NOT_COORDINATOR
+    return GroupError.UNKNOWN_MEMBER
+
+
 async def heartbeat(call: Call) -> Awaitable[Any]:
     """Note that a member is alive."""
     body, groups = call.body, call.server.groups
     group = groups.find(body.group_id)
-    error: GroupError | None = GroupError.UNKNOWN_MEMBER
+    error: GroupError | None = _why_unknown(call)
     if group is not None:
-        error = group.heartbeat(_claim_of(body), asyncio.get_running_loop().time())
+        error = group.heartbeat(claim_of(body), asyncio.get_running_loop().time())
         groups.settle(body.group_id)
     return Done(
         call.answers.HeartbeatResponse(
-            throttle_time=call.throttle_time, error_code=_group_code(error)
+            throttle_time=call.throttle_time, error_code=group_code(error)
         )
     )
 
@@ -364,11 +277,11 @@ async def leave_group(call: Call) -> Awaitable[Any]:
     results = []
     for member_id, instance_id in leaving:
         group = groups.find(body.group_id)
-        error: GroupError | None = GroupError.UNKNOWN_MEMBER
+        error: GroupError | None = _why_unknown(call)
         if group is not None and is_allowed:
             error = group.leave(member_id, instance_id, now)
             groups.settle(body.group_id)
-        code = _group_code(error)
+        code = group_code(error)
         if not is_allowed:
             code = ErrorCode.group_authorization_failed
         results.append((member_id, instance_id, code))
@@ -388,220 +301,15 @@ async def leave_group(call: Call) -> Awaitable[Any]:
     )
 
 
-# Offsets.
-
-
-async def offset_commit(call: Call) -> Awaitable[Any]:
-    """
-    Commit offsets: the cursors of the subscriptions with the name of the group.
-
-    Durability: The answer comes when they are on disk.
-    """
-    return _commit(call)
-
-
-async def _commit(call: Call) -> Any:
-    body, answers = call.body, call.answers
-    refusal = _refuse_commit(call)
-    works = [
-        _commit_one(call, each.name, partition, refusal)
-        for each in body.topics
-        for partition in each.partitions
-    ]
-    codes = iter(await gather(works))
-    return answers.OffsetCommitResponse(
-        throttle_time=call.throttle_time,
-        topics=tuple(
-            answers.OffsetCommitResponseTopic(
-                name=each.name,
-                partitions=tuple(
-                    answers.OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=next(codes),
-                    )
-                    for partition in each.partitions
-                ),
-            )
-            for each in body.topics
-        ),
-    )
-
-
-def _refuse_commit(call: Call) -> ErrorCode | None:
-    groups, group_id = call.server.groups, call.body.group_id
-    group, claim = groups.find(group_id), _claim_of(call.body)
-    if group is None:
-        is_member = claim.generation >= 0 or claim.member_id
-        return ErrorCode.unknown_member_id if is_member else None
-    error = group.check_commit(claim)
-    if error is None and claim.member_id in group.members:
-        # It is alive.
-        group.heartbeat(claim, asyncio.get_running_loop().time())
-        groups.settle(group_id)
-    return None if error is None else _group_code(error)
-
-
-async def _commit_one(
-    call: Call, name: str, partition: Any, refusal: ErrorCode | None
-) -> ErrorCode:
-    if refusal is not None:
-        return refusal
-    if len(partition.committed_metadata or "") > METADATA_LENGTH_MAX:
-        return ErrorCode.offset_metadata_too_large
-    try:
-        topic = await call.find_topic(
-            Kind.OPEN_CONSUMER, name, partition.partition_index
-        )
-        subscription = parse_subscription(call.body.group_id)
-        await _set_cursor(call, topic, subscription, partition.committed_offset)
-    except HANDLED as error:
-        return code_of(error)
-    return ErrorCode.none
-
-
-async def _set_cursor(
-    call: Call, topic: Topic, name: SubscriptionName, offset: int
-) -> None:
-    if not isinstance(topic, ReliableTopic):
-        raise InvalidRequest(f"{topic.name} is not reliable: it has no cursors")
-    if offset < 0:
-        raise InvalidRequest(f"the offset {offset} is negative")
-    topic.check_offset(offset)
-    offset = max(offset, topic.log.first_kept)
-    found = topic.subscriptions.get(name)
-    if found is None:
-        _, found = await call.server.broker.subscriptions.open(
-            topic.name, name, SubscriptionType.SHARED, offset
-        )
-    assert isinstance(found, ReliableSubscription)
-    if found.cursor_offset != offset:
-        found.seek(offset)
-        await completion(found.save_cursor_now)
-
-
-async def offset_fetch(call: Call) -> Awaitable[Any]:
-    """Return the offsets that a group has committed."""
-    body, answers = call.body, call.answers
-    groups = getattr(body, "groups", None)
-    if groups is None:
-        topics = await _committed(call, body.group_id, body.topics)
-        return Done(
-            answers.OffsetFetchResponse(
-                throttle_time=call.throttle_time,
-                error_code=ErrorCode.none,
-                topics=_fetched(
-                    topics,
-                    answers.OffsetFetchResponseTopic,
-                    answers.OffsetFetchResponsePartition,
-                ),
-            )
-        )
-    found = [
-        answers.OffsetFetchResponseGroup(
-            group_id=each.group_id,
-            topics=_fetched(
-                await _committed(call, each.group_id, each.topics),
-                answers.OffsetFetchResponseTopics,
-                answers.OffsetFetchResponsePartitions,
-            ),
-            error_code=ErrorCode.none,
-        )
-        for each in groups
-    ]
-    return Done(
-        answers.OffsetFetchResponse(
-            throttle_time=call.throttle_time, groups=tuple(found)
-        )
-    )
-
-
-Committed = list[tuple[str, list[tuple[int, int, ErrorCode]]]]
-
-
-async def _committed(call: Call, group_id: str, topics: Any) -> Committed:
-    """Return topics, partitions, and their committed offsets or -1."""
-    if topics is None:
-        return await _all_committed(call, group_id)
-    result: Committed = []
-    for each in topics:
-        partitions = []
-        for index in each.partition_indexes:
-            offset, code = -1, ErrorCode.none
-            try:
-                topic = await call.find_topic(
-                    Kind.DESCRIBE_SUBSCRIPTION, each.name, index
-                )
-                offset = _cursor_of(topic, group_id)
-            except HANDLED as error:
-                code = code_of(error)
-            partitions.append((index, offset, code))
-        result.append((each.name, partitions))
-    return result
-
-
-async def _all_committed(call: Call, group_id: str) -> Committed:
-    found: dict[str, list[tuple[int, int, ErrorCode]]] = {}
-    async for name, index, topic in _visible_topics(call):
-        offset = _cursor_of(topic, group_id)
-        if offset >= 0:
-            found.setdefault(name, []).append((index, offset, ErrorCode.none))
-    return list(found.items())
-
-
-async def _visible_topics(call: Call) -> Any:
-    """Yield name, partition and topic of the open topics that the client may see."""
-    server, work = call.server, LongWork()
-    caller, is_enforced = call.connection.caller, server.broker.access.is_enforced
-    for name, topic in list(server.broker.topics.opened.items()):
-        await work.did()
-        split = name.split_partition()
-        base, index = (name, 0) if split is None else split
-        kafka_name = server.names.name_of(base)
-        if kafka_name is None or (
-            is_enforced and not caller.may(Permission.DESCRIBE, Resource.topic(name))
-        ):
-            continue
-        yield kafka_name, index, topic
-
-
-def _cursor_of(topic: Topic, group_id: str) -> int:
-    found = topic.subscriptions.get(SubscriptionName(group_id))
-    if not isinstance(found, ReliableSubscription):
-        return -1
-    return found.cursor_offset
-
-
-def _fetched(
-    topics: Committed, make_topic: Callable[..., Any], make: Callable[..., Any]
-) -> tuple[Any, ...]:
-    return tuple(
-        make_topic(
-            name=name,
-            partitions=tuple(
-                make(
-                    partition_index=index,
-                    committed_offset=offset,
-                    committed_leader_epoch=-1,
-                    metadata="",
-                    error_code=code,
-                )
-                for index, offset, code in partitions
-            ),
-        )
-        for name, partitions in topics
-    )
-
-
 # Administration.
 
 
 async def list_groups(call: Call) -> Awaitable[Any]:
-    """Return the groups that the client may see, with members and without."""
+    """Return the groups of this broker that the client may see, also empty ones."""
     answers = call.answers
-    states: dict[str, tuple[str, GroupState]] = {}
-    async for _, _, topic in _visible_topics(call):
-        for name in topic.subscriptions:
-            states.setdefault(name, (CONSUMERS, GroupState.EMPTY))
+    states: dict[str, tuple[str, GroupState]] = dict.fromkeys(
+        await committed_topics(call), (CONSUMERS, GroupState.EMPTY)
+    )
     for name, group in call.server.groups.items():
         if may_join(call, name):
             states[name] = group.protocol_type, group.state
@@ -615,7 +323,9 @@ async def list_groups(call: Call) -> Awaitable[Any]:
                     group_id=name, protocol_type=protocol_type, group_state=state.value
                 )
                 for name, (protocol_type, state) in sorted(states.items())
-                if not wanted or state.value in wanted
+                # Clients ask all brokers.
+                if refuse_foreign(call, name) is None
+                and (not wanted or state.value in wanted)
             ),
         )
     )
@@ -626,7 +336,8 @@ async def describe_groups(call: Call) -> Awaitable[Any]:
     answers = call.answers
     described = []
     for name in call.body.groups:
-        group, code = call.server.groups.find(name), ErrorCode.none
+        group = call.server.groups.find(name)
+        code = refuse_foreign(call, name) or ErrorCode.none
         if group is not None and not may_join(call, name):
             group, code = None, ErrorCode.group_authorization_failed
         members = () if group is None else tuple(group.members.values())
@@ -663,11 +374,11 @@ async def delete_groups(call: Call) -> Awaitable[Any]:
     answers = call.answers
     results = []
     for name in call.body.groups_names:
+        code = refuse_foreign(call, name)
         group = call.server.groups.find(name)
         if group is not None and group.members:
             code = ErrorCode.non_empty_group
-        else:
-            code = await _delete_group(call, name)
+        code = code or await _delete_group(call, name)
         results.append(answers.DeletableGroupResult(group_id=name, error_code=code))
     return Done(
         answers.DeleteGroupsResponse(
@@ -677,11 +388,7 @@ async def delete_groups(call: Call) -> Awaitable[Any]:
 
 
 async def _delete_group(call: Call, group_id: str) -> ErrorCode:
-    names: Iterable[TopicName] = [
-        topic.name
-        async for _, _, topic in _visible_topics(call)
-        if group_id in topic.subscriptions
-    ]
+    names = (await committed_topics(call, group_id)).get(group_id, ())
     code = ErrorCode.group_id_not_found
     try:
         for name in names:
@@ -698,53 +405,6 @@ async def _delete_group(call: Call, group_id: str) -> ErrorCode:
     return code
 
 
-async def offset_delete(call: Call) -> Awaitable[Any]:
-    """Delete the committed offsets of a group for some partitions."""
-    body, answers = call.body, call.answers
-    group = call.server.groups.find(body.group_id)
-    is_in_use = group is not None and bool(group.members)
-    topics = []
-    for each in body.topics:
-        partitions = []
-        for wanted in each.partitions:
-            code = ErrorCode.non_empty_group
-            if not is_in_use:
-                code = await _delete_offset(call, each.name, wanted.partition_index)
-            partitions.append(
-                answers.OffsetDeleteResponsePartition(
-                    partition_index=wanted.partition_index, error_code=code
-                )
-            )
-        topics.append(
-            answers.OffsetDeleteResponseTopic(
-                name=each.name, partitions=tuple(partitions)
-            )
-        )
-    return Done(
-        answers.OffsetDeleteResponse(
-            error_code=ErrorCode.non_empty_group if is_in_use else ErrorCode.none,
-            throttle_time=call.throttle_time,
-            topics=tuple(topics),
-        )
-    )
-
-
-async def _delete_offset(call: Call, name: str, index: int) -> ErrorCode:
-    try:
-        topic = await call.find_topic(Kind.DELETE_SUBSCRIPTION, name, index)
-        await call.do(
-            Kind.DELETE_SUBSCRIPTION,
-            pb.DeleteSubscription(
-                topic=str(topic.name), subscription=call.body.group_id
-            ),
-        )
-    except SubscriptionNotFound:
-        return ErrorCode.none
-    except HANDLED as error:
-        return code_of(error)
-    return ErrorCode.none
-
-
 GROUPING: dict[Api, Handler] = {
     Api.DELETE_GROUPS: delete_groups,
     Api.DESCRIBE_GROUPS: describe_groups,
@@ -753,8 +413,5 @@ GROUPING: dict[Api, Handler] = {
     Api.JOIN_GROUP: join_group,
     Api.LEAVE_GROUP: leave_group,
     Api.LIST_GROUPS: list_groups,
-    Api.OFFSET_DELETE: offset_delete,
-    Api.OFFSET_COMMIT: offset_commit,
-    Api.OFFSET_FETCH: offset_fetch,
     Api.SYNC_GROUP: sync_group,
 }

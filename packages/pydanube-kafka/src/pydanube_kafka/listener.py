@@ -19,6 +19,8 @@ async def open_kafka(
     assert config.port is not None
     async with (
         open_kafka_server(config, parts) as server,
-        listen_kafka(server, parts.host, config.port, parts.tls) as port,
+        listen_kafka(
+            server, parts.host, config.port, parts.tls, parts.own_port
+        ) as port,
     ):
         yield ListenerState(port=port)

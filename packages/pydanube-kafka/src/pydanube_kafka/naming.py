@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,19 +18,19 @@ from pydanube.model.policy import TopicPolicy
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import to_wire
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_kafka.brokers import Leader
 from pydanube_kafka.calls import Call, Done, Handler
 from pydanube_kafka.errors import HANDLED, attempt, code_of
+from pydanube_kafka.pure.nodes import NOBODY
 from pydanube_kafka.pure.settings import TopicConfig, changed
 from pydanube_kafka.wire.apis import Api, ErrorCode
 
-NODE = 0
-"""The number of this broker."""
 TOPICS_MAX = 1000
 """The most topics that a request may create, delete or change."""
 
 
 async def metadata(call: Call) -> Awaitable[Any]:
-    """Answer with the broker, and with topics and their partitions."""
+    """Answer with the brokers, and with topics, their partitions and who leads them."""
     body, answers = call.body, call.answers
     wanted = body.topics
     # In version 0, no topics means all of them.
@@ -41,17 +41,19 @@ async def metadata(call: Call) -> Awaitable[Any]:
         topics = [
             await _topic(call, each.name, may_create=may_create) for each in wanted
         ]
-    host, port = call.server.address_for(call.connection)
+    brokers = call.server.brokers
     return Done(
         answers.MetadataResponse(
             throttle_time=call.throttle_time,
-            brokers=(
+            brokers=tuple(
                 answers.MetadataResponseBroker(
-                    node_id=NODE, host=host, port=port, rack=None
-                ),
+                    node_id=each.number, host=each.host, port=each.port, rack=None
+                )
+                for each in brokers.list(call.connection.local_host)
             ),
-            cluster_id=call.server.broker.broker_id,
-            controller_id=NODE,
+            cluster_id=await brokers.cluster_id(),
+            # Every broker carries out what clients ask controllers for.
+            controller_id=brokers.own_number,
             topics=tuple(topics),
         )
     )
@@ -59,54 +61,70 @@ async def metadata(call: Call) -> Awaitable[Any]:
 
 async def _all_topics(call: Call) -> list[Any]:
     server = call.server
-    listed = await call.do(Kind.LIST_TOPICS, pb.ListTopics())
-    counts: dict[TopicName, int] = {}
-    for text in listed.topics:
-        name = TopicName.parse(text)
-        partition = name.split_partition()
-        base = name if partition is None else partition[0]
-        counts[base] = counts.get(base, 0) + 1
+    listed = await call.do(Kind.LIST_TOPICS, pb.ListTopics(has_places=True))
+    found: dict[TopicName, dict[int, Leader]] = {}
+    for text, place in zip(listed.topics, listed.places, strict=True):
+        name, index = _split(TopicName.parse(text))
+        shard = place.shard if place.HasField("shard") else None
+        found.setdefault(name, {})[index] = server.brokers.leader_of(shard)
     topics = []
-    for name, count in sorted(counts.items()):
+    for name, leaders in sorted(found.items()):
         kafka_name = server.names.name_of(name)
         if kafka_name is not None:
-            topics.append(_described(call, kafka_name, count))
+            topics.append(_described(call, kafka_name, leaders))
     return topics
+
+
+def _split(name: TopicName) -> tuple[TopicName, int]:
+    """Return a topic as clients know it, and the number of the partition."""
+    return name.split_partition() or (name, 0)
 
 
 async def _topic(call: Call, name: str, *, may_create: bool) -> Any:
     try:
         topic = call.server.names.parse(name)
         try:
-            count = await _count_partitions(call, topic)
+            leaders = await _find_leaders(call, topic)
         except TopicNotFound:
             if not (may_create and call.server.config.auto_create_topics):
                 raise
-            count = await _create(call, topic, call.server.config.partitions)
+            leaders = await _create(call, topic, call.server.config.partitions)
     except HANDLED as error:
-        return _described(call, name, 0, code_of(error))
-    return _described(call, name, count)
+        return _described(call, name, {}, code_of(error))
+    return _described(call, name, leaders)
 
 
-async def _count_partitions(call: Call, topic: TopicName) -> int:
+async def _find_leaders(call: Call, topic: TopicName) -> dict[int, Leader]:
+    """Return who leads each partition of a topic."""
     listed = await call.do(Kind.LIST_PARTITIONS, pb.ListPartitions(topic=str(topic)))
     if not listed.topics:
         raise TopicNotFound(f"{topic} does not exist")
-    return len(listed.topics)
+    names = [TopicName.parse(each) for each in listed.topics]
+    broker, leader_of = call.server.broker, call.server.brokers.leader_of
+    if broker.shards is None:
+        return {_split(each)[1]: leader_of(None) for each in names}
+    records = await broker.catalog.find_each(names)
+    return {
+        _split(name)[1]: leader_of(None if record is None else record.value.shard)
+        for name, record in zip(names, records, strict=True)
+    }
 
 
-async def _create(call: Call, topic: TopicName, partitions: int) -> int:
+async def _create(call: Call, topic: TopicName, partitions: int) -> dict[int, Leader]:
     """Create a topic, without partitions if it needs only one."""
     request = pb.CreateTopic(
         topic=str(topic), partitions=partitions if partitions > 1 else 0
     )
     request.exist_ok = True
     await call.do(Kind.CREATE_TOPIC, request)
-    return await _count_partitions(call, topic)
+    return await _find_leaders(call, topic)
 
 
 def _described(
-    call: Call, name: str, count: int, code: ErrorCode = ErrorCode.none
+    call: Call,
+    name: str,
+    leaders: Mapping[int, Leader],
+    code: ErrorCode = ErrorCode.none,
 ) -> Any:
     answers = call.answers
     return answers.MetadataResponseTopic(
@@ -115,21 +133,23 @@ def _described(
         is_internal=False,
         partitions=tuple(
             answers.MetadataResponsePartition(
-                error_code=ErrorCode.none,
+                error_code=ErrorCode.leader_not_available
+                if leader.number == NOBODY
+                else ErrorCode.none,
                 partition_index=index,
-                leader_id=NODE,
-                leader_epoch=-1,
-                replica_nodes=(NODE,),
-                isr_nodes=(NODE,),
+                leader_id=leader.number,
+                leader_epoch=leader.epoch,
+                replica_nodes=(leader.number,) if leader.number != NOBODY else (),
+                isr_nodes=(leader.number,) if leader.number != NOBODY else (),
                 offline_replicas=(),
             )
-            for index in range(count)
+            for index, leader in sorted(leaders.items())
         ),
     )
 
 
 async def create_topics(call: Call) -> Awaitable[Any]:
-    """Create topics; their partitions are on this broker."""
+    """Create topics."""
     body, answers = call.body, call.answers
     results = []
     _check_count(len(body.topics))

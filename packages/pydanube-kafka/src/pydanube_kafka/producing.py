@@ -233,9 +233,12 @@ async def _publish_batch(
         if stored.done():
             return
         if error is not None:
-            stored.set_exception(error)
+            # As a result, because the client may have disconnected.
+            stored.set_result(_failed(error))
         else:
-            stored.set_result(offsets if isinstance(offsets, int) else offsets[0])
+            base = offsets if isinstance(offsets, int) else offsets[0]
+            start = topic.offsets().base_offset
+            stored.set_result(_Result(base_offset=base, base_start=start))
 
     if session is not None:
         topic.publish(session, frame, on_published)
@@ -251,17 +254,7 @@ async def _publish_batch(
             return None
 
         topic.publish_batched(frame, on_published, reject)
-    return _result_of(topic, stored)
-
-
-async def _result_of(topic: Topic, stored: asyncio.Future[int | _Result]) -> _Result:
-    try:
-        result = await stored
-    except HANDLED as error:
-        return _failed(error)
-    if isinstance(result, _Result):
-        return result
-    return _Result(base_offset=result, base_start=topic.offsets().base_offset)
+    return stored
 
 
 def _rejected(bad: Sequence[BadPayload]) -> _Result:

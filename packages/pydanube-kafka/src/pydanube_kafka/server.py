@@ -12,12 +12,15 @@ from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube_broker.operations.authorization import follow_access
 from pydanube_broker.servers.connections.listeners import ListenerParts
 from pydanube_kafka.authenticating import AUTHENTICATING
+from pydanube_kafka.brokers import Brokers
 from pydanube_kafka.calls import Handler
+from pydanube_kafka.committing import COMMITTING
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.configuring import CONFIGURING
+from pydanube_kafka.coordinating import Groups
 from pydanube_kafka.encoded_batches import EncodedBatches
 from pydanube_kafka.fetching import FETCHING
-from pydanube_kafka.grouping import GROUPING, Groups
+from pydanube_kafka.grouping import GROUPING
 from pydanube_kafka.naming import NAMING
 from pydanube_kafka.producing import PRODUCING, ProducerSessions
 from pydanube_kafka.pure.names import TopicNames
@@ -31,6 +34,7 @@ log = logging.getLogger(__name__)
 SWEEP_INTERVAL_S = 1.0
 HANDLERS: Mapping[Api, Handler] = {
     **AUTHENTICATING,
+    **COMMITTING,
     **CONFIGURING,
     **FETCHING,
     **GROUPING,
@@ -53,8 +57,7 @@ class KafkaServer:
         self.broker = parts.broker
         self.tasks = tasks
         self.names = TopicNames(config.namespaces)
-        self.port = 0
-        """The port on which it listens."""
+        self.brokers = Brokers(parts.broker, parts.address or config.advertised_address)
         self.sessions = ProducerSessions(parts.broker, config.producers_max)
         self.groups = Groups(config, tasks)
         self.encoded = EncodedBatches()
@@ -71,21 +74,11 @@ class KafkaServer:
         self._connections.pop(connection, None)
         self.parts.counts.lose()
 
-    def address_for(self, connection: KafkaConnection) -> tuple[str, int]:
-        """Return the host and the port at which the client reaches this broker."""
-        advertised = self.config.advertised_address
-        if not advertised:
-            return connection.local_host, self.port
-        host, colon, port = advertised.rpartition(":")
-        if not colon or not port.isdigit():
-            return advertised, self.port
-        return host.strip("[]"), int(port)
-
     async def run(self) -> None:
         """Do what is due from time to time, for ever."""
         while True:
             await asyncio.sleep(SWEEP_INTERVAL_S)
-            self.groups.sweep()
+            self.groups.sweep(self.brokers.coordinates)
             self.sessions.sweep()
             for connection in list(self._connections):
                 connection.check_identity()

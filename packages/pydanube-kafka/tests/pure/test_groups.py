@@ -246,10 +246,11 @@ def test_closing_refuses_requests_that_wait():
     members = Members()
     members.join("a")
     members.group.close()
-    assert members.take("a") == Joined(error=GroupError.UNKNOWN_MEMBER)
+    assert members.take("a") == Joined(error=GroupError.NOT_COORDINATOR)
+    assert members.group.state is GroupState.EMPTY
     members, joined = stable("a")
     members.group.state = GroupState.SYNCING
     members.group.leader = ""
     members.sync("a", joined["a"])
     members.group.close()
-    assert members.take("a") == Synced(error=GroupError.UNKNOWN_MEMBER)
+    assert members.take("a") == Synced(error=GroupError.NOT_COORDINATOR)

@@ -39,7 +39,7 @@ from pydanube_broker.broker.governance.quotas import Quotas
 from pydanube_broker.broker.named_stores import NamedStores
 from pydanube_broker.broker.publishing.message_batcher import MessageBatcher
 from pydanube_broker.broker.publishing.schema_registry import SchemaRegistry
-from pydanube_broker.broker.serving.internal_publishing import InternalPublisher
+from pydanube_broker.broker.serving.internal_publishing import InternalPublisher, Peers
 from pydanube_broker.broker.serving.producers import Producers
 from pydanube_broker.broker.serving.shard_serving import ShardServing
 from pydanube_broker.broker.serving.subscriptions import Subscriptions
@@ -97,6 +97,8 @@ class Broker:
     lists: NamedSemaphores[str]
     """The turns of requests that list things, by the name of the principal."""
     namespaces: Namespaces
+    peers: Peers | None
+    """The other brokers, if the broker is in a cluster that has them."""
     producers: Producers
     quotas: Quotas
     """The quotas of principals, namespaces and topics, and what they use."""

@@ -304,6 +304,7 @@ async def open_broker(
                 internal=internal,
                 lists=NamedSemaphores(LISTS_MAX),
                 namespaces=namespaces,
+                peers=peers,
                 producers=Producers(topics, schemas, storage, loop.time),
                 quotas=quotas,
                 registry=registry,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from pydanube.aio.futures import watch
@@ -54,6 +54,7 @@ class ClusterSession:
         """The revision at which the session's key was written."""
         self.broker_id = ""
         self.peer_key = ""
+        self.listener_addresses: Mapping[str, str] = {}
         """As in the session's record."""
         self._store = store
         self._watchers: dict[object, Callable[[], None]] = {}
@@ -144,6 +145,7 @@ async def open_cluster_session(
             break
         session = ClusterSession(session_id, lease, revision, store)
         session.broker_id, session.peer_key = record.broker_id, record.peer_key
+        session.listener_addresses = record.addresses
         log.info("session %s of broker %s begins", session_id, record.broker_id)
         async with task_scope() as tasks:
             tasks.run(session.follow(), "follow the sessions of the cluster")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydanube_broker.cluster.mirror import Mirror
@@ -67,6 +68,12 @@ class ShardOwners:
         """
         self._session.check()
 
+    def others(self) -> Sequence[SessionRecord]:
+        """Return the other sessions, as they were seen last."""
+        members = self._session.members.values
+        own = self._session.session_id
+        return [each.value for name, each in members.items() if name != own]
+
     def find_owner(self, shard: int) -> SessionRecord | None:
         """
         Return the other session that serves a shard, as it was seen last.
@@ -90,6 +97,11 @@ class ShardOwners:
             and stored.value.state is ShardState.OPEN
             and stored.value.owner == self._session.session_id
         )
+
+    def find_epoch(self, shard: int) -> int:
+        """Return the number of claims of a shard, as it was seen last."""
+        stored = self.records.values.get(str(shard))
+        return 0 if stored is None else stored.value.epoch
 
     def is_elsewhere(self, shard: int) -> bool:
         """Return whether another session serves a shard, and is to keep it."""

@@ -56,7 +56,9 @@ async def describe_subscription(
 @operation
 async def report_progress(call: Call, m: pb.ReportProgress) -> None:
     """Record how far a reader without a subscription's cursor has read."""
-    await call.broker.subscriptions.report_progress(*_subscription_of(m), m.offset)
+    await call.broker.subscriptions.report_progress(
+        *_subscription_of(m), m.offset, is_exact=m.is_exact
+    )
 
 
 @operation

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
+from urllib.parse import urlsplit
 
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import ClusterInUse, InvalidConfig
@@ -46,7 +48,9 @@ PROCESS_WAIT_S = 10
 
 @asynccontextmanager
 async def open_membership(
-    config: BrokerConfig, store: MetadataStore
+    config: BrokerConfig,
+    store: MetadataStore,
+    listener_ports: Mapping[str, int] = MappingProxyType({}),
 ) -> AsyncIterator[ClusterSession]:
     """
     Begin the session of a broker in the cluster that *store* describes.
@@ -64,7 +68,9 @@ async def open_membership(
     if remote is not None:
         # Such a broker may have started meanwhile.
         await check_is_cluster(store, remote)
-    record = session_record_of(config, started_at=wall_clock_us())
+    record = session_record_of(
+        config, started_at=wall_clock_us(), listener_ports=listener_ports
+    )
     ttl_s = PROCESS_WAIT_S if remote is None else remote.session_ttl_s
     async with open_cluster_session(store, record, ttl_s=ttl_s) as session:
         yield session
@@ -93,8 +99,18 @@ async def check_is_cluster(store: MetadataStore, remote: RemoteStoreConfig) -> N
         )
 
 
-def session_record_of(config: BrokerConfig, *, started_at: int) -> SessionRecord:
-    """Return the description of a broker for the others."""
+def session_record_of(
+    config: BrokerConfig,
+    *,
+    started_at: int,
+    listener_ports: Mapping[str, int] = MappingProxyType({}),
+) -> SessionRecord:
+    """
+    Return the description of a broker for the others.
+
+    *listener_ports* are the ports of plug-ins by the names of their listeners, if they
+    are not those of the settings.
+    """
     listens, cluster = config.listen, config.cluster
     stream_url = cluster.advertised_url or url_of(
         listens.host, listens.stream_port, config.tls.stream_scheme
@@ -115,6 +131,11 @@ def session_record_of(config: BrokerConfig, *, started_at: int) -> SessionRecord
         if port:
             host = cluster.peer_host or listens.host
             addresses[name] = url_of(host, port, config.tls.http_scheme)
+    reached_host = urlsplit(stream_url).hostname or listens.host
+    for each in config.open_listeners:
+        own_port = listener_ports.get(each.NAME) or each.port
+        if each.SERVES_CLUSTERS and own_port:
+            addresses[each.NAME] = each.address(reached_host, own_port)
     return SessionRecord(
         broker_id=broker_id_of(config),
         addresses=addresses,

@@ -31,6 +31,7 @@ from contextlib import (
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -164,13 +165,17 @@ class RunningBroker:
 
 @asynccontextmanager
 async def serve(
-    config: BrokerConfig, *, own: ListenConfig | None = None
+    config: BrokerConfig,
+    *,
+    own: ListenConfig | None = None,
+    listener_ports: Mapping[str, int] = MappingProxyType({}),
 ) -> AsyncIterator[RunningBroker]:
     """
     Run a complete broker during the body.
 
     With *own*, it shares the ports of ``config.listen`` with other processes of the
-    broker, and *own* has further ports and the addresses of this process.
+    broker, and *own* has further ports and the addresses of this process;
+    *listener_ports* are those of the listeners of plug-ins, by their names.
 
     At the end, the broker refuses to publish, commits accepted messages, saves cursors
     and sends clients GOODBYE.
@@ -239,7 +244,7 @@ async def serve(
                 own_port=own.grpc_port if own else None,
             ) as danube_listener,
             open_metadata(config, directory, make_room=reserve.release) as metadata,
-            _open_session(reached, metadata.store) as (session, owners),
+            _open_session(reached, metadata.store, listener_ports) as (session, owners),
             _open_storage(
                 config.storage, directory, metadata.store, reserve, session
             ) as (storage, identity),
@@ -297,6 +302,8 @@ async def serve(
                 tls=tls,
                 authenticator=authenticator,
                 processes=group,
+                own_ports=listener_ports,
+                addresses={} if session is None else session.listener_addresses,
             ) as listeners,
             _open_grpc(
                 broker,
@@ -470,13 +477,13 @@ def _process_moments(
 
 @asynccontextmanager
 async def _open_session(
-    config: BrokerConfig, store: MetadataStore
+    config: BrokerConfig, store: MetadataStore, listener_ports: Mapping[str, int]
 ) -> AsyncIterator[tuple[ClusterSession | None, ShardOwners | None]]:
     """Begin the session of the broker in its cluster, if it is in one."""
     if not config.is_in_cluster:
         yield None, None
         return
-    async with open_membership(config, store) as session:
+    async with open_membership(config, store, listener_ports) as session:
         yield session, ShardOwners(session)
 
 
@@ -544,6 +551,8 @@ async def _open_listeners(
     tls: ServerTls | None,
     authenticator: Authenticator,
     processes: ProcessGroup | None,
+    own_ports: Mapping[str, int],
+    addresses: Mapping[str, str],
 ) -> AsyncIterator[Sequence[OpenListener]]:
     """Open the listeners of plug-ins that have a port."""
     async with AsyncExitStack() as stack:
@@ -555,6 +564,8 @@ async def _open_listeners(
                         broker=broker,
                         store=store,
                         host=config.listen.host,
+                        own_port=own_ports.get(each.NAME),
+                        address=addresses.get(each.NAME, ""),
                         tls=tls,
                         authenticator=authenticator,
                         counts=counts[each.NAME],
@@ -726,7 +737,10 @@ async def _run(config: BrokerConfig, part: ProcessPart | None = None) -> None:
     begun_at = time.monotonic()
     with _stopping_on_signals(stop):
         try:
-            async with serve(config, own=part.own if part else None) as running:
+            shared: dict[str, Any] = {}
+            if part is not None:
+                shared = {"own": part.own, "listener_ports": part.listener_ports}
+            async with serve(config, **shared) as running:
                 if part is None:
                     sys.stdout.write(
                         addresses_text(

@@ -23,7 +23,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -78,6 +78,8 @@ class ProcessPart:
 
     config: BrokerConfig
     own: ListenConfig
+    listener_ports: Mapping[str, int]
+    """The ports of its own of the listeners of plug-ins."""
     pipe: int
     """The pipe to the supervisor."""
 
@@ -174,7 +176,10 @@ class _Supervisor:
         config = config_of_process(self.config, child.number)
         configure_logging(config.log, process=child.number)
         return ProcessPart(
-            config=config, own=own_listens(self.config, child.ports), pipe=pipe
+            config=config,
+            own=own_listens(self.config, child.ports),
+            listener_ports=child.ports.listeners,
+            pipe=pipe,
         )
 
     def _wait(self) -> None:
@@ -282,8 +287,9 @@ class _Supervisor:
                 admin_url=f"{tls.http_scheme}://{host}:{listens.admin_port}",
                 http_url=f"{tls.http_scheme}://{host}:{listens.http_port}",
                 listener_urls={
-                    each.NAME: f"{each.SCHEMES[tls.is_enabled]}://{host}:{each.port}"
+                    each.NAME: each.url(host, each.port, is_encrypted=tls.is_enabled)
                     for each in self.config.open_listeners
+                    if each.port is not None
                 },
                 data_dir=self.config.data_dir,
             )
@@ -419,6 +425,11 @@ class _Ports:
                     grpc=self._following(number),
                     admin=self._bind(0, f"process {number}", "--admin-port"),
                     http=self._bind(0, f"process {number}", "--http-port"),
+                    listeners={
+                        each.NAME: self._following(number)
+                        for each in self._config.open_listeners
+                        if each.SERVES_CLUSTERS
+                    },
                 ),
             )
             for number in range(1, count + 1)
@@ -437,8 +448,8 @@ class _Ports:
         port = self._next
         if port > 65_535:
             raise InvalidConfig(
-                f"processes.first_port: expected a port with two ports for each of "
-                f"the processes behind it, got {self._config.processes.first_port}"
+                "processes.first_port: expected a port with the ports of all "
+                f"processes behind it, got {self._config.processes.first_port}"
             )
         if port:
             self._next += 1

@@ -10,11 +10,14 @@ import pytest
 from pydanube.model.errors import (
     ConnectionLost,
     InvalidRequest,
+    SubscriptionNotFound,
     TopicNotFound,
     Unauthenticated,
 )
 from pydanube.model.names import TopicName
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import peers_pb2 as pb
+from pydanube.wire.pb import stream_pb2 as stream_pb
 from pydanube_broker.broker.delivery.internal_batches import InternalBatch, Source
 from pydanube_broker.cluster.overview import PEER_GRPC
 from pydanube_broker.metadata.cluster_records import SessionRecord
@@ -144,3 +147,31 @@ async def test_a_broker_that_does_not_answer_is_named(calls):
     nowhere = SessionRecord(broker_id="b", addresses={}, started_at=1)
     with pytest.raises(ConnectionLost, match=r"listen\.grpc_port"):
         await calls.append(nowhere, A_TOPIC, SOURCE, [batch(b"a")])
+
+
+async def test_the_owner_carries_out_an_operation_and_answers(
+    owner, authenticator, calls
+):
+    await owner.topics.create(A_TOPIC, RELIABLE)
+    wanted = stream_pb.ReportProgress(
+        topic=str(A_TOPIC), subscription="s", offset=0, is_exact=True
+    )
+    look = stream_pb.DescribeSubscription(topic=str(A_TOPIC), subscription="s")
+    async with listening(owner, authenticator) as port:
+        with pytest.raises(SubscriptionNotFound):
+            await calls.operate(peer(port), Kind.DESCRIBE_SUBSCRIPTION, look)
+        await calls.operate(peer(port), Kind.REPORT_PROGRESS, wanted)
+        found = await calls.operate(peer(port), Kind.DESCRIBE_SUBSCRIPTION, look)
+    assert found.cursor == 0
+
+
+async def test_only_few_operations_are_carried_out_for_other_brokers(
+    owner, authenticator, calls
+):
+    await owner.topics.create(A_TOPIC, RELIABLE)
+    delete = stream_pb.DeleteTopic(topic=str(A_TOPIC))
+    async with listening(owner, authenticator) as port:
+        with pytest.raises(InvalidRequest, match="do not ask each other"):
+            await calls.operate(peer(port), Kind.DELETE_TOPIC, delete)
+        with pytest.raises(ConnectionLost, match="the credential is not the key"):
+            await calls.operate(peer(port, "no"), Kind.DESCRIBE_SUBSCRIPTION, delete)

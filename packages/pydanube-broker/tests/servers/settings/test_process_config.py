@@ -15,7 +15,7 @@ from pydanube_broker.servers.settings.process_config import (
 )
 from pydanube_broker.storage.config import FILES, GIB
 
-PORTS = OwnPorts(stream=7001, grpc=7002, admin=7003, http=7004)
+PORTS = OwnPorts(stream=7001, grpc=7002, admin=7003, http=7004, listeners={})
 
 
 def config_of(**flags):

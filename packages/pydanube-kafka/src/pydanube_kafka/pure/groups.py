@@ -36,6 +36,7 @@ class GroupError(Enum):
     ILLEGAL_GENERATION = "illegal_generation"
     INCONSISTENT = "inconsistent_group_protocol"
     MEMBER_ID_REQUIRED = "member_id_required"
+    NOT_COORDINATOR = "not_coordinator"
     REBALANCING = "rebalance_in_progress"
     UNKNOWN_MEMBER = "unknown_member_id"
 
@@ -279,11 +280,12 @@ class Group:
             self._complete_join(now)
 
     def close(self) -> None:
-        """Refuse all requests that wait."""
+        """Forget all members: another broker coordinates the group."""
         for member in self.members.values():
-            self._fail(member.joining, Joined(error=GroupError.UNKNOWN_MEMBER))
-            self._fail(member.syncing, Synced(error=GroupError.UNKNOWN_MEMBER))
-            member.joining = member.syncing = None
+            self._fail(member.joining, Joined(error=GroupError.NOT_COORDINATOR))
+            self._fail(member.syncing, Synced(error=GroupError.NOT_COORDINATOR))
+        self.members, self._pending = {}, {}
+        self._become_empty()
 
     # Helpers.
 

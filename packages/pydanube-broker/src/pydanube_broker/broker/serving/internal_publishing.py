@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydanube.model.errors import (
     AlreadyExists,
@@ -45,6 +45,7 @@ from pydanube.wire.files.journal_format import (
     ProducerDeleted,
     ProducerSaved,
 )
+from pydanube.wire.native.kinds import Kind
 from pydanube_broker.broker.delivery.internal_batches import InternalBatch, Source
 from pydanube_broker.broker.publishing.topic import ReliableTopic
 from pydanube_broker.broker.pure.producer_session import ProducerSession
@@ -64,6 +65,15 @@ RUNS_LEFT_MAX = 64
 
 class Peers(Protocol):
     """The other brokers of the cluster."""
+
+    async def operate(self, peer: SessionRecord, kind: Kind, message: Any) -> Any:
+        """
+        Let *peer* carry out an authorized operation; return its answer, None for OK.
+
+        Raises:
+            Unavailable: It did not answer; it may have carried it out.
+            BrokerError: It has refused.
+        """
 
     async def append(
         self,

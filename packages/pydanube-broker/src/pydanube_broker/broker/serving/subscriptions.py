@@ -213,12 +213,20 @@ class Subscriptions:
         await completion(found.save_cursor_now)
 
     async def report_progress(
-        self, name: TopicName, subscription: SubscriptionName, offset: int
+        self,
+        name: TopicName,
+        subscription: SubscriptionName,
+        offset: int,
+        *,
+        is_exact: bool = False,
     ) -> None:
         """
         Advance the cursor to the *offset* that an external reader has reached.
 
-        The subscription is created if it does not exist.  Its cursor never moves back.
+        The subscription is created if it does not exist.  Its cursor never moves back,
+        unless *is_exact*.
+
+        Durability: If *is_exact*, the cursor is on disk on return.
 
         Raises:
             InvalidRequest: The topic is not reliable, or ends before *offset*.
@@ -227,12 +235,19 @@ class Subscriptions:
         topic.check_offset(offset)
         found = topic.subscriptions.get(subscription)
         if found is None:
+            start = max(offset, topic.log.first_kept) if is_exact else Start.EARLIEST
             _, found = await self.open(
-                name, subscription, SubscriptionType.SHARED, Start.EARLIEST
+                name, subscription, SubscriptionType.SHARED, start
             )
         assert isinstance(found, ReliableSubscription)
-        if offset > found.cursor_offset:
+        if not is_exact:
+            if offset > found.cursor_offset:
+                found.seek(offset)
+            return
+        offset = max(offset, topic.log.first_kept)
+        if offset != found.cursor_offset:
             found.seek(offset)
+            await completion(found.save_cursor_now)
 
     # Settings.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pydanube.model.errors import InvalidRequest, NotOwner
@@ -44,11 +44,17 @@ class Owners(Protocol):
     def check_session(self) -> None:
         """Raise SessionLost if the session of this broker is over."""
 
+    def others(self) -> Sequence[SessionRecord]:
+        """Return the other sessions, as they were seen last."""
+
     def find_owner(self, shard: int) -> SessionRecord | None:
         """Return the other session that serves a shard, as it was seen last."""
 
     def owns(self, shard: int) -> bool:
         """Return whether this broker serves a shard, or will in a moment."""
+
+    def find_epoch(self, shard: int) -> int:
+        """Return the number of claims of a shard, as it was seen last."""
 
     def is_elsewhere(self, shard: int) -> bool:
         """Return whether another broker serves a shard, and is to keep it."""
@@ -146,6 +152,10 @@ class Shards:
     def url_of(self, shard: int) -> str:
         """Return the URL of the owner of *shard*; empty if it is not known."""
         return self.addresses_of(shard).get(STREAM, "")
+
+    def claims_of(self, shard: int) -> int:
+        """Return the number of claims of a shard: the epoch of who serves it."""
+        return self.served.get(shard) or self.owners.find_epoch(shard)
 
     def broker_of(self, shard: int | None, own_id: str) -> str:
         """Return the id of the broker that serves *shard*; empty if not known."""

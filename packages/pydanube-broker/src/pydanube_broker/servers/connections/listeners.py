@@ -32,6 +32,12 @@ class ListenerParts:
     """The metadata, of which a listener may have prefixes of its own."""
     host: str
     """The address to listen on."""
+    own_port: int | None = None
+    """A further port for this process alone, if the broker has several processes: it
+    shares the port of the settings with the others, by ``SO_REUSEPORT``."""
+    address: str = ""
+    """The host and port that other brokers of the cluster tell clients; empty if the
+    broker is in none."""
     tls: ServerTls | None
     """TLS for its connections; None: they are not encrypted."""
     authenticator: Authenticator
@@ -79,7 +85,7 @@ class OpenListener:
 
     def url(self, host: str, *, is_encrypted: bool) -> str:
         """Return the URL of clients; *host* is as in URLs."""
-        return f"{self.config.SCHEMES[is_encrypted]}://{host}:{self.state.port}"
+        return self.config.url(host, self.state.port, is_encrypted=is_encrypted)
 
 
 @asynccontextmanager

@@ -1,10 +1,11 @@
 """
 Calls between the brokers of a cluster, over gRPC.
 
-A broker that publishes messages itself asks the owner of their topic to store them.  No
-client has sent them, so no credentials of a client go with them: the caller shows the
-key that the owner has put into the record of its session.  Only those that read the
-metadata of the cluster know that.
+A broker that publishes messages itself asks the owner of their topic to store them.
+Listeners whose clients cannot be redirected ask it to carry out operations for which
+they have authorized the client.  No credentials of a client go with them: the caller
+shows the key that the owner has put into the record of its session.  Only those that
+read the metadata of the cluster know that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+from google.protobuf.message import Message
 
 from pydanube.model.errors import (
     BrokerError,
@@ -25,21 +28,24 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName
 from pydanube.wire.batches import decode
 from pydanube.wire.files.journal_format import INTERNAL_PREFIX
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import peers_pb2 as pb
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.delivery.internal_batches import InternalBatch, Source
 from pydanube_broker.cluster.overview import PEER_GRPC
 from pydanube_broker.metadata.cluster_records import SessionRecord
+from pydanube_broker.operations.at_owner import operate_for_peer
 from pydanube_broker.servers.connections.errors import as_broker_error
 from pydanube_broker.servers.grpc.peer_channels import PeerChannels, Unreachable
 from pydanube_broker.servers.grpc.services import Service
 
-APPEND_TIMEOUT_S = 10.0
-"""How long a broker waits for another one to store messages."""
+TIMEOUT_S = 10.0
+"""How long a broker waits for the answer of another one."""
 REQUEST_BYTES = 8 * 1024 * 1024
 """The size of a request, unless one batch is larger."""
 _SERVICE = pb.DESCRIPTOR.services_by_name["Peers"]
 _APPEND = f"/{_SERVICE.full_name}/Append"
+_OPERATE = f"/{_SERVICE.full_name}/Operate"
 
 
 class PeerService:
@@ -56,6 +62,21 @@ class PeerService:
             failure = as_broker_error(error, "a request of another broker")
             return pb.AppendAnswer(error_code=failure.code, message=str(failure))
         return pb.AppendAnswer()
+
+    async def operate(self, request: pb.OperateRequest) -> pb.OperateAnswer:
+        """Carry out an operation that the calling broker has authorized."""
+        try:
+            answer = await self._operate(request)
+        except Exception as error:  # noqa: BLE001  # The caller gets every error.
+            failure = as_broker_error(error, "a request of another broker")
+            return pb.OperateAnswer(error_code=failure.code, error=str(failure))
+        message = b"" if answer is None else answer.SerializeToString()
+        return pb.OperateAnswer(message=message)
+
+    async def _operate(self, request: pb.OperateRequest) -> Message | None:
+        return await operate_for_peer(
+            self._broker, request.kind, bytes(request.message)
+        )
 
     async def _append(self, request: pb.AppendRequest) -> None:
         if not request.producer.startswith(INTERNAL_PREFIX):
@@ -122,6 +143,30 @@ class PeerCalls:
             ConnectionLost, TimedOut: It did not answer; it may have stored them.
             BrokerError: It has refused them.
         """
+        for request in _requests(topic, source, batches):
+            data = await self._ask(peer, _APPEND, request, str(topic))
+            answer = pb.AppendAnswer.FromString(data)
+            if answer.error_code:
+                raise error_of(answer.error_code, answer.message)
+
+    async def operate(self, peer: SessionRecord, kind: Kind, message: Any) -> Any:
+        """
+        Let *peer* carry out an operation on a topic that it serves.
+
+        Raises:
+            ConnectionLost, TimedOut: It did not answer; it may have carried it out.
+            BrokerError: It has refused.
+        """
+        request = pb.OperateRequest(kind=kind, message=message.SerializeToString())
+        data = await self._ask(peer, _OPERATE, request, message.topic)
+        answer = pb.OperateAnswer.FromString(data)
+        if answer.error_code:
+            raise error_of(answer.error_code, answer.error)
+        return kind.answer_body.FromString(answer.message) if kind.answer_body else None
+
+    async def _ask(
+        self, peer: SessionRecord, method: str, request: Message, topic: str
+    ) -> bytes:
         import grpc.aio  # noqa: PLC0415  # Only brokers of a cluster need it.
 
         url = peer.addresses.get(PEER_GRPC)
@@ -130,20 +175,16 @@ class PeerCalls:
                 f"the broker {peer.broker_id}, which serves {topic}, has no gRPC "
                 "listener for other brokers: set listen.grpc_port"
             )
-        credentials = [("authorization", f"Bearer {peer.peer_key}")]
-        for request in _requests(topic, source, batches):
-            try:
-                channel: Any = await self._channels.to(url)
-                data = await channel.unary_unary(_APPEND)(
-                    request.SerializeToString(),
-                    metadata=credentials,
-                    timeout=APPEND_TIMEOUT_S,
-                )
-            except (Unreachable, grpc.aio.AioRpcError) as error:
-                raise _failure(peer, topic, error) from error
-            answer = pb.AppendAnswer.FromString(data)
-            if answer.error_code:
-                raise error_of(answer.error_code, answer.message)
+        try:
+            channel: Any = await self._channels.to(url)
+            data: bytes = await channel.unary_unary(method)(
+                request.SerializeToString(),
+                metadata=[("authorization", f"Bearer {peer.peer_key}")],
+                timeout=TIMEOUT_S,
+            )
+        except (Unreachable, grpc.aio.AioRpcError) as error:
+            raise _failure(peer, topic, error) from error
+        return data
 
 
 def _requests(
@@ -171,7 +212,7 @@ def _request(topic: TopicName, source: Source) -> pb.AppendRequest:
     )
 
 
-def _failure(peer: SessionRecord, topic: TopicName, error: Exception) -> BrokerError:
+def _failure(peer: SessionRecord, topic: str, error: Exception) -> BrokerError:
     """Return the error for a call that the other broker has not answered."""
     import grpc  # noqa: PLC0415  # As above.
 

@@ -327,16 +327,15 @@ class ProcessesConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The number of processes of the broker, which share its topics as a cluster does;
     `auto` is one less than the number of cores. A process that ends is started again,
     and meanwhile the others serve its topics. Needs metadata.kind sqlite and
-    storage.journal.kind local. The number can be changed between two starts.
-    Listeners for MQTT need a broker with one process. With TLS, the processes call each
-    other at the addresses of cluster.peer_host, and trust the authorities in
-    cluster.ca_file."""
+    storage.journal.kind local. The number can be changed between two starts. With TLS,
+    the processes call each other at the addresses of cluster.peer_host, and trust the
+    authorities in cluster.ca_file."""
     first_port: Port = 0
     """The first of the ports that clients of one process connect to. They follow each
     other: the native protocol of the first process, its gRPC, the native protocol of
-    the second process, and so on. Clients begin at the ports in listen, which all
-    processes share, and are then directed to the process with their topic. 0 chooses
-    free ports."""
+    the second process, and so on; with a listener for Kafka, that of each process
+    follows its gRPC. Clients begin at the ports in listen, which all processes share,
+    and are then directed to the process with their topic. 0 chooses free ports."""
 
     @property
     def are_several(self) -> bool:
@@ -436,6 +435,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
                     f"{each.NAME}.port: expected nothing, because cluster.enabled is "
                     f"true: a broker with a listener for {each.TITLE} serves all its "
                     f"topics itself, got {each.port}"
+                )
+            if not each.port:
+                raise InvalidConfig(
+                    f"{each.NAME}.port: expected a port, because cluster.enabled is "
+                    "true: the other brokers tell it to clients, got 0"
                 )
         needs = {
             "metadata.kind": (self.metadata.kind, plugin_names(METADATA)),

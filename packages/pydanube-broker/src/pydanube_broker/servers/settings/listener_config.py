@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from pydanube.model.metrics import Metric
+from pydanube.security.addresses import host_in_url
 
 
 class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,3 +36,15 @@ class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
     """The port; 0 chooses a free one. Without it, the broker has no such listener."""
+
+    def url(self, host: str, port: int, *, is_encrypted: bool) -> str:
+        """Return the URL of clients; *host* is as in URLs."""
+        return f"{self.SCHEMES[is_encrypted]}://{host}:{port}"
+
+    def address(self, host: str, port: int) -> str:
+        """
+        Return the host and port at which clients find what this broker serves.
+
+        *host* and *port* are those that it listens on, as other machines reach them.
+        """
+        return f"{host_in_url(host)}:{port}"

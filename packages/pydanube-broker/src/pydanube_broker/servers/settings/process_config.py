@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -32,6 +33,9 @@ class OwnPorts:
     grpc: int
     admin: int
     http: int
+    listeners: Mapping[str, int]
+    """The ports of listeners of plug-ins by which clients find the topics of a process,
+    by their names."""
 
 
 def process_count(config: BrokerConfig) -> int:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x1cpydanube/wire/pb/peers.proto\x12\x0epydanube.peers\"\x94\x01\n\rAppendRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08producer\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\x0f\n\x07settled\x18\x05 \x01(\x04\x12.\n\x07\x62\x61tches\x18\x06 \x03(\x0b\x32\x1d.pydanube.peers.InternalBatch\"1\n\rInternalBatch\x12\x11\n\tpositions\x18\x01 \x03(\x04\x12\r\n\x05\x66rame\x18\x02 \x01(\x0c\"3\n\x0c\x41ppendAnswer\x12\x12\n\nerror_code\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t2N\n\x05Peers\x12\x45\n\x06\x41ppend\x12\x1d.pydanube.peers.AppendRequest\x1a\x1c.pydanube.peers.AppendAnswerb\x06proto3')
+DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x1cpydanube/wire/pb/peers.proto\x12\x0epydanube.peers\"\x94\x01\n\rAppendRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08producer\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\x0f\n\x07settled\x18\x05 \x01(\x04\x12.\n\x07\x62\x61tches\x18\x06 \x03(\x0b\x32\x1d.pydanube.peers.InternalBatch\"1\n\rInternalBatch\x12\x11\n\tpositions\x18\x01 \x03(\x04\x12\r\n\x05\x66rame\x18\x02 \x01(\x0c\"3\n\x0c\x41ppendAnswer\x12\x12\n\nerror_code\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"/\n\x0eOperateRequest\x12\x0c\n\x04kind\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\x0c\"C\n\rOperateAnswer\x12\x12\n\nerror_code\x18\x01 \x01(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\x0c\x32\x98\x01\n\x05Peers\x12\x45\n\x06\x41ppend\x12\x1d.pydanube.peers.AppendRequest\x1a\x1c.pydanube.peers.AppendAnswer\x12H\n\x07Operate\x12\x1e.pydanube.peers.OperateRequest\x1a\x1d.pydanube.peers.OperateAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,6 +37,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INTERNALBATCH']._serialized_end=248
   _globals['_APPENDANSWER']._serialized_start=250
   _globals['_APPENDANSWER']._serialized_end=301
-  _globals['_PEERS']._serialized_start=303
-  _globals['_PEERS']._serialized_end=381
+  _globals['_OPERATEREQUEST']._serialized_start=303
+  _globals['_OPERATEREQUEST']._serialized_end=350
+  _globals['_OPERATEANSWER']._serialized_start=352
+  _globals['_OPERATEANSWER']._serialized_end=419
+  _globals['_PEERS']._serialized_start=422
+  _globals['_PEERS']._serialized_end=574
 # @@protoc_insertion_point(module_scope)

@@ -37,3 +37,21 @@ class AppendAnswer(_message.Message):
     error_code: str
     message: str
     def __init__(self, error_code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class OperateRequest(_message.Message):
+    __slots__ = ("kind", "message")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    kind: int
+    message: bytes
+    def __init__(self, kind: _Optional[int] = ..., message: _Optional[bytes] = ...) -> None: ...
+
+class OperateAnswer(_message.Message):
+    __slots__ = ("error_code", "error", "message")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    error_code: str
+    error: str
+    message: bytes
+    def __init__(self, error_code: _Optional[str] = ..., error: _Optional[str] = ..., message: _Optional[bytes] = ...) -> None: ...

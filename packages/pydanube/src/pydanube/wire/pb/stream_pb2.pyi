@@ -1234,14 +1234,16 @@ class MarkDone(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., ranges: _Optional[_Union[OffsetRanges, _Mapping]] = ...) -> None: ...
 
 class ReportProgress(_message.Message):
-    __slots__ = ("topic", "subscription", "offset")
+    __slots__ = ("topic", "subscription", "offset", "is_exact")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    IS_EXACT_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     offset: int
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+    is_exact: bool
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., offset: _Optional[int] = ..., is_exact: bool = ...) -> None: ...
 
 class Fetch(_message.Message):
     __slots__ = ("topic", "base_offset", "end_offset", "bytes_max", "wait_s", "publish_time")

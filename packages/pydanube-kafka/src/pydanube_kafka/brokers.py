@@ -1,0 +1,105 @@
+"""The brokers of the cluster: which one leads a partition, or coordinates a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pydanube_broker.broker.broker import Broker
+from pydanube_broker.metadata import keys
+from pydanube_kafka.config import KafkaConfig
+from pydanube_kafka.pure.nodes import (
+    ALONE,
+    NOBODY,
+    Node,
+    number_of,
+    parse_address,
+    shard_of,
+)
+
+
+class Leader(NamedTuple):
+    """The broker that serves a partition."""
+
+    number: int
+    """``NOBODY``: none serves it at the moment."""
+    epoch: int
+    """The number of claims of its shard; -1 without a cluster."""
+
+
+class Brokers:
+    """The brokers that clients can connect to; one, without a cluster."""
+
+    def __init__(self, broker: Broker, advertised: str) -> None:
+        """*advertised* is the address of this broker, unless it is that of a client."""
+        self._broker = broker
+        self._advertised = advertised
+        self._cluster_id = ""
+        self.port = 0
+        """The port on which this broker listens."""
+
+    async def cluster_id(self) -> str:
+        """Return the id of the cluster, which is the same in all brokers."""
+        if not self._cluster_id:
+            stored = await self._broker.store.get(keys.CLUSTER)
+            known = None if stored is None else stored.value.cluster_id
+            self._cluster_id = known or self._broker.broker_id
+        return self._cluster_id
+
+    @property
+    def own_number(self) -> int:
+        """The number of this broker."""
+        if self._broker.shards is None:
+            return ALONE
+        return number_of(self._broker.broker_id)
+
+    def own(self, local_host: str) -> Node:
+        """Return this broker, for a client that has connected to *local_host*."""
+        host, port = local_host, self.port
+        if self._advertised:
+            host, port = parse_address(self._advertised, self.port)
+        return Node(self.own_number, host, port)
+
+    def list(self, local_host: str) -> Sequence[Node]:
+        """Return all brokers, this one first."""
+        nodes = [self.own(local_host)]
+        shards = self._broker.shards
+        if shards is not None:
+            for each in shards.owners.others():
+                address = each.addresses.get(KafkaConfig.NAME)
+                if address:
+                    host, port = parse_address(address, self.port)
+                    nodes.append(Node(number_of(each.broker_id), host, port))
+        return nodes
+
+    def leader_of(self, shard: int | None) -> Leader:
+        """Return the broker that serves the topics of *shard*."""
+        shards = self._broker.shards
+        if shards is None:
+            return Leader(ALONE, -1)
+        owner = shards.broker_of(shard, self._broker.broker_id)
+        if not owner or shard is None:
+            return Leader(NOBODY, -1)
+        return Leader(number_of(owner), shards.claims_of(shard))
+
+    def coordinates(self, key: str) -> bool:
+        """
+        Return whether this broker coordinates a group or transactional id.
+
+        Raises:
+            SessionLost: The session of this broker in the cluster is over.
+        """
+        shards = self._broker.shards
+        if shards is None:
+            return True
+        shards.owners.check_session()
+        return shards.serves(shard_of(key, shards.count))
+
+    def coordinator_of(self, key: str, local_host: str) -> Node | None:
+        """Return the broker that does; None if there is none at the moment."""
+        shards = self._broker.shards
+        if shards is None:
+            return self.own(local_host)
+        number = self.leader_of(shard_of(key, shards.count)).number
+        nodes = {each.number: each for each in self.list(local_host)}
+        return nodes.get(number)

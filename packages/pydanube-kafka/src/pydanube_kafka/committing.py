@@ -1,0 +1,301 @@
+"""The offsets that groups commit, which are the cursors of their subscriptions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pydanube.aio.long_work import LongWork
+from pydanube.aio.tasks import gather
+from pydanube.model.errors import InvalidRequest, SubscriptionNotFound
+from pydanube.model.names import TopicName, parse_subscription
+from pydanube.wire.native.kinds import Kind
+from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.metadata import keys
+from pydanube_broker.operations.authorization import authorized
+from pydanube_broker.operations.topic_lists import visible_records
+from pydanube_kafka.calls import Call, Done, Handler
+from pydanube_kafka.coordinating import claim_of, group_code, refuse_foreign
+from pydanube_kafka.errors import HANDLED, attempt, code_of
+from pydanube_kafka.wire.apis import Api, ErrorCode
+
+METADATA_LENGTH_MAX = 4096
+"""The longest text that a client may commit with an offset."""
+
+
+async def offset_commit(call: Call) -> Awaitable[Any]:
+    """
+    Commit offsets: the cursors of the subscriptions with the name of the group.
+
+    Durability: The answer comes when they are on disk.
+    """
+    return _commit(call)
+
+
+async def _commit(call: Call) -> Any:
+    body, answers = call.body, call.answers
+    refusal = _refuse_commit(call)
+    works = [
+        _commit_one(call, each.name, partition, refusal)
+        for each in body.topics
+        for partition in each.partitions
+    ]
+    codes = iter(await gather(works))
+    return answers.OffsetCommitResponse(
+        throttle_time=call.throttle_time,
+        topics=tuple(
+            answers.OffsetCommitResponseTopic(
+                name=each.name,
+                partitions=tuple(
+                    answers.OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=next(codes),
+                    )
+                    for partition in each.partitions
+                ),
+            )
+            for each in body.topics
+        ),
+    )
+
+
+def _refuse_commit(call: Call) -> ErrorCode | None:
+    groups, group_id = call.server.groups, call.body.group_id
+    error_code = refuse_foreign(call, group_id)
+    if error_code is not None:
+        return error_code
+    group, claim = groups.find(group_id), claim_of(call.body)
+    if group is None:
+        is_member = claim.generation >= 0 or claim.member_id
+        return ErrorCode.unknown_member_id if is_member else None
+    error = group.check_commit(claim)
+    if error is None and claim.member_id in group.members:
+        # It is alive.
+        group.heartbeat(claim, asyncio.get_running_loop().time())
+        groups.settle(group_id)
+    return None if error is None else group_code(error)
+
+
+async def _commit_one(
+    call: Call, name: str, partition: Any, refusal: ErrorCode | None
+) -> ErrorCode:
+    if refusal is not None:
+        return refusal
+    if len(partition.committed_metadata or "") > METADATA_LENGTH_MAX:
+        return ErrorCode.offset_metadata_too_large
+    code, _ = await attempt(
+        _set_cursor(call, name, partition.partition_index, partition.committed_offset)
+    )
+    return code
+
+
+async def _set_cursor(call: Call, name: str, index: int, offset: int) -> None:
+    topic = await call.find_name(Kind.REPORT_PROGRESS, name, index)
+    if offset < 0:
+        raise InvalidRequest(f"the offset {offset} is negative")
+    await call.do(
+        Kind.REPORT_PROGRESS,
+        pb.ReportProgress(
+            topic=str(topic),
+            subscription=parse_subscription(call.body.group_id),
+            offset=offset,
+            is_exact=True,
+        ),
+    )
+
+
+async def offset_fetch(call: Call) -> Awaitable[Any]:
+    """Return the offsets that groups have committed."""
+    body, answers = call.body, call.answers
+    groups = getattr(body, "groups", None)
+    if groups is None:
+        code, topics = await _committed(call, body.group_id, body.topics)
+        return Done(
+            answers.OffsetFetchResponse(
+                throttle_time=call.throttle_time,
+                error_code=code,
+                topics=_fetched(
+                    topics,
+                    answers.OffsetFetchResponseTopic,
+                    answers.OffsetFetchResponsePartition,
+                ),
+            )
+        )
+    found = []
+    for each in groups:
+        code, topics = await _committed(call, each.group_id, each.topics)
+        found.append(
+            answers.OffsetFetchResponseGroup(
+                group_id=each.group_id,
+                topics=_fetched(
+                    topics,
+                    answers.OffsetFetchResponseTopics,
+                    answers.OffsetFetchResponsePartitions,
+                ),
+                error_code=code,
+            )
+        )
+    return Done(
+        answers.OffsetFetchResponse(
+            throttle_time=call.throttle_time, groups=tuple(found)
+        )
+    )
+
+
+Committed = list[tuple[str, list[tuple[int, int, ErrorCode]]]]
+
+
+async def _committed(
+    call: Call, group_id: str, topics: Any
+) -> tuple[ErrorCode, Committed]:
+    """Return an error, and topics, partitions, and their committed offsets or -1."""
+    refusal = refuse_foreign(call, group_id)
+    if refusal is not None:
+        return refusal, [
+            (each.name, [(index, -1, refusal) for index in each.partition_indexes])
+            for each in topics or ()
+        ]
+    if topics is None:
+        return ErrorCode.none, await _all_committed(call, group_id)
+    works = [
+        _cursor_of(call, group_id, each.name, index)
+        for each in topics
+        for index in each.partition_indexes
+    ]
+    found = iter(await gather(works))
+    return ErrorCode.none, [
+        (each.name, [(index, *next(found)) for index in each.partition_indexes])
+        for each in topics
+    ]
+
+
+async def _cursor_of(
+    call: Call, group_id: str, name: str, index: int
+) -> tuple[int, ErrorCode]:
+    """Return the offset that a group has committed, or -1, and an error."""
+    try:
+        topic = await call.find_name(Kind.DESCRIBE_SUBSCRIPTION, name, index)
+        found = await call.do(
+            Kind.DESCRIBE_SUBSCRIPTION,
+            pb.DescribeSubscription(topic=str(topic), subscription=group_id),
+        )
+    except SubscriptionNotFound:
+        return -1, ErrorCode.none
+    except HANDLED as error:
+        return -1, code_of(error)
+    return found.cursor, ErrorCode.none
+
+
+async def _all_committed(call: Call, group_id: str) -> Committed:
+    found: dict[str, list[tuple[int, int, ErrorCode]]] = {}
+    for topic in (await committed_topics(call, group_id)).get(group_id, ()):
+        base, index = topic.split_partition() or (topic, 0)
+        name = call.server.names.name_of(base)
+        assert name is not None
+        offset, code = await _cursor_of(call, group_id, name, index)
+        if offset >= 0 or code is not ErrorCode.none:
+            found.setdefault(name, []).append((index, offset, code))
+    return list(found.items())
+
+
+async def committed_topics(
+    call: Call, group_id: str | None = None
+) -> dict[str, list[TopicName]]:
+    """
+    Return groups that have committed offsets, with topics that the client may see.
+
+    With *group_id*, only that group is returned.
+    """
+    server, request = call.server, pb.ListTopics()
+    async with authorized(call.connection.caller, Kind.LIST_TOPICS, request):
+        records = await visible_records(server.broker)
+    names = {
+        record.topic_id: name
+        for name, record in records
+        if server.names.name_of((name.split_partition() or (name, 0))[0]) is not None
+    }
+    groups: dict[str, list[TopicName]] = {}
+    work, prefix = LongWork(), keys.SUBSCRIPTIONS
+    for path, _ in await server.broker.store.scan_valid(prefix):
+        await work.did()
+        topic_id, _, group = prefix.name_of(path).partition("/")
+        name = names.get(int(topic_id))
+        if name is not None and group_id in {None, group}:
+            groups.setdefault(group, []).append(name)
+    return groups
+
+
+def _fetched(
+    topics: Committed, make_topic: Callable[..., Any], make: Callable[..., Any]
+) -> tuple[Any, ...]:
+    return tuple(
+        make_topic(
+            name=name,
+            partitions=tuple(
+                make(
+                    partition_index=index,
+                    committed_offset=offset,
+                    committed_leader_epoch=-1,
+                    metadata="",
+                    error_code=code,
+                )
+                for index, offset, code in partitions
+            ),
+        )
+        for name, partitions in topics
+    )
+
+
+async def offset_delete(call: Call) -> Awaitable[Any]:
+    """Delete the committed offsets of a group for some partitions."""
+    body, answers = call.body, call.answers
+    group = call.server.groups.find(body.group_id)
+    refusal = refuse_foreign(call, body.group_id)
+    if group is not None and group.members:
+        refusal = ErrorCode.non_empty_group
+    topics = []
+    for each in body.topics:
+        partitions = []
+        for wanted in each.partitions:
+            code = refusal
+            if code is None:
+                code = await _delete_offset(call, each.name, wanted.partition_index)
+            partitions.append(
+                answers.OffsetDeleteResponsePartition(
+                    partition_index=wanted.partition_index, error_code=code
+                )
+            )
+        topics.append(
+            answers.OffsetDeleteResponseTopic(
+                name=each.name, partitions=tuple(partitions)
+            )
+        )
+    return Done(
+        answers.OffsetDeleteResponse(
+            error_code=refusal or ErrorCode.none,
+            throttle_time=call.throttle_time,
+            topics=tuple(topics),
+        )
+    )
+
+
+async def _delete_offset(call: Call, name: str, index: int) -> ErrorCode:
+    try:
+        topic = await call.find_name(Kind.DELETE_SUBSCRIPTION, name, index)
+        await call.do(
+            Kind.DELETE_SUBSCRIPTION,
+            pb.DeleteSubscription(topic=str(topic), subscription=call.body.group_id),
+        )
+    except SubscriptionNotFound:
+        return ErrorCode.none
+    except HANDLED as error:
+        return code_of(error)
+    return ErrorCode.none
+
+
+COMMITTING: dict[Api, Handler] = {
+    Api.OFFSET_COMMIT: offset_commit,
+    Api.OFFSET_DELETE: offset_delete,
+    Api.OFFSET_FETCH: offset_fetch,
+}

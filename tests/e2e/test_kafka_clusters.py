@@ -1,0 +1,174 @@
+"""Clients of librdkafka work with a cluster whose topics move and whose brokers die."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from functools import partial
+from threading import Event
+
+import pytest
+
+from pydanube_kafka.pure.nodes import number_of, shard_of
+from pydanube_kafka.wire.apis import Api, ErrorCode
+from support.drivers.kafka_clients import (
+    PARTITIONS,
+    WAIT_S,
+    Publishing,
+    check_all_once,
+    consume,
+    create,
+    options_of,
+)
+from support.drivers.kafka_requests import KafkaRequests
+from support.fakes.broker_clusters import SHARDS
+from support.fakes.kafka_clusters import KafkaCluster
+from support.servers.cluster_processes import cluster_broker, cluster_settings
+from support.servers.ports import free_port
+from support.servers.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+BROKERS = ("a", "b", "c")
+
+
+async def test_clients_learn_who_leads_each_partition():
+    async with KafkaCluster().running(*BROKERS) as cluster:
+        admin = await create(cluster.addresses, "t")
+        listed = partial(admin.list_topics, timeout=WAIT_S)
+        before = await asyncio.to_thread(listed)
+        assert set(before.brokers) == set(map(number_of, BROKERS))
+        for index in range(PARTITIONS):
+            for broker_id in BROKERS:
+                await cluster.move(f"/default/t-part-{index}", broker_id)
+                found = await asyncio.to_thread(listed)
+                leader = found.topics["t"].partitions[index].leader
+                assert leader == number_of(broker_id)
+
+
+async def test_nothing_is_lost_or_stored_twice_while_topics_move():
+    async with KafkaCluster().running(*BROKERS) as cluster:
+        await create(cluster.addresses, "t")
+        async with Publishing(
+            options_of(cluster.addresses), "t"
+        ).running() as publishing:
+            for step in range(6):
+                await publishing.acknowledges(20)
+                await cluster.move_shard(step % SHARDS, BROKERS[step % len(BROKERS)])
+        await check_all_once(cluster.addresses, publishing)
+
+
+async def test_nothing_is_lost_or_stored_twice_when_a_broker_dies():
+    async with KafkaCluster().running(*BROKERS) as cluster:
+        await create(cluster.addresses, "t")
+        async with Publishing(
+            options_of(cluster.addresses), "t"
+        ).running() as publishing:
+            await publishing.acknowledges(50)
+            await cluster.kill("b")
+            await publishing.acknowledges(50)
+        await check_all_once(cluster.addresses, publishing)
+
+
+async def test_a_group_goes_on_when_its_coordinator_dies():
+    async with KafkaCluster().running(*BROKERS) as cluster:
+        await create(cluster.addresses, "t")
+        shard = shard_of("g", SHARDS)
+        await cluster.move_shard(shard, "b")
+        assert cluster.server("b").brokers.coordinates("g")
+        reached, loop = asyncio.Event(), asyncio.get_running_loop()
+        is_killed = Event()
+
+        def on_read(found):
+            if sum(map(len, found.values())) >= 40:
+                loop.call_soon_threadsafe(reached.set)
+
+        async with Publishing(
+            options_of(cluster.addresses), "t"
+        ).running() as publishing:
+
+            def has_all(found):
+                count = sum(map(len, found.values()))
+                return is_killed.is_set() and count >= publishing.acknowledged
+
+            async with asyncio.TaskGroup() as tasks:
+                reading = tasks.create_task(
+                    asyncio.to_thread(
+                        consume, options_of(cluster.addresses), "t", has_all, on_read
+                    )
+                )
+                await reached.wait()
+                await cluster.kill("b")
+                await publishing.acknowledges(40)
+                is_killed.set()
+        found = reading.result()
+        for partition, numbers in found.items():
+            # What was not committed may come again, and nothing is left out.
+            seen = sorted(set(numbers))
+            assert seen == list(range(partition, seen[-1] + 1, PARTITIONS))
+
+
+async def test_requests_for_groups_of_other_brokers_are_refused():
+    async with KafkaCluster().running(*BROKERS) as cluster:
+        await cluster.move_shard(shard_of("g", SHARDS), "b")
+        for broker_id in BROKERS:
+            async with KafkaRequests(cluster.server(broker_id).brokers.port) as raw:
+                found = await raw.ask(
+                    Api.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=("g",)
+                )
+                assert found.coordinators[0].node_id == number_of("b")
+                beat = await raw.ask(
+                    Api.HEARTBEAT,
+                    3,
+                    group_id="g",
+                    generation_id=1,
+                    member_id="m",
+                    group_instance_id=None,
+                )
+                expected = ErrorCode.not_coordinator
+                if broker_id == "b":
+                    expected = ErrorCode.unknown_member_id
+                assert beat.error_code is expected
+
+
+@pytest.mark.soak
+async def test_nothing_is_lost_or_stored_twice_when_processes_are_killed(tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text(json.dumps({"cluster": {"shards": 8}}))
+    port = free_port()
+    options = ("--processes", "2", "--config", str(path), "--kafka-port", str(port))
+    log_file = tmp_path / "broker.log"
+    with BrokerProcess(tmp_path / "data", *options, log_file=log_file) as broker:
+        addresses = f"127.0.0.1:{port}"
+        admin = await create(addresses, "t")
+        listed = await asyncio.to_thread(partial(admin.list_topics, timeout=WAIT_S))
+        assert len(listed.brokers) == 2
+        async with Publishing(options_of(addresses), "t").running() as publishing:
+            await publishing.acknowledges(50)
+            for victim in broker.children():
+                os.kill(victim, signal.SIGKILL)
+                await publishing.acknowledges(200)
+        await check_all_once(addresses, publishing)
+        assert broker.stop() == 0
+
+
+@pytest.mark.soak
+async def test_nothing_is_lost_or_stored_twice_when_brokers_are_killed(tmp_path, etcd):
+    settings = cluster_settings(etcd.url, tmp_path)
+    ports = {each: free_port() for each in BROKERS}
+    brokers = {
+        each: cluster_broker(tmp_path, settings | {"kafka": {"port": port}}, each)
+        for each, port in ports.items()
+    }
+    addresses = ",".join(f"127.0.0.1:{port}" for port in ports.values())
+    with brokers["a"], brokers["b"], brokers["c"]:
+        await create(addresses, "t")
+        async with Publishing(options_of(addresses), "t").running() as publishing:
+            for each in brokers.values():
+                await publishing.acknowledges(100)
+                each.kill()
+                await publishing.acknowledges(100)
+                await asyncio.to_thread(each.start)
+        await check_all_once(addresses, publishing)
