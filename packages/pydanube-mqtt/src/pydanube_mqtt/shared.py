@@ -247,7 +247,7 @@ class SharedSubscriptions:
                 subscription_name(TopicFilter.parse(each))
                 for each in await load_groups(self._broker.store)
             }
-        for target in self._feeds.targets:
+        for target in await self._find_served():
             try:
                 topic = await self._broker.topics.get(target)
             except (NotOwner, TopicNotFound):
@@ -255,6 +255,18 @@ class SharedSubscriptions:
             for name in list(topic.subscriptions):
                 if name.startswith(PREFIX) and name not in used:
                     await self._delete(target, name)
+
+    async def _find_served(self) -> list[TopicName]:
+        """Return the topics of the rules that this process serves."""
+        targets, shards = list(self._feeds.targets), self._broker.shards
+        if shards is None:
+            return targets
+        found = await self._broker.catalog.find_each(targets)
+        return [
+            target
+            for target, stored in zip(targets, found, strict=True)
+            if stored is not None and shards.serves(stored.value.shard)
+        ]
 
     async def _delete(self, target: TopicName, name: SubscriptionName) -> None:
         try:
