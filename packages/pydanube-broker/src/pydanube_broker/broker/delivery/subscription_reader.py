@@ -29,7 +29,7 @@ from pydanube_broker.storage.segments.topic_log import TopicLog
 Skip = Callable[[CorruptSegment, deque[Range]], list[Range]]
 """Removes and returns the ranges to skip, or raises the error."""
 
-READ_AHEAD_BYTES = 1024 * 1024
+READ_AHEAD_BYTES = 2 * 1024 * 1024
 """How much is read from the log at a time; deliveries are bounded by credit."""
 
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 from pydanube.model.batch import Column, schema_of
 from pydanube.wire.batches import BatchFrame, BatchHeader, encode
 
-JOINED_MESSAGES_MAX = 4096
+JOINED_MESSAGES_MAX = 16_384
 """As many as one chunk of the dispatch machine has."""
-JOINED_BYTES_MAX = 512 * 1024
+JOINED_BYTES_MAX = 2 * 1024 * 1024
 
 
 def join_frames(
