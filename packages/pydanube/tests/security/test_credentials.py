@@ -19,6 +19,7 @@ from pydanube.security.credentials import (
         (b"authorization", b"Bearer abc"),
         (b"authorization", b"bearer abc"),
         (b"authorization", b"BEARER   abc "),
+        (b"authorization", b"Basic dXNlcjphYmM="),
         (b"x-api-key", b"abc"),
         (b"x-api-key", b" abc "),
     ],
@@ -35,7 +36,10 @@ def test_other_headers_have_none():
 @pytest.mark.parametrize(
     "headers",
     [
-        [(b"authorization", b"Basic YTpi")],
+        [(b"authorization", b"Basic YTpi!")],
+        [(b"authorization", b"Basic YWI=")],
+        [(b"authorization", b"Basic YTo=")],
+        [(b"authorization", b"Digest YTpi")],
         [(b"authorization", b"Bearer")],
         [(b"authorization", b"Bearer ")],
         [(b"authorization", b"abc")],

@@ -21,14 +21,15 @@ VIOLATIONS_MAX = 1000
 async def register_schema(call: Call, m: pb.RegisterSchema) -> pb.SchemaRegistered:
     """Register a version of a subject, or return the same one."""
     version, is_new = await call.broker.registry.register(
-        m.subject, _new_schema(m.schema)
+        m.subject, new_schema(m.schema)
     )
     return pb.SchemaRegistered(
         version=to_wire(pb.SchemaVersion, version), is_new=is_new
     )
 
 
-def _new_schema(message: pb.NewSchema) -> NewSchema:
+def new_schema(message: pb.NewSchema) -> NewSchema:
+    """Return the schema of a request."""
     return NewSchema(
         type=SchemaType.parse(message.type),
         definition=message.definition,
@@ -88,9 +89,7 @@ async def describe_subject(call: Call, m: pb.DescribeSubject) -> pb.SubjectDescr
 async def check_schema(call: Call, m: pb.CheckSchema) -> pb.SchemaChecked:
     """Return why a schema may not become the next version of a subject."""
     mode = Compatibility.parse(m.compatibility) if m.compatibility else None
-    violations = await call.broker.registry.check(
-        m.subject, _new_schema(m.schema), mode
-    )
+    violations = await call.broker.registry.check(m.subject, new_schema(m.schema), mode)
     return pb.SchemaChecked(
         violations=[
             to_wire(

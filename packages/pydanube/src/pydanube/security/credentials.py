@@ -6,6 +6,7 @@ A credential that begins with ``danube_`` is an API key; all others are tokens.
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterable
 
 from pydanube.model.errors import InvalidRequest, Unauthenticated
@@ -26,6 +27,7 @@ RESERVED_NAMES = frozenset({"", "anonymous", BOOTSTRAP})
 """Names that no principal gets from a certificate, a token or the name of a key."""
 
 _SCHEME = b"bearer "
+_BASIC = b"basic "
 
 
 def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
@@ -45,17 +47,33 @@ def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
         )
     name, value = found[0]
     if name == AUTHORIZATION:
-        if value[: len(_SCHEME)].lower() != _SCHEME:
+        if value[: len(_BASIC)].lower() == _BASIC:
+            value = _password_in(value[len(_BASIC) :])
+        elif value[: len(_SCHEME)].lower() == _SCHEME:
+            value = value[len(_SCHEME) :]
+        else:
             raise Unauthenticated(
                 "the authorization header is not of the form 'Bearer ...', with a "
-                "token or an API key"
+                "token or an API key, or 'Basic ...', with it as the password"
             )
-        value = value[len(_SCHEME) :]
     credential = value.strip().decode("latin-1")
     if not credential:
         raise Unauthenticated(f"the {name.decode()} header has no credentials")
     check_credential(credential)
     return credential
+
+
+def _password_in(value: bytes) -> bytes:
+    """Return the password of a user; the credential says who the user is (RFC 7617)."""
+    try:
+        _, separator, password = b64decode(value.strip(), validate=True).partition(b":")
+    except ValueError:
+        separator = password = b""
+    if not separator:
+        raise Unauthenticated(
+            "the authorization header has no user and password in base64"
+        )
+    return password
 
 
 def check_credential(credential: str) -> None:

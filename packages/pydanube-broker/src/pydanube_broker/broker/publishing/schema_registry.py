@@ -257,6 +257,17 @@ class SchemaRegistry:
             raise SchemaNotFound(f"Schema not found for ID: {schema_id}")
         return stored.value
 
+    async def find(self, subject: str, new: NewSchema) -> SchemaVersion | None:
+        """
+        Return the version of *subject* that has the schema *new*, if one does.
+
+        Raises:
+            SchemaNotFound: The subject does not exist.
+            InvalidSchema: The definition is malformed.
+        """
+        record = (await self._subject(subject)).value
+        return await self._find_same(subject, record, await self._parse(new))
+
     async def check(
         self, subject: str, new: NewSchema, mode: Compatibility | None = None
     ) -> list[Violation]:

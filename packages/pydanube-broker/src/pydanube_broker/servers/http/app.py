@@ -34,7 +34,7 @@ from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.connections.errors import http_status_of
 from pydanube_broker.servers.connections.listeners import OpenListener
 from pydanube_broker.servers.grpc.services import Service
-from pydanube_broker.servers.http import iceberg
+from pydanube_broker.servers.http import confluent_registry, iceberg
 from pydanube_broker.servers.http.authentication import AuthenticationMiddleware
 from pydanube_broker.servers.http.disconnects import DisconnectMiddleware
 from pydanube_broker.servers.http.endpoints import caller_of
@@ -200,6 +200,7 @@ pydanube broker {__version__}
 /metrics  Metrics for Prometheus; ?topic=PATTERN selects topics.
 /api/v1   The JSON API: POST /api/v1/OPERATION; /api/v1/openapi.json describes it.
 /iceberg  The Iceberg REST catalog: topics as tables, to read.
+/subjects The schema registry, as serializers of Kafka's clients use it.
 
 """
 
@@ -279,6 +280,7 @@ def make_app(
             Route("/readyz", readyz),
             Route("/metrics", metrics),
             iceberg.iceberg_routes(state.broker),
+            *confluent_registry.registry_routes(state.broker, verifier),
             Mount(
                 "/api/v1",
                 routes=[
@@ -303,8 +305,11 @@ def make_app(
 
 def _response_to_refused(path: str, error: BrokerError) -> Response:
     """Return the response to a request for *path* with invalid credentials."""
-    is_catalog = path.startswith(f"{iceberg.PATH}/")
-    return iceberg.iceberg_error(error) if is_catalog else error_response(error)
+    if path.startswith(f"{iceberg.PATH}/"):
+        return iceberg.iceberg_error(error)
+    if path.startswith(confluent_registry.PATHS):
+        return confluent_registry.registry_error(error)
+    return error_response(error)
 
 
 def _refusal_of_metrics(state: BrokerState, request: Request) -> BrokerError | None:

@@ -14,7 +14,7 @@ person who visits it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -83,32 +83,23 @@ def _route(
     authenticator: Authenticator,
     forwarding: HttpForwarding | None,
 ) -> Route:
-    async def carry_out(request: Request, message: Message) -> Response:
-        call = Call(broker(), principal_of(request), authenticator)
-        if is_checked(call.broker):
-            caller = caller_of(request, call.broker)
-            async with authorized(caller, kind, message):
-                answer = await handler(call, message)
-        else:
-            answer = await handler(call, message)
-        answer = pb.Ok() if answer is None else answer
-        return json_response(await _convert(answer.ByteSize(), _to_json, answer))
-
     async def find_answer(request: Request) -> Response:
         message = await _message_of(request, kind)
         try:
-            return await carry_out(request, message)
+            call = Call(broker(), principal_of(request), authenticator)
+            answer = await carry_out(request, call, kind, handler, message) or pb.Ok()
+            return json_response(await _convert(answer.ByteSize(), _to_json, answer))
         except NotOwner:
             topic: str = getattr(message, "topic", "")
             if forwarding is None or not topic:
                 raise
             fields = MessageToDict(message, preserving_proto_field_name=True)
-            answer = await forwarding.answer(
+            forwarded = await forwarding.answer(
                 request, broker(), topic, msgspec.json.encode(fields)
             )
-            if answer is None:
+            if forwarded is None:
                 raise
-            return answer
+            return forwarded
 
     async def respond(request: Request) -> Response:
         try:
@@ -121,6 +112,21 @@ def _route(
 
     methods = ["GET", "POST"] if is_readable(kind) else ["POST"]
     return Route(path_of(kind), respond, methods=methods)
+
+
+async def carry_out(
+    request: Request, call: Call, kind: Kind, handler: Handler, message: Message
+) -> Any:
+    """
+    Return the answer of *handler* to *message*, if the client of *request* may ask it.
+
+    Raises:
+        PermissionDenied: It may not carry out the operation *kind* on what it names.
+    """
+    if not is_checked(call.broker):
+        return await handler(call, message)
+    async with authorized(caller_of(request, call.broker), kind, message):
+        return await handler(call, message)
 
 
 async def _message_of(request: Request, kind: Kind) -> Message:
@@ -136,15 +142,22 @@ async def _message_of(request: Request, kind: Kind) -> Message:
     if request.method != "POST":
         items = request.query_params.multi_items()
         return _parsed(partial(_of_query, items, kind), kind)
-    body = await _body_of(request)
+    body = await body_of(request)
     read = partial(msgspec.json.decode, body)
     message: Message = await _convert(len(body), _parsed, read, kind)
     return message
 
 
-async def _body_of(request: Request) -> bytes:
+async def body_of(request: Request, types: Collection[str] = (JSON,)) -> bytes:
+    """
+    Return the body of *request*.
+
+    Raises:
+        InvalidRequest: Its content type is none of *types*.
+        MessageTooLarge: The body has more than ``BODY_BYTES_MAX`` bytes.
+    """
     media_type = request.headers.get("content-type", "").partition(";")[0]
-    if media_type.strip().lower() != JSON:
+    if media_type.strip().lower() not in types:
         raise InvalidRequest(f"the request must carry JSON: 'content-type: {JSON}'")
     body = bytearray()
     async for piece in request.stream():

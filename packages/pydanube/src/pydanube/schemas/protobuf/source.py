@@ -13,6 +13,7 @@ from google.protobuf.descriptor_pb2 import (
     FieldDescriptorProto,
     FileDescriptorProto,
 )
+from google.protobuf.message import DecodeError
 
 from pydanube.model.errors import InvalidSchema
 from pydanube.schemas.protobuf.comparison import TYPE_NAMES
@@ -22,7 +23,20 @@ _NUMBER_MAX = 536_870_911
 """The last number of a range of field numbers without an upper limit."""
 
 
-def source_of(file: FileDescriptor) -> str:
+def source_of_descriptor(data: bytes) -> str:
+    """
+    Return the ``.proto`` text of a serialized ``FileDescriptorProto``.
+
+    Raises:
+        InvalidSchema: It is none, or as ``source_of``.
+    """
+    try:
+        return source_of(FileDescriptorProto.FromString(data))
+    except DecodeError:
+        raise InvalidSchema("the schema is neither text nor a descriptor") from None
+
+
+def source_of(file: FileDescriptor | FileDescriptorProto) -> str:
     """
     Return the ``.proto`` text of *file*: its messages and enums, without services.
 
@@ -31,8 +45,11 @@ def source_of(file: FileDescriptor) -> str:
             or
             an edition, which are not supported.
     """
-    proto = FileDescriptorProto()
-    file.CopyToProto(proto)
+    if isinstance(file, FileDescriptorProto):
+        proto = file
+    else:
+        proto = FileDescriptorProto()
+        file.CopyToProto(proto)
     if proto.syntax not in ("", "proto2", "proto3"):
         raise InvalidSchema(
             f"{proto.name} uses an edition, which is not supported; "

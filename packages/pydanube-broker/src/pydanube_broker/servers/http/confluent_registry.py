@@ -1,0 +1,523 @@
+"""
+The REST interface of Confluent's schema registry, over our registry.
+
+Serializers of Kafka's clients and ``AvroConverter`` of Kafka Connect register and read
+schemas with it.  Paths, answers and codes of errors are those of its API reference;
+``docs/format/schema-registry.md`` says what differs.  Each request is carried out by
+operations of the native protocol, so it needs their permissions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from google.protobuf.message import Message
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pydanube.model.errors import (
+    BrokerError,
+    Conflict,
+    IncompatibleSchema,
+    InvalidName,
+    InvalidRequest,
+    InvalidSchema,
+    PermissionDenied,
+    SchemaNotFound,
+    Unauthenticated,
+)
+from pydanube.model.schemas import Compatibility, SchemaType
+from pydanube.wire.native.kinds import Kind
+from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.broker.broker import Broker
+from pydanube_broker.operations import handlers as operations
+from pydanube_broker.operations.schemas import new_schema
+from pydanube_broker.servers.connections.authentication import Authenticator
+from pydanube_broker.servers.connections.errors import as_broker_error, http_status_of
+from pydanube_broker.servers.http.endpoints import principal_of
+from pydanube_broker.servers.http.operations import body_of, carry_out
+from pydanube_broker.servers.http.pure.confluent_schemas import (
+    NAMES,
+    REFERENCES_MAX,
+    TYPES,
+    id_of,
+    parts_of,
+    with_references,
+)
+from pydanube_broker.servers.http.responses import JSON
+
+MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+MEDIA_TYPES = frozenset({JSON, MEDIA_TYPE, "application/vnd.schemaregistry+json"})
+"""The content types of requests; a page of another origin cannot send them."""
+LATEST = "latest"
+DEFAULT_LEVEL = Compatibility.BACKWARD
+
+_SUBJECT = "/subjects/{subject}"
+_VERSION = f"{_SUBJECT}/versions/{{version}}"
+_CHECK = f"/compatibility{_SUBJECT}/versions"
+PATHS = ("/subjects", "/schemas", "/compatibility", "/config", "/mode")
+"""The beginnings of the paths of the interface."""
+
+
+class Reference(msgspec.Struct):
+    """A schema that another one uses by name."""
+
+    name: str
+    subject: str
+    version: int = -1
+
+
+class SchemaBody(msgspec.Struct, rename="camel"):
+    """A schema in the body of a request."""
+
+    schema: str
+    schema_type: str = "AVRO"
+    references: list[Reference] = msgspec.field(default_factory=list)
+
+
+class LevelBody(msgspec.Struct):
+    """A compatibility mode in the body of a request."""
+
+    compatibility: str
+
+
+class RegistryError(Exception):
+    """An answer with a code of the interface."""
+
+    def __init__(self, status: int, code: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryCall:
+    """A request to the interface."""
+
+    request: Request
+    broker: Broker
+    authenticator: Authenticator
+
+    async def do(
+        self, kind: Kind, message: Message, handler: operations.Handler | None = None
+    ) -> Any:
+        """Carry out an operation, or *handler* in its place, if the client may."""
+        call = operations.Call(
+            self.broker, principal_of(self.request), self.authenticator
+        )
+        return await carry_out(
+            self.request, call, kind, handler or operations.handlers()[kind], message
+        )
+
+    @property
+    def subject(self) -> str:
+        """The subject in the path."""
+        return str(self.request.path_params["subject"])
+
+    def flag(self, name: str) -> bool:
+        """Return whether the query has *name* with the value true."""
+        return self.request.query_params.get(name, "").lower() == "true"
+
+    async def body(self, kind: Any) -> Any:
+        """
+        Return the body as *kind*.
+
+        Raises:
+            InvalidRequest: It is not JSON, or a field is missing or of a wrong type.
+            MessageTooLarge: It is too long.
+        """
+        try:
+            return msgspec.json.decode(
+                await body_of(self.request, MEDIA_TYPES), type=kind
+            )
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidRequest(str(error).replace("$", "request")) from None
+
+    async def describe(self) -> Any:
+        """Return the subject in the path."""
+        try:
+            return await self.do(
+                Kind.DESCRIBE_SUBJECT, pb.DescribeSubject(subject=self.subject)
+            )
+        except SchemaNotFound:
+            raise RegistryError(
+                404, 40401, f"Subject '{self.subject}' not found."
+            ) from None
+
+    async def version(self) -> Any:
+        """Return the version in the path of the subject in the path."""
+        text = str(self.request.path_params["version"])
+        if text in {LATEST, "-1"}:
+            number = 0
+        elif text.isascii() and text.isdigit() and 0 < int(text[:10]) < 2**31:
+            number = int(text[:10])
+        else:
+            raise RegistryError(
+                422,
+                42202,
+                f"The version '{text[:20]}' is neither a number from 1 to 2147483647 "
+                "nor 'latest'.",
+            )
+        found = await self.describe()
+        if not (found.versions if number == 0 else number in found.versions):
+            raise RegistryError(404, 40402, f"Version {text} not found.")
+        wanted = pb.GetSchema(subject=self.subject, version=number)
+        return await self.do(Kind.GET_SCHEMA, wanted)
+
+    async def by_id(self) -> Any:
+        """Return the version that has the id in the path."""
+        text = str(self.request.path_params["id"])
+        try:
+            number = int(text) if text.isascii() and text.isdigit() else 0
+            schema_id, version = parts_of(number if len(text) < 11 else 0)
+            wanted = pb.GetSchema(schema_id=schema_id, version=version)
+            return await self.do(Kind.GET_SCHEMA, wanted)
+        except SchemaNotFound:
+            raise RegistryError(404, 40403, f"Schema {text[:20]} not found.") from None
+
+    async def new_schema(self) -> Any:
+        """
+        Return the schema in the body.
+
+        Raises:
+            InvalidSchema: Its type is unknown, or its references are not supported.
+        """
+        body: SchemaBody = await self.body(SchemaBody)
+        schema_type = TYPES.get(body.schema_type)
+        if schema_type is None:
+            raise InvalidSchema(
+                f"there is no schema type {body.schema_type!r:.50}; choose from "
+                + ", ".join(TYPES)
+            )
+        text = body.schema
+        if body.references:
+            if schema_type is not SchemaType.AVRO:
+                raise InvalidSchema(
+                    "references are supported in Avro schemas only: define all types "
+                    "in one schema"
+                )
+            text = with_references(text, await self._definitions(body.references))
+        elif schema_type is SchemaType.PROTOBUF:
+            text = await asyncio.to_thread(_proto_source, text)
+        return pb.NewSchema(type=schema_type.value, definition=text)
+
+    async def _definitions(self, references: list[Reference]) -> dict[str, str]:
+        if len(references) > REFERENCES_MAX:
+            raise InvalidSchema(f"a schema has at most {REFERENCES_MAX} references")
+        found = {}
+        for each in references:
+            wanted = pb.GetSchema(subject=each.subject, version=max(0, each.version))
+            answer = await self.do(Kind.GET_SCHEMA, wanted)
+            found[each.name] = answer.definition
+        return found
+
+    async def shown(self, found: Any) -> dict[str, object]:
+        """Return the schema of a version; of type Avro if none is named."""
+        definition = found.definition
+        name = NAMES.get(SchemaType(found.type))
+        if name is None:
+            raise InvalidSchema(
+                f"{found.subject} is of type {found.type}, which Kafka's clients do "
+                "not know"
+            )
+        serialized = self.request.query_params.get("format") == "serialized"
+        if name == "PROTOBUF" and serialized:
+            definition = await asyncio.to_thread(_serialized_proto, definition)
+        return {"schema": definition} | ({} if name == "AVRO" else {"schemaType": name})
+
+
+Handler = Callable[[RegistryCall], Awaitable[object]]
+_ROUTES: list[tuple[str, str, Handler]] = []
+
+
+def _answers(method: str, *paths: str) -> Callable[[Handler], Handler]:
+    """Return a decorator that lets its function answer requests."""
+
+    def add(handler: Handler) -> Handler:
+        _ROUTES.extend((method, path, handler) for path in paths)
+        return handler
+
+    return add
+
+
+@_answers("GET", "/schemas/types")
+async def schema_types(_: RegistryCall) -> object:
+    """Return the schema languages."""
+    return sorted(TYPES)
+
+
+@_answers("GET", "/schemas/ids/{id}")
+async def schema_by_id(call: RegistryCall) -> object:
+    """Return the schema with an id."""
+    return await call.shown(await call.by_id())
+
+
+@_answers("GET", "/schemas/ids/{id}/schema")
+async def definition_by_id(call: RegistryCall) -> object:
+    """Return the definition with an id alone."""
+    return msgspec.Raw((await call.by_id()).definition.encode())
+
+
+@_answers("GET", "/schemas/ids/{id}/subjects")
+async def subjects_of_id(call: RegistryCall) -> object:
+    """Return the subject with an id; each id has one."""
+    return [(await call.by_id()).subject]
+
+
+@_answers("GET", "/schemas/ids/{id}/versions")
+async def versions_of_id(call: RegistryCall) -> object:
+    """Return the subject and the version with an id."""
+    found = await call.by_id()
+    return [{"subject": found.subject, "version": found.version}]
+
+
+@_answers("GET", "/subjects")
+async def subjects(call: RegistryCall) -> object:
+    """Return the subjects that the client may see."""
+    prefix = call.request.query_params.get("subjectPrefix", "")
+    found = await call.do(Kind.LIST_SUBJECTS, pb.ListSubjects())
+    return [each for each in found.subjects if each.startswith(prefix)]
+
+
+@_answers("GET", f"{_SUBJECT}/versions")
+async def versions(call: RegistryCall) -> object:
+    """Return the versions of a subject."""
+    return list((await call.describe()).versions)
+
+
+@_answers("GET", _VERSION)
+async def version(call: RegistryCall) -> object:
+    """Return a version of a subject."""
+    return await _registered(call, await call.version())
+
+
+@_answers("GET", f"{_VERSION}/schema")
+async def definition(call: RegistryCall) -> object:
+    """Return the definition of a version alone."""
+    return msgspec.Raw((await call.version()).definition.encode())
+
+
+@_answers("GET", f"{_VERSION}/referencedby")
+async def referenced_by(call: RegistryCall) -> object:
+    """Return the schemas that use a version: none, since they contain it."""
+    await call.version()
+    return []
+
+
+@_answers("POST", f"{_SUBJECT}/versions")
+async def register(call: RegistryCall) -> object:
+    """Register a schema, or return the same one that the subject has."""
+    new = pb.RegisterSchema(subject=call.subject, schema=await call.new_schema())
+    found = (await call.do(Kind.REGISTER_SCHEMA, new)).version
+    return {"id": id_of(found.schema_id, found.version)}
+
+
+@_answers("POST", _SUBJECT)
+async def look_up(call: RegistryCall) -> object:
+    """Return the version of a subject that has the schema in the body."""
+    new = await call.new_schema()
+    await call.describe()
+    wanted = pb.CheckSchema(subject=call.subject, schema=new)
+    found = await call.do(Kind.CHECK_SCHEMA, wanted, _find)
+    if found is None:
+        raise RegistryError(404, 40403, "Schema not found.")
+    return await _registered(call, found)
+
+
+async def _find(call: operations.Call, m: pb.CheckSchema) -> Any:
+    return await call.broker.registry.find(m.subject, new_schema(m.schema))
+
+
+@_answers("DELETE", _SUBJECT)
+async def delete_subject(call: RegistryCall) -> object:
+    """Delete a subject for good, and return its versions."""
+    found = await call.describe()
+    await _delete(call, pb.DeleteSchema(subject=call.subject))
+    return list(found.versions)
+
+
+@_answers("DELETE", _VERSION)
+async def delete_version(call: RegistryCall) -> object:
+    """Delete a version for good, and return its number."""
+    found = await call.version()
+    wanted = pb.DeleteSchema(subject=call.subject, version=found.version)
+    await _delete(call, wanted)
+    return int(found.version)
+
+
+@_answers("POST", _CHECK, f"{_CHECK}/{{version}}")
+async def check(call: RegistryCall) -> object:
+    """Return whether a schema may become the next version of a subject."""
+    if call.request.path_params.get("version", LATEST) != LATEST:
+        await call.version()
+    wanted = pb.CheckSchema(subject=call.subject, schema=await call.new_schema())
+    await call.describe()
+    found = await call.do(Kind.CHECK_SCHEMA, wanted)
+    answer: dict[str, object] = {"is_compatible": not found.violations}
+    if call.flag("verbose"):
+        answer["messages"] = [
+            f"{each.path}: {each.text} (version {each.version})"
+            for each in found.violations
+        ]
+    return answer
+
+
+@_answers("GET", "/config")
+async def default_level(_: RegistryCall) -> object:
+    """Return the compatibility mode of new subjects."""
+    return {"compatibilityLevel": DEFAULT_LEVEL.name}
+
+
+@_answers("GET", "/config/{subject}")
+async def level(call: RegistryCall) -> object:
+    """Return the compatibility mode of a subject."""
+    if call.flag("defaultToGlobal"):
+        try:
+            found = await call.describe()
+        except RegistryError:
+            return await default_level(call)
+    else:
+        found = await call.describe()
+    return {"compatibilityLevel": Compatibility.parse(found.compatibility).name}
+
+
+@_answers("PUT", "/config/{subject}")
+async def set_level(call: RegistryCall) -> object:
+    """Set the compatibility mode of a subject."""
+    body: LevelBody = await call.body(LevelBody)
+    try:
+        mode = Compatibility.parse(body.compatibility)
+    except InvalidRequest as error:
+        raise RegistryError(422, 42203, str(error)) from None
+    await call.describe()
+    await _set_level(call, mode)
+    return {"compatibility": mode.name}
+
+
+@_answers("DELETE", "/config/{subject}")
+async def reset_level(call: RegistryCall) -> object:
+    """Give a subject the mode of new subjects, and return the one that it had."""
+    before = Compatibility.parse((await call.describe()).compatibility)
+    await _set_level(call, DEFAULT_LEVEL)
+    return {"compatibilityLevel": before.name}
+
+
+@_answers("PUT", "/config")
+@_answers("PUT", "/mode")
+@_answers("PUT", "/mode/{subject}")
+async def unsupported(call: RegistryCall) -> object:
+    """Refuse settings that this registry does not have."""
+    raise RegistryError(
+        422,
+        42205,
+        f"{call.request.url.path} cannot be changed: new subjects are BACKWARD, PUT "
+        "/config/SUBJECT sets the mode of one, and permissions make a registry "
+        "read-only",
+    )
+
+
+@_answers("GET", "/mode", "/mode/{subject}")
+async def mode(_: RegistryCall) -> object:
+    """Return that schemas can be registered."""
+    return {"mode": "READWRITE"}
+
+
+async def _registered(call: RegistryCall, found: Any) -> dict[str, object]:
+    return {
+        "subject": found.subject,
+        "id": id_of(found.schema_id, found.version),
+        "version": found.version,
+        **await call.shown(found),
+    }
+
+
+async def _delete(call: RegistryCall, wanted: Message) -> None:
+    try:
+        await call.do(Kind.DELETE_SCHEMA, wanted)
+    except Conflict as error:
+        raise RegistryError(422, 42206, str(error)) from None
+
+
+async def _set_level(call: RegistryCall, mode: Compatibility) -> None:
+    wanted = pb.SetCompatibility(subject=call.subject, compatibility=mode.value)
+    await call.do(Kind.SET_COMPATIBILITY, wanted)
+
+
+def _proto_source(text: str) -> str:
+    """Return *text*, or the source of the descriptor that it has in base64."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        return text
+    from pydanube.schemas.protobuf.source import source_of_descriptor  # noqa: PLC0415
+
+    return source_of_descriptor(data)
+
+
+def _serialized_proto(text: str) -> str:
+    """Return the descriptor of a ``.proto`` source in base64."""
+    from pydanube.schemas.protobuf.compiler import compile_proto  # noqa: PLC0415
+
+    return base64.b64encode(compile_proto(text)[-1].SerializeToString()).decode()
+
+
+_CODES: dict[type[BrokerError], tuple[int, int]] = {
+    InvalidSchema: (422, 42201),
+    InvalidName: (422, 42208),
+    IncompatibleSchema: (409, 409),
+    Unauthenticated: (401, 40101),
+    PermissionDenied: (403, 40301),
+    SchemaNotFound: (404, 40401),
+    InvalidRequest: (422, 422),
+}
+
+
+def registry_error(error: BrokerError) -> Response:
+    """Return the response of the interface to a request that failed with *error*."""
+    status = http_status_of(error)
+    codes = (_CODES[cls] for cls in type(error).__mro__ if cls in _CODES)
+    return _answer_error(*next(codes, (status, status * 100 + 1)), str(error))
+
+
+def _answer_error(status: int, code: int, text: str) -> Response:
+    body = msgspec.json.encode({"error_code": code, "message": text})
+    return Response(body, status, media_type=MEDIA_TYPE)
+
+
+def registry_routes(
+    broker: Callable[[], Broker], authenticator: Authenticator
+) -> list[Route]:
+    """Return the routes of the interface for *broker*."""
+    return [
+        _route(method, path, handler, broker, authenticator)
+        for method, path, handler in _ROUTES
+    ]
+
+
+def _route(
+    method: str,
+    path: str,
+    handler: Handler,
+    broker: Callable[[], Broker],
+    authenticator: Authenticator,
+) -> Route:
+    async def respond(request: Request) -> Response:
+        try:
+            value = await handler(RegistryCall(request, broker(), authenticator))
+        except RegistryError as error:
+            return _answer_error(error.status, error.code, str(error))
+        except ClientDisconnect:
+            return registry_error(InvalidRequest("the request ended before its body"))
+        except Exception as error:  # noqa: BLE001  # The client gets it.
+            doing = f"{request.method} {request.url.path}"
+            return registry_error(as_broker_error(error, doing))
+        return Response(msgspec.json.encode(value), media_type=MEDIA_TYPE)
+
+    return Route(path, respond, methods=[method])

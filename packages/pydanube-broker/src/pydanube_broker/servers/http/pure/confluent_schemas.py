@@ -1,0 +1,114 @@
+"""
+Schemas as clients of Confluent's registry know them: ids, types and references.
+
+Their registry numbers schemas; ours numbers subjects and their versions, so an id has
+both numbers.  It is positive and has 31 bits, as the prefix of payloads requires.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydanube.model.errors import InvalidSchema, SchemaNotFound
+from pydanube.model.schemas import SchemaType
+
+VERSION_BITS = 14
+"""A subject has at most 10,000 versions."""
+SUBJECT_ID_MAX = (1 << 31 - VERSION_BITS) - 1
+"""The last subject whose schemas have ids for these clients."""
+REFERENCES_MAX = 100
+"""The most references of a schema, with those of its references."""
+DEPTH_MAX = 64
+"""The deepest Avro schema in which references are replaced."""
+
+TYPES = {
+    "AVRO": SchemaType.AVRO,
+    "JSON": SchemaType.JSON_SCHEMA,
+    "PROTOBUF": SchemaType.PROTOBUF,
+}
+NAMES = {value: name for name, value in TYPES.items()}
+
+
+def id_of(schema_id: int, version: int) -> int:
+    """
+    Return the id of a *version* of the subject with *schema_id*.
+
+    Raises:
+        InvalidSchema: The subject's number is too large for such an id.
+    """
+    if schema_id > SUBJECT_ID_MAX:
+        raise InvalidSchema(
+            f"the subject has the number {schema_id}, and ids of 31 bits have room for "
+            f"{SUBJECT_ID_MAX}: use the registry of Danube's own clients"
+        )
+    assert 0 < version < 1 << VERSION_BITS
+    return schema_id << VERSION_BITS | version
+
+
+def parts_of(number: int) -> tuple[int, int]:
+    """
+    Return the number of the subject and the version that an id has.
+
+    Raises:
+        SchemaNotFound: No schema has this id.
+    """
+    schema_id, version = number >> VERSION_BITS, number & (1 << VERSION_BITS) - 1
+    if not 0 < schema_id <= SUBJECT_ID_MAX or not version:
+        raise SchemaNotFound(f"Schema not found for ID: {number}")
+    return schema_id, version
+
+
+def with_references(definition: str, referenced: Mapping[str, str]) -> str:
+    """
+    Return an Avro *definition* in which the *referenced* types are defined.
+
+    The first use of each name is replaced by its definition, so that the schema is
+    complete without others.
+
+    Raises:
+        InvalidSchema: A definition is not JSON, or too deep.
+    """
+    if not referenced:
+        return definition
+    pending = {name: _parse(name, text) for name, text in referenced.items()}
+    return json.dumps(_define(_parse("the schema", definition), "", pending, 0))
+
+
+def _parse(what: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSchema(f"{what} is not JSON: {error}") from None
+
+
+def _define(node: Any, namespace: str, pending: dict[str, Any], depth: int) -> Any:
+    """Return *node* with the *pending* types defined; takes those away."""
+    if depth > DEPTH_MAX:
+        raise InvalidSchema(f"the schema is nested more than {DEPTH_MAX} deep")
+    if isinstance(node, str):
+        full = f"{namespace}.{node}" if namespace and "." not in node else node
+        for name in (full, node):
+            if name in pending:
+                return _define(pending.pop(name), "", pending, depth + 1)
+        return node
+    if isinstance(node, list):
+        return [_define(each, namespace, pending, depth + 1) for each in node]
+    if not isinstance(node, dict):
+        return node
+    name = str(node.get("name", ""))
+    own = name.rpartition(".")[0] or str(node.get("namespace", namespace))
+    found = dict(node)
+    for key in ("type", "items", "values"):
+        if key in found:
+            found[key] = _define(found[key], own, pending, depth + 1)
+    fields = found.get("fields")
+    if isinstance(fields, list):
+        found["fields"] = [
+            each | {"type": _define(each["type"], own, pending, depth + 1)}
+            if isinstance(each, dict) and "type" in each
+            else each
+            for each in fields
+        ]
+    return found

@@ -1,0 +1,225 @@
+"""The interface of Confluent's schema registry: answers, errors and permissions."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+import pydanube
+from pydanube.security.permissions import Permission
+from pydanube.security.policy import Binding, Role
+from pydanube.security.principals import ANONYMOUS, Principal
+from pydanube_broker.servers.http.confluent_registry import MEDIA_TYPE
+from support.fakes.http_api import State, http_of
+from support.fakes.principals import ROOT, ChosenIdentity, client_of, guarded_broker
+
+ALICE = Principal("alice", "token")
+ONE = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+TWO = ONE | {"fields": [*ONE["fields"], {"name": "n", "type": "int", "default": 0}]}
+OTHER = ONE | {"fields": [{"name": "total", "type": "long"}]}
+
+
+def body(schema, schema_type="AVRO", **more):
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    return json.dumps({"schema": text, "schemaType": schema_type, **more})
+
+
+@pytest.fixture
+async def ask(api):
+    async def ask(method, path, content=None, status=200):
+        headers = {"content-type": MEDIA_TYPE} if content else {}
+        answer = await api.http.request(method, path, content=content, headers=headers)
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"] == MEDIA_TYPE
+        return answer.json()
+
+    return ask
+
+
+async def refusal(ask, method, path, content, status, code):
+    found = await ask(method, path, content, status)
+    assert found["error_code"] == code
+    return found["message"]
+
+
+async def test_versions_are_registered_and_found(ask):
+    first = await ask("POST", "/subjects/orders-value/versions", body(ONE))
+    again = await ask("POST", "/subjects/orders-value/versions", body(ONE))
+    second = await ask("POST", "/subjects/orders-value/versions", body(TWO))
+    assert first == again != second
+    assert await ask("GET", "/subjects") == ["orders-value"]
+    assert await ask("GET", "/subjects?subjectPrefix=x") == []
+    assert await ask("GET", "/subjects/orders-value/versions") == [1, 2]
+    latest = await ask("GET", "/subjects/orders-value/versions/latest")
+    assert (latest["subject"], latest["version"]) == ("orders-value", 2)
+    assert latest["id"] == second["id"]
+    assert json.loads(latest["schema"]) == TWO
+    assert latest == await ask("POST", "/subjects/orders-value", body(TWO))
+    by_id = await ask("GET", f"/schemas/ids/{first['id']}")
+    assert json.loads(by_id["schema"]) == ONE
+    assert "schemaType" not in by_id
+    assert await ask("GET", f"/schemas/ids/{first['id']}/schema") == ONE
+    assert await ask("GET", f"/schemas/ids/{first['id']}/versions") == [
+        {"subject": "orders-value", "version": 1}
+    ]
+    assert await ask("GET", f"/schemas/ids/{first['id']}/subjects") == ["orders-value"]
+    assert await ask("GET", "/subjects/orders-value/versions/1/schema") == ONE
+    assert await ask("GET", "/subjects/orders-value/versions/1/referencedby") == []
+    assert await ask("GET", "/schemas/types") == ["AVRO", "JSON", "PROTOBUF"]
+
+
+async def test_schema_with_references_is_complete_without_them(ask):
+    address = {"type": "record", "name": "Address", "fields": []}
+    order = ONE | {"fields": [{"name": "to", "type": "Address"}]}
+    await ask("POST", "/subjects/address/versions", body(address))
+    used = [{"name": "Address", "subject": "address", "version": 1}]
+    given = body(order, references=used)
+    found = await ask("POST", "/subjects/order/versions", given)
+    assert (await ask("POST", "/subjects/order", given))["id"] == found["id"]
+    fields = (await ask("GET", f"/schemas/ids/{found['id']}/schema"))["fields"]
+    assert fields[0]["type"] == address
+    missing = body(order, references=[{"name": "A", "subject": "none"}])
+    await refusal(ask, "POST", "/subjects/order/versions", missing, 404, 40401)
+    foreign = body("{}", "JSON", references=used)
+    text = await refusal(ask, "POST", "/subjects/x/versions", foreign, 422, 42201)
+    assert "Avro schemas only" in text
+
+
+async def test_protobuf_is_a_source_or_a_descriptor(ask):
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    source = 'syntax = "proto3"; message Order { int64 id = 1; }'
+    path = "/subjects/orders-value/versions"
+    first = await ask("POST", path, body(source, "PROTOBUF"))
+    plain = await ask("GET", f"/schemas/ids/{first['id']}")
+    assert (plain["schema"], plain["schemaType"]) == (source, "PROTOBUF")
+    shown = await ask("GET", f"/schemas/ids/{first['id']}?format=serialized")
+    descriptor = FileDescriptorProto.FromString(base64.b64decode(shown["schema"]))
+    assert [each.name for each in descriptor.message_type] == ["Order"]
+    assert await ask("POST", path, body(shown["schema"], "PROTOBUF")) == first
+    await refusal(ask, "POST", path, body("bm90IG9uZQ==", "PROTOBUF"), 422, 42201)
+
+
+async def test_compatibility_is_checked_and_set(ask):
+    await ask("POST", "/subjects/s/versions", body(ONE))
+    path = "/compatibility/subjects/s/versions/latest"
+    assert await ask("POST", path, body(TWO)) == {"is_compatible": True}
+    found = await ask("POST", f"{path}?verbose=true", body(OTHER))
+    assert not found["is_compatible"]
+    assert "total" in found["messages"][0]
+    await refusal(ask, "POST", "/subjects/s/versions", body(OTHER), 409, 409)
+    assert await ask("GET", "/config/s") == {"compatibilityLevel": "BACKWARD"}
+    none = json.dumps({"compatibility": "NONE"})
+    assert await ask("PUT", "/config/s", none) == {"compatibility": "NONE"}
+    await ask("POST", "/subjects/s/versions", body(OTHER))
+    assert await ask("DELETE", "/config/s") == {"compatibilityLevel": "NONE"}
+    assert await ask("GET", "/config") == {"compatibilityLevel": "BACKWARD"}
+    assert await ask("GET", "/config/x?defaultToGlobal=true") == {
+        "compatibilityLevel": "BACKWARD"
+    }
+    wrong = json.dumps({"compatibility": "SOME"})
+    await refusal(ask, "PUT", "/config/s", wrong, 422, 42203)
+    await refusal(ask, "PUT", "/config", none, 422, 42205)
+    assert await ask("GET", "/mode") == {"mode": "READWRITE"}
+    await refusal(ask, "PUT", "/mode/s", '{"mode": "READONLY"}', 422, 42205)
+
+
+async def test_subjects_and_versions_are_deleted(ask, api):
+    first = await ask("POST", "/subjects/s/versions", body(ONE))
+    await ask("POST", "/subjects/s/versions", body(TWO))
+    assert await ask("DELETE", "/subjects/s/versions/1") == 1
+    await refusal(ask, "GET", f"/schemas/ids/{first['id']}", None, 404, 40403)
+    await api.client.topics.create("/default/orders")
+    await api.client.topics.configure(
+        "/default/orders", schema=pydanube.TopicSchema(subject="s")
+    )
+    text = await refusal(ask, "DELETE", "/subjects/s", None, 422, 42206)
+    assert "/default/orders" in text
+    await api.client.topics.delete("/default/orders")
+    assert await ask("DELETE", "/subjects/s?permanent=true") == [2]
+    await refusal(ask, "DELETE", "/subjects/s", None, 404, 40401)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "status", "code"),
+    [
+        ("GET", "/subjects/none/versions", None, 404, 40401),
+        ("GET", "/subjects/s/versions/7", None, 404, 40402),
+        ("GET", "/subjects/s/versions/x", None, 422, 42202),
+        ("GET", "/subjects/s/versions/" + "9" * 40, None, 422, 42202),
+        ("GET", "/schemas/ids/5", None, 404, 40403),
+        ("GET", "/schemas/ids/" + "9" * 40, None, 404, 40403),
+        ("GET", "/schemas/ids/-1", None, 404, 40403),
+        ("GET", "/config/none", None, 404, 40401),
+        ("POST", "/subjects/none", body(ONE), 404, 40401),
+        ("POST", "/subjects/s", body(OTHER), 404, 40403),
+        ("POST", "/subjects/s/versions", body("{"), 422, 42201),
+        ("POST", "/subjects/s/versions", body(ONE, "XML"), 422, 42201),
+        (
+            "POST",
+            "/subjects/s/versions",
+            body('"A"', references=[{"name": "A"}]),
+            422,
+            422,
+        ),
+        ("POST", "/subjects/s/versions", "[" * 5000, 422, 422),
+        ("POST", "/subjects/s/versions", '{"schema": 7}', 422, 422),
+    ],
+)
+async def test_invalid_requests_have_the_codes_of_the_interface(
+    ask, method, path, content, status, code
+):
+    await ask("POST", "/subjects/s/versions", body(ONE))
+    assert await refusal(ask, method, path, content, status, code)
+
+
+async def test_requests_of_web_pages_of_other_sites_are_refused(api):
+    answer = await api.http.post(
+        "/subjects/s/versions",
+        content=body(ONE),
+        headers={"content-type": "text/plain"},
+    )
+    assert answer.status_code == 422
+    assert "content-type" in answer.json()["message"]
+
+
+async def test_clients_need_the_permissions_of_the_operations():
+    identity = ChosenIdentity()
+    async with guarded_broker() as broker, client_of(broker, ROOT) as root:
+        access = broker.broker.access
+        await access.set_role(ROOT, Role("reader", frozenset({Permission.SCHEMA_READ})))
+        await access.add_binding(
+            ROOT, Binding("user:alice", ("reader",), ("subject:open",), "reads")
+        )
+        await root.schemas.register("open", pydanube.Schema.avro(json.dumps(ONE)))
+        await root.schemas.register("secret", pydanube.Schema.avro(json.dumps(ONE)))
+        async with http_of(State(broker.broker), authenticator=identity) as http:
+            identity.principal = ALICE
+
+            async def status(method, path, content=None):
+                headers = {"content-type": MEDIA_TYPE}
+                found = await http.request(
+                    method, path, content=content, headers=headers
+                )
+                return found.status_code
+
+            assert (await http.get("/subjects")).json() == ["open"]
+            assert await status("GET", "/subjects/open/versions/1") == 200
+            assert await status("GET", "/subjects/secret/versions/1") == 403
+            found = (await http.get("/subjects/open/versions/1")).json()["id"]
+            assert await status("GET", f"/schemas/ids/{found}") == 200
+            assert await status("GET", f"/schemas/ids/{found + 2**14}") == 403
+            assert await status("POST", "/subjects/open", body(ONE)) == 200
+            assert await status("POST", "/subjects/secret", body(ONE)) == 403
+            assert await status("POST", "/subjects/open/versions", body(TWO)) == 403
+            assert await status("DELETE", "/subjects/open") == 403
+            assert (
+                await status("PUT", "/config/open", '{"compatibility": "NONE"}') == 403
+            )
+            used = [{"name": "Order", "subject": "secret", "version": 1}]
+            stolen = body('"Order"', references=used)
+            assert await status("POST", "/subjects/open", stolen) == 403
+            identity.principal = ANONYMOUS
+            assert await status("GET", "/subjects/open/versions") == 401
