@@ -35,7 +35,7 @@ async def offset_commit(call: Call) -> Awaitable[Any]:
 
 async def _commit(call: Call) -> Any:
     body, answers = call.body, call.answers
-    refusal = _refuse_commit(call)
+    refusal = refuse_commit(call)
     works = [
         _commit_one(call, each.name, partition, refusal)
         for each in body.topics
@@ -60,7 +60,8 @@ async def _commit(call: Call) -> Any:
     )
 
 
-def _refuse_commit(call: Call) -> ErrorCode | None:
+def refuse_commit(call: Call) -> ErrorCode | None:
+    """Return why the sender of a request may not commit offsets, if it may not."""
     groups, group_id = call.server.groups, call.body.group_id
     error_code = refuse_foreign(call, group_id)
     if error_code is not None:

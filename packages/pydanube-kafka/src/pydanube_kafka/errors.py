@@ -31,6 +31,15 @@ from pydanube.model.errors import (
 from pydanube_kafka.wire.apis import ErrorCode
 from pydanube_kafka.wire.record_batches import BadRecords, OldFormat
 
+
+class Refusal(Exception):
+    """A request that is refused with an error that only Kafka's protocol knows."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (OldFormat, ErrorCode.unsupported_for_message_format),
     (BadRecords, ErrorCode.corrupt_message),
@@ -58,7 +67,7 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
 )
 """The first that matches counts."""
 
-HANDLED = (BrokerError, BadRecords, pa.ArrowException, UnicodeError)
+HANDLED = (BrokerError, Refusal, BadRecords, pa.ArrowException, UnicodeError)
 """The errors that fail one partition of a request, and not its connection."""
 
 
@@ -73,6 +82,8 @@ async def attempt(work: Awaitable[object]) -> tuple[ErrorCode, str | None]:
 
 def code_of(error: BaseException) -> ErrorCode:
     """Return the error code that tells a client of *error*."""
+    if isinstance(error, Refusal):
+        return error.code
     for type_, code in _CODES:
         if isinstance(error, type_):
             return code

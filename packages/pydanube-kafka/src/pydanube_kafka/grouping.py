@@ -32,8 +32,6 @@ SESSION_TIMEOUT_S_MIN = 1.0
 SESSION_TIMEOUT_S_MAX = 1800.0
 CONSUMERS = "consumer"
 """The type of protocol of groups that read topics."""
-GROUP_KEY = 0
-"""The kind of a coordinator that groups have."""
 PROTOCOLS_MAX = 100
 MEMBER_BYTES_MAX = 64 * 1024
 """The most data that a member may bring when it joins."""
@@ -43,7 +41,7 @@ MEMBER_BYTES_MAX = 64 * 1024
 
 
 async def find_coordinator(call: Call) -> Awaitable[Any]:
-    """Answer with the brokers that coordinate groups."""
+    """Answer with the brokers that coordinate groups and transactional ids."""
     body, answers = call.body, call.answers
     # From version 4 on, there are several.
     keys = getattr(body, "coordinator_keys", None)
@@ -58,12 +56,10 @@ async def find_coordinator(call: Call) -> Awaitable[Any]:
 
 
 def _found(call: Call, key: str) -> dict[str, Any]:
-    """Return who coordinates the group *key*, as the fields of an answer."""
+    """Return who coordinates *key*, as the fields of an answer."""
     local_host = call.connection.local_host
-    node, message = None, "transactions are not served to Kafka clients"
-    if getattr(call.body, "key_type", GROUP_KEY) == GROUP_KEY:
-        node = call.server.brokers.coordinator_of(key, local_host)
-        message = "the group's coordinator is changing: ask again"
+    node = call.server.brokers.coordinator_of(key, local_host)
+    message = "the coordinator is changing: ask again"
     if node is None:
         code = ErrorCode.coordinator_not_available
         error = {"error_code": code, "error_message": message}

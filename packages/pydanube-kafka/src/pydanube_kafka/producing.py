@@ -16,7 +16,7 @@ from pydanube.model.errors import (
     MessageTooLarge,
 )
 from pydanube.schemas.language import BadPayload
-from pydanube.wire.batches import BatchFrame, BatchHeader
+from pydanube.wire.batches import BatchFrame, BatchHeader, restamp_producer
 from pydanube.wire.native.kinds import Kind
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.publishing.message_batcher import BATCH_BYTES_MAX
@@ -26,6 +26,7 @@ from pydanube_broker.broker.pure.producer_session import ProducerSession
 from pydanube_kafka.calls import NO_ANSWER, Call, Done, Handler, waiting
 from pydanube_kafka.errors import HANDLED, code_of
 from pydanube_kafka.pure.messages import encode_messages
+from pydanube_kafka.transacting import place_batch
 from pydanube_kafka.wire.apis import Api, ErrorCode
 from pydanube_kafka.wire.record_batches import (
     BadRecords,
@@ -120,16 +121,23 @@ async def init_producer_id(call: Call) -> Awaitable[Any]:
     """Give an idempotent producer an id, or a new epoch of the one that it has."""
     body, answers = call.body, call.answers
     producer_id, epoch, code = -1, -1, ErrorCode.none
+    known = getattr(body, "producer_id", -1)
+    last = getattr(body, "producer_epoch", -1)
     if body.transactional_id is not None:
-        code = ErrorCode.transactional_id_authorization_failed
+        try:
+            producer_id, epoch = await call.server.transactions.init(
+                call,
+                body.transactional_id,
+                body.transaction_timeout.total_seconds(),
+                (known, last),
+            )
+        except HANDLED as error:
+            code = code_of(error)
+    elif known >= 0 and 0 <= last < _EPOCH_MAX:
+        producer_id, epoch = known, last + 1
     else:
-        known = getattr(body, "producer_id", -1)
-        last = getattr(body, "producer_epoch", -1)
-        if known >= 0 and 0 <= last < _EPOCH_MAX:
-            producer_id, epoch = known, last + 1
-        else:
-            # Nobody guesses the id of another producer, in any broker.
-            producer_id, epoch = secrets.randbits(62), 0
+        # Nobody guesses the id of another producer, in any broker.
+        producer_id, epoch = secrets.randbits(62), 0
     return Done(
         answers.InitProducerIdResponse(
             throttle_time=call.throttle_time,
@@ -177,15 +185,15 @@ async def produce(call: Call) -> Awaitable[Any]:
 async def _publish(call: Call, name: str, data: Any) -> Awaitable[_Result]:
     """Publish the records for one partition; the result comes when they are stored."""
     try:
-        if call.body.transactional_id is not None:
-            raise InvalidRequest("transactions are not served to Kafka clients")
         topic = await call.find_topic(Kind.OPEN_PRODUCER, name, data.index)
         await _wait_for_room(call, topic)
         batches = list(decode_batches(data.records or b""))
         if len(batches) != 1 or batches[0].is_control or not batches[0].count:
             raise BadRecords("one batch with records is needed for each partition")
+        if batches[0].is_transactional != (call.body.transactional_id is not None):
+            raise InvalidRequest("only transactional producers send such batches")
         if batches[0].is_transactional:
-            raise InvalidRequest("transactions are not served to Kafka clients")
+            return await _stage_batch(call, topic, batches[0])
         return await _publish_batch(call, topic, batches[0])
     except HANDLED as error:
         return Done(_failed(error))
@@ -218,14 +226,7 @@ async def _publish_batch(
         header.producer_id, header.producer_epoch = session.producer_id, session.epoch
         header.base_sequence = _unwrapped(batch.base_sequence, session.next_sequence)
     header.producer = producer
-    if len(batch.body) <= INLINE_BYTES_MAX:
-        frame = _convert(batch, header, now_us, topic.limits.max_message_size)
-    else:
-        frame = await asyncio.get_running_loop().run_in_executor(
-            None, _convert, batch, header, now_us, topic.limits.max_message_size
-        )
-    if frame.byte_count > BATCH_BYTES_MAX:
-        raise too_large(frame.byte_count, BATCH_BYTES_MAX, topic.name)
+    frame = await _frame_of(topic, batch, header, now_us)
     frame.is_verified = True
     stored = waiting()
 
@@ -255,6 +256,60 @@ async def _publish_batch(
 
         topic.publish_batched(frame, on_published, reject)
     return stored
+
+
+async def _frame_of(
+    topic: Topic, batch: RecordBatch, header: BatchHeader, now_us: int
+) -> BatchFrame:
+    """Return *batch* as the broker's; large ones are converted in a thread."""
+    if len(batch.body) <= INLINE_BYTES_MAX:
+        frame = _convert(batch, header, now_us, topic.limits.max_message_size)
+    else:
+        frame = await asyncio.get_running_loop().run_in_executor(
+            None, _convert, batch, header, now_us, topic.limits.max_message_size
+        )
+    if frame.byte_count > BATCH_BYTES_MAX:
+        raise too_large(frame.byte_count, BATCH_BYTES_MAX, topic.name)
+    return frame
+
+
+async def _stage_batch(
+    call: Call, topic: Topic, batch: RecordBatch
+) -> Awaitable[_Result]:
+    """Add a batch to a transaction; the result comes when it is on disk."""
+    transactions = call.server.transactions
+    entry = transactions.find(
+        call.body.transactional_id or "",
+        batch.producer_id,
+        batch.producer_epoch,
+        is_open=True,
+    )
+    writer = await transactions.open_writer(entry, topic)
+    now_us = call.server.parts.wall_clock_us()
+    header = BatchHeader(first_publish_time=now_us, last_publish_time=now_us)
+    if writer.stage is not None:
+        header.producer = writer.stage.producer
+    # Before its turn is taken: a batch that cannot be converted is not counted.
+    frame = await _frame_of(topic, batch, header, now_us)
+    if writer.stage is None or not place_batch(
+        entry.producer, topic.name, batch.base_sequence, batch.count
+    ):
+        return _staged(writer.written())
+    restamp_producer(frame, 0, 0, writer.stage.next_sequence)
+    return _staged(writer.put(frame))
+
+
+def _staged(written: asyncio.Future[BrokerError | None]) -> asyncio.Future[_Result]:
+    """Return the result for a batch of which the stage tells *written*."""
+    result = waiting()
+
+    def tell(done: asyncio.Future[BrokerError | None]) -> None:
+        if not result.done() and not done.cancelled():
+            error = done.result()
+            result.set_result(_Result() if error is None else _failed(error))
+
+    written.add_done_callback(tell)
+    return result
 
 
 def _rejected(bad: Sequence[BadPayload]) -> _Result:

@@ -24,6 +24,7 @@ from pydanube_kafka.grouping import GROUPING
 from pydanube_kafka.naming import NAMING
 from pydanube_kafka.producing import PRODUCING, ProducerSessions
 from pydanube_kafka.pure.names import TopicNames
+from pydanube_kafka.transacting import TRANSACTING, Transactions
 from pydanube_kafka.wire.apis import Api
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ HANDLERS: Mapping[Api, Handler] = {
     **GROUPING,
     **NAMING,
     **PRODUCING,
+    **TRANSACTING,
 }
 assert set(HANDLERS) == set(Api)
 
@@ -59,6 +61,7 @@ class KafkaServer:
         self.names = TopicNames(config.namespaces)
         self.brokers = Brokers(parts.broker, parts.address or config.advertised_address)
         self.sessions = ProducerSessions(parts.broker, config.producers_max)
+        self.transactions = Transactions(parts.broker, tasks, config.producers_max)
         self.groups = Groups(config, tasks)
         self.encoded = EncodedBatches()
         self._connections: dict[KafkaConnection, None] = {}
@@ -80,6 +83,7 @@ class KafkaServer:
             await asyncio.sleep(SWEEP_INTERVAL_S)
             self.groups.sweep(self.brokers.coordinates)
             self.sessions.sweep()
+            self.transactions.sweep()
             for connection in list(self._connections):
                 connection.check_identity()
 

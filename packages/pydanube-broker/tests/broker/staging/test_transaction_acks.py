@@ -18,6 +18,7 @@ from pydanube.model.staging import TransactionAcks
 from pydanube_broker.broker.staging.transaction_acks import (
     ACK_RANGES_MAX,
     ACK_SUBSCRIPTIONS_MAX,
+    NO_CONSUMER,
     check_bounds,
 )
 from pydanube_broker.storage.files import MemoryFiles
@@ -250,3 +251,47 @@ async def test_nothing_is_acknowledged_if_the_results_are_lost_with_the_disk():
         assert await reader.offsets(10) == list(range(10))
         await (await begin(broker))(acks_of(reader, (0, 10)))
         assert await stored(broker, RESULTS) == [b"result"]
+
+
+def read_on(base, end):
+    """What a reader without a consumer has read."""
+    return TransactionAcks(
+        topic=str(A_TOPIC),
+        subscription=S,
+        consumer_id=NO_CONSUMER,
+        ranges=((base, end),),
+    )
+
+
+async def test_a_reader_without_a_consumer_moves_the_cursor_with_the_commit(world):
+    async with world.broker() as broker:
+        topic = await broker.topics.create(A_TOPIC, RELIABLE)
+        await publish(topic, *[b"%d" % n for n in range(10)])
+        subscription = await subscribe(broker)
+        for base, end in ((0, 4), (4, 10)):
+            version = await broker.staging.begin_transaction(QUERY)
+            await broker.staging.commit(
+                QUERY, version, [], is_transaction=True, acks=[read_on(base, end)]
+            )
+            assert subscription.cursor_offset == end
+    async with world.broker() as broker:
+        found = (await broker.topics.get(A_TOPIC)).subscriptions[S]
+        assert found.cursor_offset == 10
+
+
+async def test_a_commit_is_refused_if_the_cursor_has_moved_since(world):
+    async with world.broker() as broker:
+        topic = await broker.topics.create(A_TOPIC, RELIABLE)
+        await publish(topic, *[b"%d" % n for n in range(10)])
+        subscription = await subscribe(broker)
+        version = await broker.staging.begin_transaction(QUERY)
+        subscription.seek(3)
+        with pytest.raises(MessageNotHeld, match="cursor"):
+            await broker.staging.commit(
+                QUERY, version, [], is_transaction=True, acks=[read_on(0, 4)]
+            )
+        with pytest.raises(InvalidRequest):
+            await broker.staging.commit(
+                QUERY, version, [], is_transaction=True, acks=[read_on(3, 11)]
+            )
+        assert subscription.cursor_offset == 3

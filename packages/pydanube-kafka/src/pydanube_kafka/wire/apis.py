@@ -48,6 +48,10 @@ class Api(IntEnum):
     DELETE_TOPICS = 20
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
@@ -80,6 +84,12 @@ VERSIONS: dict[Api, tuple[int, int]] = {
     Api.DELETE_TOPICS: (1, 5),
     Api.INIT_PRODUCER_ID: (0, 4),
     Api.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    # From version 4 on, brokers ask for several transactions at once.
+    Api.ADD_PARTITIONS_TO_TXN: (0, 3),
+    Api.ADD_OFFSETS_TO_TXN: (0, 3),
+    Api.END_TXN: (0, 3),
+    # Before version 3, members of groups do not say who they are.
+    Api.TXN_OFFSET_COMMIT: (3, 3),
     Api.DESCRIBE_CONFIGS: (1, 4),
     Api.SASL_AUTHENTICATE: (0, 2),
     Api.CREATE_PARTITIONS: (0, 3),

@@ -365,6 +365,20 @@ class ReliableSubscription(Subscription):
                 "dead-letter topic; process the others in another transaction"
             )
 
+    def check_progress(self, ranges: Sequence[Range]) -> None:
+        """
+        Check that a commit may acknowledge what a reader has read from the cursor on.
+
+        Raises:
+            MessageNotHeld: The cursor has moved since.
+        """
+        if ranges and ranges[0][0] != self.cursor_offset:
+            raise MessageNotHeld(
+                f"the cursor of {self.log_name} is at {self.cursor_offset}, and the "
+                f"transaction acknowledges from {ranges[0][0]} on: somebody else has "
+                "made progress; read again from the cursor"
+            )
+
     def hold_messages(self, ranges: Sequence[Range]) -> None:
         """Deliver messages to nobody while a commit is decided."""
         self._carry_out(self._machine.on_hold(ranges, self._clock()))

@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 
 ACK_SUBSCRIPTIONS_MAX = 1000
 """The most topics and partitions whose messages a transaction acknowledges."""
+NO_CONSUMER = 0
+"""The number of a reader that has read on from the cursor without a consumer."""
 ACK_RANGES_MAX = 10_000
 """The most ranges of offsets that a transaction acknowledges."""
 
@@ -57,10 +59,13 @@ class CommitAcks:
     record: CommittedAcksRecord
     topic: ReliableTopic
     subscription: ReliableSubscription
+    is_held: bool = False
+    """Whether the messages are held, so that consumers do not get them."""
 
     def give_back(self) -> None:
         """Deliver the messages again: the commit was not decided."""
-        self.subscription.refuse_commit(self.record.ranges)
+        if self.is_held:
+            self.subscription.refuse_commit(self.record.ranges)
 
 
 class TransactionAcknowledger:
@@ -118,17 +123,25 @@ class TransactionAcknowledger:
         Raises:
             MessageNotHeld: A consumer has left, or a message is acknowledged already;
                 nothing is held.
+            InvalidRequest: A topic ends before what a reader has read; the same.
         """
         decided = [acks for decision in decisions for acks in decision.acks]
         found: list[CommitAcks] = []
         for record, consumer_id in zip(records, consumers, strict=True):
             _check_undecided(record, decided)
             acks = self._find(record)
-            acks.subscription.check_acks(consumer_id, record.ranges)
+            if consumer_id == NO_CONSUMER:
+                for _, end in record.ranges:
+                    acks.topic.check_offset(end)
+                acks.subscription.check_progress(record.ranges)
+            else:
+                acks.subscription.check_acks(consumer_id, record.ranges)
+                acks.is_held = True
             decided.append(record)
             found.append(acks)
         for acks in found:
-            acks.subscription.hold_messages(acks.record.ranges)
+            if acks.is_held:
+                acks.subscription.hold_messages(acks.record.ranges)
         return found
 
     async def resume(self, records: Iterable[CommittedAcksRecord]) -> list[CommitAcks]:

@@ -1,0 +1,200 @@
+"""Transactions of librdkafka: all becomes visible together, once, or nothing does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import confluent_kafka
+import pytest
+
+import pydanube
+from pydanube_broker.servers.run import serve
+from pydanube_broker.servers.settings.config import ListenConfig, config_type
+from pydanube_kafka.config import KafkaConfig
+from support.servers.ports import free_port
+from support.servers.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+WAIT_S = 20
+COUNT = 60
+
+
+def served(directory):
+    """A broker that all may use."""
+    return serve(
+        config_type()(
+            data_dir=directory / "data",
+            listen=ListenConfig(stream_port=0, grpc_port=0, admin_port=0, http_port=0),
+            kafka=KafkaConfig(port=0),
+        )
+    )
+
+
+def options_of(broker, **options):
+    address = broker.listener_urls["kafka"].partition("://")[2]
+    return {"bootstrap.servers": address, "log_level": 0, **options}
+
+
+def transactional(options, name="tx"):
+    producer = confluent_kafka.Producer(options | {"transactional.id": name})
+    producer.init_transactions(WAIT_S)
+    return producer
+
+
+async def read_all(url, topic):
+    async with pydanube.connect(url) as client:
+        batches = client.read(topic)
+        return [each.payload async for batch in batches for each in batch]
+
+
+def publish_two_transactions(options):
+    """Publish one that is aborted, and one that is committed."""
+    producer = transactional(options)
+    for value, end in (
+        (b"aborted", producer.abort_transaction),
+        (b"committed", producer.commit_transaction),
+    ):
+        producer.begin_transaction()
+        for topic in ("t", "u"):
+            producer.produce(topic, value)
+        assert producer.flush(WAIT_S) == 0
+        end(WAIT_S)
+
+
+async def test_only_committed_records_are_seen(tmp_path):
+    async with served(tmp_path) as broker:
+        await asyncio.to_thread(publish_two_transactions, options_of(broker))
+        for topic in ("t", "u"):
+            assert await read_all(broker.stream_url, f"/default/{topic}") == [
+                b"committed"
+            ]
+
+
+def be_fenced(options):
+    """Let a second producer begin while the first has an open transaction."""
+    first = transactional(options)
+    first.begin_transaction()
+    first.produce("t", b"of the first")
+    assert first.flush(WAIT_S) == 0
+    second = transactional(options)
+    with pytest.raises(confluent_kafka.KafkaException) as raised:
+        first.commit_transaction(WAIT_S)
+    assert raised.value.args[0].fatal()
+    second.begin_transaction()
+    second.produce("t", b"of the second")
+    second.commit_transaction(WAIT_S)
+
+
+async def test_a_new_producer_fences_the_one_before(tmp_path):
+    async with served(tmp_path) as broker:
+        await asyncio.to_thread(be_fenced, options_of(broker))
+        assert await read_all(broker.stream_url, "/default/t") == [b"of the second"]
+
+
+class Crash(Exception):
+    """The program has crashed, and does not clean up."""
+
+
+def copy_some(options, total, *, crash_at=0, on_commit=lambda: None):
+    """
+    Copy records from one topic to another, in transactions with their offsets.
+
+    Crashes before the transaction *crash_at* is committed; otherwise ends at *total*.
+    """
+    consumer = confluent_kafka.Consumer(
+        options
+        | {
+            "group.id": "copy",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 1000,
+            "heartbeat.interval.ms": 100,
+            "isolation.level": "read_committed",
+        }
+    )
+    producer = transactional(options)
+    consumer.subscribe(["from"])
+    try:
+        number = 0
+        while True:
+            messages = consumer.consume(5, 0.5)
+            failed = [each.error() for each in messages if each.error()]
+            assert not [each for each in failed if not each.retriable()], failed
+            records = [each for each in messages if not each.error()]
+            if not records:
+                partition = confluent_kafka.TopicPartition("from", 0)
+                (found,) = consumer.committed([partition], WAIT_S)
+                if found.offset == total:
+                    return
+                continue
+            producer.begin_transaction()
+            for each in records:
+                producer.produce("to", each.value())
+            producer.send_offsets_to_transaction(
+                consumer.position(consumer.assignment()),
+                consumer.consumer_group_metadata(),
+                WAIT_S,
+            )
+            number += 1
+            if number == crash_at:
+                assert producer.flush(WAIT_S) == 0
+                raise Crash
+            on_commit()
+            producer.commit_transaction(WAIT_S)
+    finally:
+        consumer.close()
+
+
+def fill(options):
+    producer = confluent_kafka.Producer(options)
+    for number in range(COUNT):
+        producer.produce("from", str(number).encode())
+    assert producer.flush(WAIT_S) == 0
+
+
+async def test_records_are_copied_once_although_the_program_crashes(tmp_path):
+    async with served(tmp_path) as broker:
+        options = options_of(broker)
+        await asyncio.to_thread(fill, options)
+        for crash_at in (3, 2):
+            with pytest.raises(Crash):
+                await asyncio.to_thread(copy_some, options, COUNT, crash_at=crash_at)
+        await asyncio.to_thread(copy_some, options, COUNT)
+        copied = await read_all(broker.stream_url, "/default/to")
+        assert copied == [str(number).encode() for number in range(COUNT)]
+
+
+def copy_all(options, total, on_commit):
+    """Copy as programs do: begin again after each error."""
+    while True:
+        try:
+            copy_some(options, total, on_commit=on_commit)
+        except (confluent_kafka.KafkaException, AssertionError):
+            continue
+        return
+
+
+@pytest.mark.soak
+async def test_records_are_copied_once_although_the_broker_is_killed(tmp_path):
+    port, commits = free_port(), 0
+    log_file = tmp_path / "broker.log"
+    options = ("--kafka-port", str(port))
+    clients = {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0}
+
+    def on_commit():
+        nonlocal commits
+        commits += 1
+
+    with BrokerProcess(tmp_path / "data", *options, log_file=log_file) as broker:
+        await asyncio.to_thread(fill, clients)
+        async with asyncio.TaskGroup() as tasks:
+            copying = asyncio.to_thread(copy_all, clients, COUNT, on_commit)
+            task = tasks.create_task(copying)
+            for kill_at in range(2, 14, 2):
+                while commits < kill_at and not task.done():  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+                broker.kill()
+                await asyncio.to_thread(broker.start)
+        copied = await read_all(broker.url, "/default/to")
+        assert copied == [str(number).encode() for number in range(COUNT)]
