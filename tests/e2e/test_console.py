@@ -54,6 +54,7 @@ PAGES = {
     "/schema?subject=orders": ("orders", "Changes since version 1"),
     "/namespaces": ("Namespaces", "shop"),
     "/cluster": ("Cluster", "not part of a cluster"),
+    "/connections?text=pydanube": ("Connections", "rates over"),
     "/security": ("Security", "everybody may do everything"),
     "/connectors": ("Connectors", "--connectors local"),
     "/pipelines": ("Pipelines", "--pipelines local"),
@@ -214,6 +215,37 @@ async def test_messages_are_filtered_laid_out_and_downloaded(browser, console):
         answer = await page.request.get(f"{console}/messages/download?topic=/a/b")
         assert (answer.status, "use jsonl or csv" in await answer.text()) == (400, True)
         assert page.problems == []
+
+
+async def test_connections_show_their_members_and_are_closed(browser, console, broker):
+    async with (
+        opened_page(browser, width=390) as page,
+        pydanube.connect(broker.url) as client,
+        client.consumer(CARTS, subscription="members", name="ada"),
+    ):
+        await page.goto(f"{console}/connections?text=members")
+        # Rates come with the second list, which replaces the first one.
+        await page.get_by_text("rates over").wait_for()
+        await page.get_by_role("button", name="Show connection 1").click()
+        await page.get_by_role("link", name=f"{CARTS}-part-0").wait_for()
+        await check_page(page, "the connections")
+        await take_picture(page, "connections-members-390", is_full=True)
+        [before] = await connections_of(client, "members")
+        await page.get_by_role("button", name="Close 127.0.0.1").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("button", name="Close it").click()
+        await page.get_by_text("The connection is closed").wait_for()
+        assert before not in await connections_of(client, "members")
+        assert page.problems == []
+
+
+async def connections_of(client, subscription):
+    found = await client.cluster.list_connections()
+    return [
+        each.connection_id
+        for each in found.connections
+        if subscription in {member.subscription for member in each.members}
+    ]
 
 
 def lines_of(path):

@@ -80,6 +80,25 @@ async def take(reading, number):
     return [await anext(reading) for _ in range(number)]
 
 
+async def test_clients_are_listed_and_disconnected():
+    async with served() as running:
+        connections = running.broker.connections
+        async with producer(running, client_id="web-1") as kafka:
+            await kafka.send_and_wait("orders", b"1")
+            facts = {
+                number: connection.facts(lambda _: True)
+                for number, connection in connections.page(0, 9)
+            }
+            named = {each for each in facts if facts[each].client == "web-1"}
+            assert named
+            assert {facts[each].listener for each in named} == {"kafka"}
+            for each in named:
+                connections.close(each, "new limits")
+            # It connects again.
+            await kafka.send_and_wait("orders", b"2")
+            assert named.isdisjoint(number for number, _ in connections.page(0, 99))
+
+
 @pytest.mark.parametrize("codec", [None, "gzip"])
 async def test_native_clients_read_what_kafka_clients_publish(codec):
     async with served() as running, producer(running, compression_type=codec) as kafka:

@@ -14,7 +14,7 @@ from pydanube.model.policy import Retention
 from pydanube_mqtt.config import MqttConfig
 from pydanube_mqtt.connection import listen_mqtt
 from pydanube_mqtt.server import open_mqtt_server
-from pydanube_mqtt.wire.packets import V5, Property, Publish, Will
+from pydanube_mqtt.wire.packets import V5, Disconnect, Property, Publish, Reason, Will
 from support.drivers.mqtt_clients import Closed, mqtt_client, persistent, quiet, take
 from support.fakes.brokers import BrokerWorld
 from support.fakes.listener_parts import listener_parts
@@ -71,6 +71,20 @@ async def test_a_session_reads_what_it_has_missed_from_segments():
                 (each.packet_id, each.payload) for each in in_flight
             ]
             assert await take(client, 2) == [b"3", b"4"]
+
+
+async def test_clients_are_listed_and_disconnected():
+    async with served(BrokerWorld()) as running:
+        connections = running.broker.connections
+        async with mqtt_client(running, "ada", **SESSION) as client:
+            [(number, connection)] = connections.page(0, 9)
+            facts = connection.facts(lambda _: True)
+            assert (facts.listener, facts.client) == ("mqtt", "ada")
+            connections.close(number, "new limits")
+            ending = await client.expect(Disconnect)
+            assert ending.reason is Reason.ADMINISTRATIVE_ACTION
+            assert ending.properties[Property.REASON_STRING] == "new limits"
+        assert len(connections) == 0
 
 
 async def test_what_retention_drops_is_lost_for_a_session_and_counted():

@@ -40,6 +40,7 @@ PANELS = {
         "broker": "Start a broker.",
         "brokers": "Show the brokers of a cluster, drain them, and balance their load.",
         "cluster": "Show the state of a cluster of brokers.",
+        "connections": "List the clients that are connected, and close connections.",
         "recover": "Repair a data directory that is damaged or incomplete.",
         "backup": "Back up a running broker to a directory or an object store, and "
         "restore it.",

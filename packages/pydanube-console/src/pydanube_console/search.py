@@ -24,6 +24,7 @@ PAGES = (
     ("Pipelines", "/pipelines"),
     ("Namespaces", "/namespaces"),
     ("Cluster", "/cluster"),
+    ("Connections", "/connections"),
     ("Security", "/security"),
     ("Audit log", "/audit"),
 )

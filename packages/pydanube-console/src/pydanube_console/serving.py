@@ -71,6 +71,7 @@ PAGES: dict[str, str] = {
     "/pipeline": "pipeline",
     "/namespaces": "namespaces",
     "/cluster": "cluster",
+    "/connections": "connections",
     "/security": "security",
     "/audit": "audit",
 }

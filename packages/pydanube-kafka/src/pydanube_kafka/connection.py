@@ -13,6 +13,7 @@ from typing import Any
 
 from pydanube.aio.tls_connection import receive_buffer
 from pydanube.model.errors import BrokerError
+from pydanube_broker.broker.serving.open_connections import ConnectionFacts
 from pydanube_broker.dispatch.quota_meter import UNLIMITED
 from pydanube_broker.operations.authorization import AllowedTopics, Caller
 from pydanube_broker.operations.quota_holds import wait_for_quota
@@ -78,6 +79,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._is_lost = False
+        # Its number among the connections of the broker, and the client's own name.
+        self._number = 0
+        self._client_id = ""
         self._tasks: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
@@ -151,6 +155,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.meter = UNLIMITED
         for task in self._tasks:
             task.cancel()
+        self.server.broker.connections.remove(self._number)
         self.server.on_lost(self)
 
     # What the server and the handlers ask for.
@@ -178,6 +183,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.identity
         ):
             self.abort()
+
+    def facts(self, may_see: object) -> ConnectionFacts:
+        """Describe it for administrators."""
+        return ConnectionFacts(
+            listener=_LISTENER,
+            address=self.peer,
+            client=self._client_id,
+            principal=self.identity.principal.name,
+        )
+
+    def end(self, reason: str) -> None:
+        """Close it for an administrator; the protocol has no word for the reason."""
+        log.info("closing the connection of %s: %s", self.peer, reason)
+        self.abort()
 
     def abort(self) -> None:
         """Close it at once."""
@@ -214,6 +233,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if not self.is_authenticated and request.api not in BEFORE_AUTHENTICATION:
             # A certificate may be all that the client has.
             self.authenticate("")
+        if not self._number and self.is_authenticated and not self._is_lost:
+            self._client_id = request.client_id
+            self._number = self.server.broker.connections.add(self)
         throttle_s = await self._pay_in(len(frame))
         handler = self.server.handlers[request.api]
         answer = await handler(Call(self.server, self, request, throttle_s))

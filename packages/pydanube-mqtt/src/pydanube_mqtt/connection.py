@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from pydanube.model.errors import BrokerError, QuotaExceeded, Refused
+from pydanube_broker.broker.serving.open_connections import ConnectionFacts
 from pydanube_broker.operations.authorization import Caller
 from pydanube_broker.servers.connections.authentication import NOBODY, certificate_of
 from pydanube_broker.servers.connections.connections import enable_keepalive
@@ -66,6 +67,7 @@ class MqttConnection(MqttLink):
         "_has_acks",
         "_introduction",
         "_last_received",
+        "_number",
         "_receiver",
         "_room",
         "_task",
@@ -100,6 +102,8 @@ class MqttConnection(MqttLink):
         self._introduction = introduction
         self._has_acks = False
         self._last_received = self._loop.time()
+        # Its number among the connections of the broker.
+        self._number = 0
         self._receiver: MessageReceiver | None = None
         self._wants_reasons = True
         self._room: asyncio.Event | None = None
@@ -135,6 +139,7 @@ class MqttConnection(MqttLink):
         super().connection_lost(exc)
         self._stop_timer()
         self._detach()
+        self.server.broker.connections.remove(self._number)
         self.server.on_lost(self)
 
     # What the server asks for.
@@ -162,6 +167,19 @@ class MqttConnection(MqttLink):
             # A client that does not read would keep the connection open.
             self._transport.abort()
 
+    def facts(self, may_see: object) -> ConnectionFacts:
+        """Describe it for administrators."""
+        return ConnectionFacts(
+            listener="mqtt",
+            address=self.peer,
+            client="" if self.client is None else self.client.session.client_id,
+            principal=self.identity.principal.name,
+        )
+
+    def end(self, reason: str) -> None:
+        """Close it for an administrator."""
+        self.close(Reason.ADMINISTRATIVE_ACTION, reason)
+
     def close(self, reason: Reason, text: str) -> None:
         """Tell the client the reason, as far as its version can, and disconnect it."""
         if self.is_lost:
@@ -178,6 +196,7 @@ class MqttConnection(MqttLink):
     ) -> None:
         """Answer CONNECT, and send again what the client has not acknowledged."""
         self.client, self.subscriber = client, subscriber
+        self._number = self.server.broker.connections.add(self)
         self._reader.packet_bytes_max = self.server.config.packet_bytes_max
         self._send(answer)
         session, now_us = client.session, self.server.parts.wall_clock_us()

@@ -93,6 +93,11 @@ if TYPE_CHECKING:
     from pydanube.model.clusters import ClusterBroker as ClusterBroker
     from pydanube.model.clusters import ClusterDescription as ClusterDescription
     from pydanube.model.clusters import ShardMove as ShardMove
+    from pydanube.model.connections import (
+        ConnectionDescription as ConnectionDescription,
+    )
+    from pydanube.model.connections import ConnectionMember as ConnectionMember
+    from pydanube.model.connections import Connections as Connections
     from pydanube.model.descriptions import BackupProgress as BackupProgress
     from pydanube.model.descriptions import BrokerDescription as BrokerDescription
     from pydanube.model.descriptions import CopyState as CopyState
@@ -151,6 +156,9 @@ _HOMES = {
     "Direction": "pydanube.schemas.compatibility",
     "DroppedSegment": "pydanube.model.descriptions",
     "FindingKind": "pydanube.model.findings",
+    "ConnectionDescription": "pydanube.model.connections",
+    "ConnectionMember": "pydanube.model.connections",
+    "Connections": "pydanube.model.connections",
     "Findings": "pydanube.model.findings",
     "Hold": "pydanube.model.descriptions",
     "Incompatibility": "pydanube.schemas.language",

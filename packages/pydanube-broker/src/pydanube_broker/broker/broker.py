@@ -40,6 +40,7 @@ from pydanube_broker.broker.named_stores import NamedStores
 from pydanube_broker.broker.publishing.message_batcher import MessageBatcher
 from pydanube_broker.broker.publishing.schema_registry import SchemaRegistry
 from pydanube_broker.broker.serving.internal_publishing import InternalPublisher, Peers
+from pydanube_broker.broker.serving.open_connections import OpenConnections
 from pydanube_broker.broker.serving.producers import Producers
 from pydanube_broker.broker.serving.shard_serving import ShardServing
 from pydanube_broker.broker.serving.subscriptions import Subscriptions
@@ -86,6 +87,8 @@ class Broker:
     """Publishes single messages to any topic."""
     catalog: Catalog
     """The records of topics; ``topics`` changes them."""
+    connections: OpenConnections
+    """The clients that are connected through any listener."""
     consumer_registry: ConsumerRegistry
     """The consumer ids that the gRPC server needs after a restart."""
     counts: BrokerCounts

@@ -43,6 +43,7 @@ from pydanube_broker.broker.publishing.schema_registry import SchemaRegistry
 from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_broker.broker.publishing.tracing import Tracing
 from pydanube_broker.broker.serving.internal_publishing import InternalPublisher, Peers
+from pydanube_broker.broker.serving.open_connections import OpenConnections
 from pydanube_broker.broker.serving.producers import Producers
 from pydanube_broker.broker.serving.shard_serving import ShardServing
 from pydanube_broker.broker.serving.subscriptions import Subscriptions
@@ -290,6 +291,7 @@ async def open_broker(
                     loop, storage.journal.when_free, batch_bytes_max=batch_bytes_max
                 ),
                 catalog=catalog,
+                connections=OpenConnections(wall_clock_us),
                 consumer_registry=ConsumerRegistry(store),
                 counts=counts,
                 dead_letters=dead_letters,

@@ -20,6 +20,7 @@ from pydanube.model.policy import (
 )
 from pydanube.wire.pb import danube_api_pb2 as pb
 from support.drivers.danube_calls import TOPIC, Type, danube_world
+from support.fakes.guarded_clusters import eventually
 
 NAME = TopicName.parse(TOPIC)
 SUBSCRIPTION = SubscriptionName("s")
@@ -38,6 +39,19 @@ async def client(world):
     """Connect a client of the original Danube."""
     async with world.client() as client:
         yield client
+
+
+async def test_connections_are_listed_and_closed(world, client):
+    await client.create_producer()
+    connections = world.broker.connections
+    [(number, connection)] = connections.page(0, 9)
+    assert connection.facts(lambda _: True).listener == "grpc"
+    connections.close(number, "new limits")
+
+    async def is_closed():
+        return number not in dict(connections.page(0, 9))
+
+    await eventually(is_closed)
 
 
 async def test_acks_and_subscribe_do_not_wait_for_messages(world, client):

@@ -164,6 +164,8 @@ class Cluster(Facade):
     move_topic = blocking(AsyncCluster.move_topic)
     rebalance = blocking(AsyncCluster.rebalance)
     forget_broker = blocking(AsyncCluster.forget_broker)
+    list_connections = blocking(AsyncCluster.list_connections)
+    close_connection = blocking(AsyncCluster.close_connection)
 
 
 class Client(OpeningFacade):

@@ -65,3 +65,46 @@ async def test_findings_have_the_topics_of_all_brokers_also_after_moves(cluster)
         (one,) = (await client.cluster.list_findings(limit=1)).subscriptions
         assert one.topic in topics.values()
         assert (await client.cluster.list_findings(limit=1)).finding_count == 3
+
+
+async def test_connections_of_all_brokers_are_listed_and_closed(cluster):
+    topics = topics_of_each(cluster)
+    async with (
+        pydanube.connect("danube://a") as client,
+        pydanube.connect("danube://a") as other,
+    ):
+        for topic in topics.values():
+            await client.topics.create(topic)
+        async with other.producer(topics["c"], name="far"):
+
+            async def is_listed():
+                found = await client.cluster.list_connections()
+                assert found.connection_count == len(found.connections)
+                named = [
+                    (each.broker_id, member.name)
+                    for each in found.connections
+                    for member in each.members
+                ]
+                return named == [("c", "far")]
+
+            await eventually(is_listed)
+            [far] = [
+                each
+                for each in (await client.cluster.list_connections()).connections
+                if each.members
+            ]
+            with pytest.raises(pydanube.InvalidRequest, match="one of a, b, c"):
+                await client.cluster.close_connection(far.connection_id)
+            with pytest.raises(pydanube.InvalidRequest, match="no connection"):
+                await client.cluster.close_connection(1, "a")
+            await client.cluster.close_connection(far.connection_id, "c")
+
+            async def has_connected_again():
+                found = await client.cluster.list_connections()
+                return [
+                    each.connection_id != far.connection_id
+                    for each in found.connections
+                    if each.members
+                ] == [True]
+
+            await eventually(has_connected_again)

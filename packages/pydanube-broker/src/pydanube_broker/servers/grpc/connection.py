@@ -23,6 +23,7 @@ from pydanube.model.errors import BrokerError
 from pydanube.security.credentials import credential_of
 from pydanube.security.principals import Principal
 from pydanube.wire.turn_budget import TurnBudget
+from pydanube_broker.broker.serving.open_connections import ConnectionFacts
 from pydanube_broker.dispatch.quota_meter import QuotaMeter
 from pydanube_broker.operations.authorization import (
     AllowedTopics,
@@ -113,6 +114,8 @@ class GrpcProtocol(asyncio.Protocol):
         self._pinged_at = 0.0
         self._was_silent = False
         self._has_received = True
+        # Its number among the connections of the broker.
+        self._number = 0
         # Whether the keepalive timer has fired before.
         self._is_old = False
         # The bytes written to the transport, and those that it had sent when the
@@ -138,6 +141,8 @@ class GrpcProtocol(asyncio.Protocol):
             return
         log.debug("%s has connected", self._peer)
         self._server.connections[self] = None
+        if self._server.broker is not None:
+            self._number = self._server.broker.connections.add(self)
         self._start_keepalive()
         self._flush()
 
@@ -221,6 +226,8 @@ class GrpcProtocol(asyncio.Protocol):
         log.debug("the connection of %s is closed: %s", self._peer, exc or "regularly")
         self._server.connections.pop(self, None)
         self._server.counts.lose()
+        if self._server.broker is not None:
+            self._server.broker.connections.remove(self._number)
         self._quota_uses.leave()
         self._is_broken = True
         self._cancel_keepalive()
@@ -239,6 +246,22 @@ class GrpcProtocol(asyncio.Protocol):
         while self._answering:
             self._answered.clear()
             await self._answered.wait()
+
+    # What administrators see and do.
+
+    def facts(self, may_see: object) -> ConnectionFacts:
+        """Return facts; each call has a principal of its own."""
+        return ConnectionFacts(
+            listener=self._server.counts.listener,
+            address=self._peer,
+            client="",
+            principal="",
+        )
+
+    def end(self, reason: str) -> None:
+        log.info("closing the connection of %s: %s", self._peer, reason)
+        self.go_away()
+        self.close()
 
     # Closing.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from pydanube.aio.write_buffer import WriteBuffer
+from pydanube.model.connections import MEMBERS_MAX, ConnectionMember
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -29,6 +30,7 @@ from pydanube.model.errors import (
     Unauthenticated,
     Unavailable,
 )
+from pydanube.model.names import TopicName
 from pydanube.model.version import __version__
 from pydanube.wire.native.connection import (
     REVISION,
@@ -39,6 +41,7 @@ from pydanube.wire.native.kinds import OPERATIONS, READS, Kind, Side
 from pydanube.wire.native.messages import error_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.turn_budget import BYTES_PER_UNIT, TurnBudget
+from pydanube_broker.broker.serving.open_connections import ConnectionFacts
 from pydanube_broker.operations.authorization import Need, authorized, is_checked
 from pydanube_broker.operations.handlers import Call, handlers
 from pydanube_broker.servers.connections.authentication import (
@@ -68,6 +71,8 @@ OPENINGS_MAX = 8
 WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 """The client is sent nothing new while so much waits in the transport."""
 CLOSE_TIMEOUT_S = 5.0
+CLIENT_CHARACTERS_MAX = 200
+"""The longest text of a client about itself that is kept."""
 
 _OPENINGS = frozenset(
     {
@@ -126,6 +131,9 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         self._unsent_bytes = 0
         self._handshake_timer: asyncio.TimerHandle | None = None
         self._address = ""
+        # The name and version that the client gives, and the number of the connection.
+        self._client = ""
+        self._number = 0
 
     # Callbacks of asyncio.
 
@@ -167,6 +175,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.on_lost(self)
+        self.broker.connections.remove(self._number)
         log.debug("the connection of %s is closed: %s", self.peer, exc or "regularly")
         self._protocol.close()
         self._gone.set()
@@ -179,6 +188,34 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         self.channels.clear()
         for channel in channels:
             channel.leave()
+
+    # What administrators see and do.
+
+    def facts(self, may_see: Callable[[TopicName], bool]) -> ConnectionFacts:
+        members: list[ConnectionMember] = []
+        count = 0
+        for channel in list(self.channels.values()):
+            found = channel.member
+            if found is not None and may_see(found[0]):
+                count += 1
+                if count <= MEMBERS_MAX:
+                    members.append(found[1])
+        return ConnectionFacts(
+            listener="stream",
+            address=self.peer,
+            client=self._client,
+            principal=self.principal.name,
+            members=tuple(members),
+            member_count=count,
+            received_messages=self.received_messages,
+            received_bytes=self.received_bytes,
+            sent_messages=self.sent_messages,
+            sent_bytes=self.sent_bytes,
+        )
+
+    def end(self, reason: str) -> None:
+        log.info("closing the connection of %s: %s", self.peer, reason)
+        self.server.run(self.say_goodbye(reason))
 
     async def say_goodbye(self, reason: str) -> None:
         """Send GOODBYE and everything written before it, and close the connection."""
@@ -359,6 +396,8 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
             self._refuse(error, frame)
             return
         self._stop_handshake_timer()
+        self._client = hello.client[:CLIENT_CHARACTERS_MAX]
+        self._number = self.broker.connections.add(self)
         self._protocol.welcome(hello.frame_bytes_max)
         log.debug("%s has connected: %r", self.peer, hello.client)
         welcome = pb.Welcome(

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from pydanube.model.connections import ConnectionMember
 from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.model.names import TopicName
 from pydanube.model.policy import SubscriptionType
 from pydanube.model.ranges import Range
 from pydanube.model.shown_text import excerpt
@@ -64,6 +66,17 @@ class ConsumerChannel(Channel):
         self._granted_bytes = 0
         # Set while quotas keep credit back.
         self._hold = QuotaHold(link.loop, self._owed_s, self.grant)
+
+    @property
+    def member(self) -> tuple[TopicName, ConnectionMember] | None:
+        if self.consumer is None:
+            return None
+        topic = self.topic.name
+        return topic, ConnectionMember(
+            topic=str(topic),
+            name=self.consumer.name,
+            subscription=self.subscription.name,
+        )
 
     def on_frame(self, frame: ReceivedFrame) -> None:
         message: Any = frame.message

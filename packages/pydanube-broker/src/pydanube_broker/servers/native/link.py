@@ -14,6 +14,7 @@ from functools import partial
 from google.protobuf.message import Message
 
 from pydanube.aio.write_buffer import WriteBuffer
+from pydanube.model.connections import ConnectionMember
 from pydanube.model.errors import BrokerError, MessageTooLarge
 from pydanube.model.names import TopicName
 from pydanube.security.permissions import Permission
@@ -47,6 +48,11 @@ class Channel(ABC):
         self._link = link
         self._number = number
 
+    @property
+    def member(self) -> tuple[TopicName, ConnectionMember] | None:
+        """Its topic, and its description for administrators; None: it has none."""
+        return None
+
     @abstractmethod
     def on_frame(self, frame: ReceivedFrame) -> None:
         """Handle a frame of the channel that is not a request."""
@@ -72,6 +78,8 @@ class ClientLink(ABC):
         self.batch_bytes_max = batch_bytes_max(frame_bytes_max)
         self.held_bytes = 0
         """The bytes of all batches that the producers hold."""
+        self.received_messages = self.received_bytes = 0
+        self.sent_messages = self.sent_bytes = 0
         self.peer = "?"
         self._identity = NOBODY
         self.meter = UNLIMITED
@@ -145,15 +153,21 @@ class ClientLink(ABC):
 
     def deliver(self, channel: int, frame: BatchFrame, attempt: int) -> None:
         """Send messages to a consumer."""
+        self._count_sent(frame)
         self._write_buffer.writelines(
             self._protocol.send_batch(Kind.DELIVERY, frame, channel, attempt=attempt)
         )
 
     def send_fetched(self, request: ReceivedFrame, batch: BatchFrame) -> None:
         """Send messages that the FETCH *request* asks for."""
+        self._count_sent(batch)
         self._write_buffer.writelines(
             self._protocol.send_batch(Kind.FETCHED, batch, 0, request.correlation)
         )
+
+    def _count_sent(self, batch: BatchFrame) -> None:
+        self.sent_messages += batch.count
+        self.sent_bytes += batch.byte_count
 
     def send_on(self, channel: int, kind: Kind, message: Message) -> None:
         """Send a control frame on a channel."""
@@ -191,8 +205,11 @@ class ClientLink(ABC):
 
     # Quotas.
 
-    def charge_received(self, byte_count: int) -> None:
-        """Charge published bytes to the client, and read no more until they are due."""
+    def charge_received(self, batch: BatchFrame) -> None:
+        """Charge a published batch to the client, and read no more until it is due."""
+        byte_count = batch.byte_count
+        self.received_messages += batch.count
+        self.received_bytes += byte_count
         if self.meter.bytes_in is not None:
             self._hold_reading(self.meter.take_in(byte_count, self.loop.time()))
 

@@ -7,7 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
+from pydanube.model.connections import ConnectionMember
 from pydanube.model.errors import BrokerError
+from pydanube.model.names import TopicName
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
@@ -58,11 +60,16 @@ class ProducerChannel(Channel):
         # Batches that wait, and when they arrived.
         self._held: deque[tuple[BatchFrame, float]] = deque()
 
+    @property
+    def member(self) -> tuple[TopicName, ConnectionMember] | None:
+        topic = self.topic.name
+        return topic, ConnectionMember(topic=str(topic), name=self.session.name)
+
     def on_frame(self, frame: ReceivedFrame) -> None:
         """Publish a batch, at once or when topic and memory allow it."""
         batch, link = frame.batch, self._link
         assert batch is not None
-        link.charge_received(batch.byte_count)
+        link.charge_received(batch)
         if batch.plain_bytes > link.batch_bytes_max:
             link.close_channel(self._number, link.too_long(batch))
             return

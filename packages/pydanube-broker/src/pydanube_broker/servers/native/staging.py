@@ -31,7 +31,7 @@ class StageChannel(Channel):
         """Stage a batch."""
         batch, link = frame.batch, self._link
         assert batch is not None
-        link.charge_received(batch.byte_count)
+        link.charge_received(batch)
         if self.stage is not None:
             if batch.plain_bytes > link.batch_bytes_max:
                 self.stage.refuse(link.too_long(batch))

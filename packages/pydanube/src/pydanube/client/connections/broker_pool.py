@@ -23,6 +23,7 @@ from pydanube.model.errors import (
     Unauthenticated,
     Unavailable,
 )
+from pydanube.model.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +250,9 @@ class BrokerPool:
         try:
             token = await self._credentials.get()
             await connection.handshake(
-                f"pydanube pid {os.getpid()}", token, self.connect_timeout_s
+                f"pydanube {__version__} pid {os.getpid()}",
+                token,
+                self.connect_timeout_s,
             )
         except TimedOut as error:
             raise ConnectionLost(f"no broker answers at {url}") from error

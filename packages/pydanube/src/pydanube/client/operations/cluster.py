@@ -12,6 +12,11 @@ from pydanube.model.clusters import (
     ShardMove,
     ShardMoves,
 )
+from pydanube.model.connections import (
+    CONNECTIONS_MAX,
+    ConnectionDescription,
+    Connections,
+)
 from pydanube.model.descriptions import BrokerDescription
 from pydanube.model.errors import InvalidRequest, PermissionDenied
 from pydanube.model.findings import FINDINGS_MAX, Findings, merged
@@ -170,6 +175,82 @@ class Cluster:
             pb.ForgetBroker(broker_id=broker_id, accept_loss=accept_loss)
         )
         return from_wire(ShardMoves, answer).moves
+
+    async def list_connections(self, limit: int | None = None) -> Connections:
+        """
+        Return the clients that are connected, the oldest of each broker first.
+
+        In a cluster, and of a broker with several processes, they are those of all.
+
+        Args:
+            limit: How many of each broker are returned at most; by default all.
+
+        Raises:
+            InvalidRequest: *limit* is less than 1.
+            ConnectionLost: A broker does not answer.
+        """
+        if limit is not None and limit < 1:
+            raise InvalidRequest(f"limit is {limit}: it must be 1 or more")
+        brokers = await self.running_brokers()
+        urls: list[str | None] = [each.url for each in brokers]
+        urls = urls or [None]
+        parts = await gather(self._connections_at(url, limit) for url in urls)
+        return Connections(
+            connections=tuple(each for part, _ in parts for each in part),
+            connection_count=sum(count for _, count in parts),
+        )
+
+    async def close_connection(
+        self, connection_id: int, broker_id: str | None = None, *, reason: str = ""
+    ) -> None:
+        """
+        Close the connection of a client.
+
+        The client connects again, unless its credentials are revoked before.
+
+        Args:
+            connection_id: As ``list_connections`` returns it.
+            broker_id: The broker that has the connection; in a cluster it is needed.
+            reason: The reason, for the client and for the broker's log.
+
+        Raises:
+            InvalidRequest: There is no such connection, or no such broker.
+        """
+        request = pb.CloseConnection(connection_id=connection_id, reason=reason)
+        brokers = await self.running_brokers()
+        if not brokers:
+            await self._requester.send_request(request)
+            return
+        urls = {each.broker_id: each.url for each in brokers}
+        if broker_id not in urls:
+            raise InvalidRequest(
+                f"broker_id is {broker_id!r}: it must be one of {', '.join(urls)}"
+            )
+        await self._requester.request_of(urls[broker_id], request)
+
+    async def _connections_at(
+        self, url: str | None, limit: int | None
+    ) -> tuple[list[ConnectionDescription], int]:
+        """Return the connections of one broker, and how many it has."""
+        found: list[ConnectionDescription] = []
+        has_more, count = True, 0
+        while has_more and (limit is None or len(found) < limit):
+            left = CONNECTIONS_MAX if limit is None else limit - len(found)
+            request = pb.ListConnections(
+                after=found[-1].connection_id if found else 0,
+                limit=min(left, CONNECTIONS_MAX),
+            )
+            answer = (
+                await self._requester.send_request(request)
+                if url is None
+                else await self._requester.request_of(url, request)
+            )
+            found += [
+                from_wire(ConnectionDescription, each, broker_id=answer.broker_id)
+                for each in answer.connections
+            ]
+            has_more, count = answer.has_more, answer.connection_count
+        return found, count
 
     async def _set_mode(self, broker_id: str, mode: BrokerMode, reason: str) -> None:
         await self._requester.send_request(

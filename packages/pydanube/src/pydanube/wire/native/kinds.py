@@ -379,6 +379,12 @@ class Kind(IntEnum):
     LIST_QUOTAS = _op(242, pb.ListQuotas, DESCRIBE, LISTED, pb.Quotas, REPEAT)
     QUOTAS = _frame(243, pb.Quotas, BROKER)
 
+    LIST_CONNECTIONS = _op(
+        244, pb.ListConnections, CLUSTER_ADMIN, CLUSTER, pb.Connections, REPEAT
+    )
+    CONNECTIONS = _frame(245, pb.Connections, BROKER)
+    CLOSE_CONNECTION = _op(246, pb.CloseConnection, CLUSTER_ADMIN, CLUSTER)
+
 
 KIND_OF: dict[type[Message], Kind] = {
     kind.body: kind for kind in Kind if kind.body is not None
@@ -398,6 +404,7 @@ READS = frozenset(
         Kind.FIND_OFFSETS,
         Kind.FIND_SEGMENTS,
         Kind.LIST_API_KEYS,
+        Kind.LIST_CONNECTIONS,
         Kind.LIST_SEGMENTS,
         Kind.VERIFY_SEGMENTS,
     }

@@ -2057,3 +2057,67 @@ class Quotas(_message.Message):
     quotas: _containers.RepeatedCompositeFieldContainer[QuotaDescription]
     has_more: bool
     def __init__(self, quotas: _Optional[_Iterable[_Union[QuotaDescription, _Mapping]]] = ..., has_more: bool = ...) -> None: ...
+
+class ListConnections(_message.Message):
+    __slots__ = ("after", "limit")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    limit: int
+    def __init__(self, after: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ConnectionMember(_message.Message):
+    __slots__ = ("topic", "name", "subscription")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    name: str
+    subscription: str
+    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
+
+class ConnectionDescription(_message.Message):
+    __slots__ = ("connection_id", "listener", "address", "client", "principal", "members", "member_count", "received_messages", "received_bytes", "sent_messages", "sent_bytes")
+    CONNECTION_ID_FIELD_NUMBER: _ClassVar[int]
+    LISTENER_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SENT_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    connection_id: int
+    listener: str
+    address: str
+    client: str
+    principal: str
+    members: _containers.RepeatedCompositeFieldContainer[ConnectionMember]
+    member_count: int
+    received_messages: int
+    received_bytes: int
+    sent_messages: int
+    sent_bytes: int
+    def __init__(self, connection_id: _Optional[int] = ..., listener: _Optional[str] = ..., address: _Optional[str] = ..., client: _Optional[str] = ..., principal: _Optional[str] = ..., members: _Optional[_Iterable[_Union[ConnectionMember, _Mapping]]] = ..., member_count: _Optional[int] = ..., received_messages: _Optional[int] = ..., received_bytes: _Optional[int] = ..., sent_messages: _Optional[int] = ..., sent_bytes: _Optional[int] = ...) -> None: ...
+
+class Connections(_message.Message):
+    __slots__ = ("broker_id", "connections", "has_more", "connection_count")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    CONNECTION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    connections: _containers.RepeatedCompositeFieldContainer[ConnectionDescription]
+    has_more: bool
+    connection_count: int
+    def __init__(self, broker_id: _Optional[str] = ..., connections: _Optional[_Iterable[_Union[ConnectionDescription, _Mapping]]] = ..., has_more: bool = ..., connection_count: _Optional[int] = ...) -> None: ...
+
+class CloseConnection(_message.Message):
+    __slots__ = ("connection_id", "reason")
+    CONNECTION_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    connection_id: int
+    reason: str
+    def __init__(self, connection_id: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
