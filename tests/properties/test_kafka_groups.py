@@ -20,7 +20,19 @@ MEMBERS = 4
 STEPS = st.lists(
     st.tuples(
         st.integers(0, MEMBERS - 1),
-        st.sampled_from(["act", "act", "act", "leave", "pause", "forget"]),
+        st.sampled_from(
+            [
+                "act",
+                "act",
+                "act",
+                "act",
+                "leave",
+                "pause",
+                "forget",
+                "fail over",
+                "jump",
+            ]
+        ),
         st.sampled_from([0.0, 0.1, 3.0, 11.0, 31.0]),
     ),
     max_size=40,
@@ -104,15 +116,31 @@ class Client:
 
 class World:
     def __init__(self, static):
-        numbers = count(1)
+        self._numbers = count(1)
         self.now = 0.0
-        self.group = Group(lambda client: f"{client}-{next(numbers)}", 100)
+        self._failovers = 0
+        self.group = self._new_group()
         self.clients = [
             Client(number, self, is_static=each) for number, each in enumerate(static)
         ]
         self.waiting = {}
         self.tokens = count(1)
         self.leaders = {}
+
+    def _new_group(self):
+        return Group(lambda client: f"{client}-{next(self._numbers)}", 100)
+
+    def fail_over(self):
+        """Let another broker coordinate the group; it knows no members."""
+        self.group.close()
+        self.deliver()
+        assert self.group.state is GroupState.EMPTY
+        self._failovers += 1
+        self.group = self._new_group()
+
+    def jump(self, seconds):
+        """Let time pass without the timers of the group."""
+        self.now += seconds
 
     def token(self, client):
         token = next(self.tokens)
@@ -129,7 +157,8 @@ class World:
 
     def on_joined(self, joined):
         if joined.members:
-            before = self.leaders.setdefault(joined.generation, joined.member_id)
+            generation = self._failovers, joined.generation
+            before = self.leaders.setdefault(generation, joined.member_id)
             assert before == joined.member_id, "two leaders of one generation"
 
     def pass_time(self, seconds):
@@ -149,6 +178,11 @@ def test_groups_come_to_rest_with_all_members_that_are_alive(static, steps):
         client = world.clients[number]
         if what == "pause":
             client.is_paused = not client.is_paused
+        elif what == "fail over":
+            world.fail_over()
+        elif what == "jump":
+            world.jump(seconds)
+            continue
         elif not client.is_paused:
             getattr(client, what)()
         world.pass_time(seconds)

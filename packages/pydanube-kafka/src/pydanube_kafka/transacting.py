@@ -161,14 +161,13 @@ class Transactions:
             entry = self._entries.get(transactional_id)
             producer_id, epoch = secrets.randbits(62), 0
             if known[0] >= 0:
-                last = entry and (entry.producer.producer_id, entry.producer.epoch)
-                if known != last:
+                if entry is None or not entry.producer.may_continue(*known):
                     raise Refusal(
                         ErrorCode.producer_fenced,
                         f"another producer has begun as {transactional_id!r}",
                     )
-                if known[1] < _EPOCH_MAX:
-                    producer_id, epoch = known[0], known[1] + 1
+                if entry.producer.epoch < _EPOCH_MAX:
+                    producer_id, epoch = known[0], entry.producer.epoch + 1
             query = f"{_QUERY_PREFIX}{quote(transactional_id, safe='')}"
             try:
                 begun = await call.do(

@@ -24,6 +24,18 @@ def test_requests_with_another_id_or_epoch_are_fenced():
         assert producer.check(*claim) is TransactionError.FENCED
 
 
+def test_a_producer_whose_answer_was_lost_may_name_the_epoch_before():
+    producer = new_producer()
+    assert producer.may_continue(7, 1)
+    assert producer.may_continue(7, 0)
+    assert not producer.may_continue(8, 1)
+    producer.begin(100, 0.0)
+    assert producer.may_continue(7, 1)
+    assert not producer.may_continue(7, 0)
+    producer.end(is_committed=True)
+    assert not producer.may_continue(7, 0)
+
+
 def test_requests_within_a_transaction_need_one_that_is_open():
     producer = new_producer()
     assert producer.check_open(7, 1) is TransactionError.NOT_OPEN

@@ -61,6 +61,16 @@ class TransactionalProducer:
     batch_count: int = 0
     message_count: int = 0
 
+    def may_continue(self, producer_id: int, epoch: int) -> bool:
+        """
+        Return whether a producer may go on with the next epoch.
+
+        It may also name the epoch before, if the answer with the present one was lost.
+        """
+        is_untouched = not self.is_open and self.was_committed is None
+        epochs = {self.epoch, self.epoch - is_untouched}
+        return producer_id == self.producer_id and epoch in epochs
+
     def check(self, producer_id: int, epoch: int) -> TransactionError | None:
         """Return why a request of a producer is refused, if it is."""
         if (producer_id, epoch) != (self.producer_id, self.epoch) or self.is_fenced:

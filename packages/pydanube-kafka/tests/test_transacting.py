@@ -1,0 +1,237 @@
+"""Requests of transactions are checked, may be repeated, and have a time limit."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from pydanube.model.names import TopicName
+from pydanube.model.policy import TopicPolicy
+from pydanube_broker.testing import memory_broker
+from pydanube_kafka.config import KafkaConfig
+from pydanube_kafka.connection import listen_kafka
+from pydanube_kafka.server import open_kafka_server
+from pydanube_kafka.wire.apis import Api, ErrorCode
+from pydanube_kafka.wire.record_batches import Records, encode_batch
+from support.drivers.kafka_requests import KafkaRequests
+from support.fakes.kafka_clusters import KafkaCluster
+from support.fakes.listener_parts import listener_parts
+
+pytestmark = pytest.mark.slow
+
+TOPIC = TopicName.parse("/default/orders")
+ID = "tx/1"
+
+
+class Producer:
+    """A transactional producer that sends single requests."""
+
+    def __init__(self, raw, producer_id=-1, epoch=-1):
+        self.raw = raw
+        self.producer_id, self.epoch = producer_id, epoch
+
+    async def init(self, *, known=(-1, -1), timeout_s=60.0):
+        answer = await self.raw.ask(
+            Api.INIT_PRODUCER_ID,
+            4,
+            transactional_id=ID,
+            transaction_timeout=timedelta(seconds=timeout_s),
+            producer_id=known[0],
+            producer_epoch=known[1],
+        )
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        return answer.error_code
+
+    async def add(self, topic="orders", partition=0):
+        types = self.raw.types(Api.ADD_PARTITIONS_TO_TXN, 3)
+        added = types.AddPartitionsToTxnTopic(name=topic, partitions=(partition,))
+        answer = await self.raw.ask(
+            Api.ADD_PARTITIONS_TO_TXN,
+            3,
+            v3_and_below_transactional_id=ID,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=(added,),
+        )
+        (result,) = answer.results_by_topic_v3_and_below
+        return result.results_by_partition[0].partition_error_code
+
+    async def produce(self, value, sequence, topic="orders"):
+        data = encode_batch(
+            Records(timestamps=[1], keys=[None], values=[value], headers=[()]),
+            [0],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        answer = await self.raw.produce(topic, value, data=data, transactional_id=ID)
+        return answer.error_code
+
+    async def commit_offset(self, group, offset):
+        types = self.raw.types(Api.TXN_OFFSET_COMMIT, 3)
+        partition = types.TxnOffsetCommitRequestPartition(
+            partition_index=0,
+            committed_offset=offset,
+            committed_leader_epoch=-1,
+            committed_metadata=None,
+        )
+        topic = types.TxnOffsetCommitRequestTopic(
+            name="orders", partitions=(partition,)
+        )
+        answer = await self.raw.ask(
+            Api.TXN_OFFSET_COMMIT,
+            3,
+            transactional_id=ID,
+            group_id=group,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            generation_id=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=(topic,),
+        )
+        return answer.topics[0].partitions[0].error_code
+
+    async def end(self, *, committed=True):
+        answer = await self.raw.ask(
+            Api.END_TXN,
+            3,
+            transactional_id=ID,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=committed,
+        )
+        return answer.error_code
+
+
+class World:
+    """A broker in memory with the listener, and a connection to it."""
+
+    def __init__(self, memory, client, server, raw):
+        self.memory, self.client, self.server, self.raw = memory, client, server, raw
+
+    async def values(self):
+        batches = self.client.read(str(TOPIC))
+        return [each.payload async for batch in batches for each in batch]
+
+
+@asynccontextmanager
+async def opened():
+    async with (
+        memory_broker() as memory,
+        memory.connect() as client,
+        open_kafka_server(
+            KafkaConfig(port=0), listener_parts(memory.broker, "kafka")
+        ) as server,
+        listen_kafka(server, "127.0.0.1", 0) as port,
+        KafkaRequests(port) as raw,
+    ):
+        await memory.broker.topics.create(TOPIC, TopicPolicy())
+        yield World(memory, client, server, raw)
+
+
+async def test_requests_may_be_repeated():
+    async with opened() as world:
+        producer = Producer(world.raw)
+        assert not await producer.init()
+        assert not await producer.add()
+        assert not await producer.add()
+        for sequence in (0, 0, 1, 0):
+            assert not await producer.produce(b"%d" % sequence, sequence)
+        gap = await producer.produce(b"9", 9)
+        assert gap is ErrorCode.out_of_order_sequence_number
+        assert await world.values() == []
+        assert not await producer.end()
+        assert not await producer.end()
+        assert await world.values() == [b"0", b"1"]
+        # The sequences go on in the next transaction.
+        assert not await producer.add()
+        assert not await producer.produce(b"2", 2)
+        assert not await producer.end()
+        assert await world.values() == [b"0", b"1", b"2"]
+
+
+async def test_requests_that_do_not_fit_are_refused():
+    async with opened() as world:
+        producer = Producer(world.raw)
+        unknown = ErrorCode.invalid_producer_id_mapping
+        assert await producer.add() is unknown
+        too_long = await producer.init(timeout_s=10_000.0)
+        assert too_long is ErrorCode.invalid_transaction_timeout
+        assert not await producer.init()
+        assert await producer.end() is ErrorCode.invalid_txn_state
+        assert not await producer.end(committed=False)
+        assert await producer.produce(b"1", 0) is ErrorCode.invalid_txn_state
+        missing = await producer.add("missing")
+        assert missing is ErrorCode.unknown_topic_or_partition
+        assert not await producer.add()
+        await world.memory.broker.topics.create(
+            TopicName.parse("/default/other"), TopicPolicy()
+        )
+        other = await producer.produce(b"1", 0, topic="other")
+        assert other is ErrorCode.invalid_txn_state
+        beyond = await producer.commit_offset("g", 7)
+        assert beyond is ErrorCode.none
+        assert await producer.end() is ErrorCode.invalid_txn_state
+        assert await world.values() == []
+
+
+async def test_an_earlier_epoch_is_fenced():
+    async with opened() as world:
+        first, second = Producer(world.raw), Producer(world.raw)
+        assert not await first.init()
+        assert not await first.add()
+        assert not await first.produce(b"1", 0)
+        assert not await second.init(known=(first.producer_id, first.epoch))
+        assert second.producer_id == first.producer_id
+        assert second.epoch == first.epoch + 1
+        for refused in (first.add(), first.produce(b"2", 1), first.end()):
+            assert await refused is ErrorCode.invalid_producer_epoch
+        assert not await second.add()
+        again = await first.init(known=(first.producer_id, first.epoch))
+        assert again is ErrorCode.producer_fenced
+        assert await world.values() == []
+
+
+async def test_a_transaction_that_takes_too_long_is_given_up():
+    async with opened() as world:
+        producer = Producer(world.raw)
+        assert not await producer.init()
+        assert not await producer.add()
+        assert not await producer.produce(b"1", 0)
+        entry = world.server.transactions.find(
+            ID, producer.producer_id, producer.epoch, is_open=True
+        )
+        entry.producer.deadline = 0.0
+        world.server.transactions.sweep()
+        assert await producer.end() is ErrorCode.invalid_producer_epoch
+        assert not await producer.init()
+        assert not await producer.add()
+        assert not await producer.end()
+        assert await world.values() == []
+
+
+async def test_offsets_are_committed_with_the_records_or_not_at_all():
+    async with opened() as world:
+        async with world.client.producer(str(TOPIC)) as native:
+            await native.send_batch([b"a", b"b", b"c"])
+        producer = Producer(world.raw)
+        assert not await producer.init()
+        for offset, committed, cursor in ((2, False, None), (2, True, 2), (3, True, 3)):
+            assert not await producer.add()
+            assert not await producer.commit_offset("g", offset)
+            assert not await producer.end(committed=committed)
+            found = world.memory.broker.topics.opened[TOPIC].subscriptions.get("g")
+            assert (found and found.cursor_offset) == cursor
+
+
+async def test_a_cluster_refuses_transactional_ids():
+    async with (
+        KafkaCluster().running("a") as cluster,
+        KafkaRequests(cluster.server("a").brokers.port) as raw,
+    ):
+        refused = await Producer(raw).init()
+    assert refused is ErrorCode.transactional_id_authorization_failed
