@@ -15,6 +15,11 @@ It prints the rates, how many times one process they are, and the messages for e
 second of processor time of the broker, which tell whether it is the broker that is the
 limit: it should use its quota.  It needs the right to make cgroups, and says so.
 
+Clients keep the same number of messages on their way, whatever the number of processes:
+512 single messages over the native protocol, for example.  So a process of eight has an
+eighth of them, and commits smaller groups, which cost more for each message.
+``--load 8`` lets eight processes commit groups as large as one usually does.
+
 ``--share 0`` sets no quotas.  Then the processes share the cores of the machine with
 the clients, and must not be slower than one by more than a tenth.
 """
@@ -155,6 +160,12 @@ def main() -> None:
     parser.add_argument("--processes", default="1,2,4,8", help="numbers of processes")
     parser.add_argument("--workloads", default=",".join(TOPICS))
     parser.add_argument("--share", type=float, default=0.15, help="of a core for each")
+    parser.add_argument(
+        "--load",
+        type=int,
+        default=1,
+        help="times as many messages at once, except over gRPC",
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each workload")
     parser.add_argument("--chart", type=Path, help="a PNG file to write")
@@ -206,7 +217,8 @@ def measure(
                     endpoint,
                     topics[: TOPICS[workload]],
                     pids,
-                    given.seconds,
+                    seconds=given.seconds,
+                    load=given.load,
                 )
                 trials[workload][count].append(trial)
                 say(
@@ -331,12 +343,14 @@ def run_workload(
     endpoint: Endpoint,
     topics: Sequence[str],
     pids: Sequence[int],
+    *,
     seconds: float,
+    load: int,
 ) -> Trial:
     """Publish to *topics* from several processes."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(CLIENTS + 1)
-    with context.Pool(CLIENTS, initialize, (Window(seconds, barrier),)) as pool:
+    with context.Pool(CLIENTS, initialize, (Window(seconds, barrier, load),)) as pool:
         work = [
             (workload, endpoint, topics[first::CLIENTS]) for first in range(CLIENTS)
         ]
@@ -388,6 +402,8 @@ class Window:
 
     seconds: float
     barrier: Any
+    load: int
+    """How many times as many messages are on their way at once as usual."""
 
     async def count(self, messages: Callable[[], int]) -> int:
         """Return by how much *messages* grows in the time."""
@@ -437,6 +453,7 @@ async def _publish_native(
 ) -> int:
     count = Count()
     at_once = TASKS_PER_TOPIC if send is _send else BATCHES_AT_ONCE
+    at_once *= window.load
     url = f"danube://{HOST}:{endpoint.stream}"
     async with pydanube.connect(url, wait_s=60, retry_s=60) as client:
 
@@ -461,7 +478,9 @@ async def publish_mqtt(
     for topic in topics:
         name = topic.rpartition("/")[2]
         _, device = await loop.create_connection(
-            lambda name=name: Device(name, 10**9, WINDOW, PAYLOAD),  # type: ignore[misc]
+            lambda name=name: Device(  # type: ignore[misc]
+                name, 10**9, WINDOW * window.load, PAYLOAD
+            ),
             HOST,
             endpoint.mqtt,
         )

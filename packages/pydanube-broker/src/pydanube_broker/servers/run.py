@@ -34,8 +34,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
-
 from pydanube.aio.loops import new_loop
 from pydanube.model.histograms import NO_EXEMPLARS
 from pydanube.model.version import __version__
@@ -122,7 +120,11 @@ from pydanube_broker.servers.settings.addresses import (
 )
 from pydanube_broker.servers.settings.config import BrokerConfig, ListenConfig
 from pydanube_broker.servers.settings.logs import configure_logging
-from pydanube_broker.servers.settings.process_config import has_processes, process_count
+from pydanube_broker.servers.settings.process_config import (
+    has_processes,
+    process_count,
+    reached_config,
+)
 from pydanube_broker.servers.settings.tls import ServerTls, open_tls
 from pydanube_broker.servers.settings.tracing import open_traces
 from pydanube_broker.servers.supervisor import (
@@ -192,7 +194,7 @@ async def serve(
             others, or belongs to another cluster; nothing was deleted.
     """
     listens = config.listen
-    reached = config if own is None else msgspec.structs.replace(config, listen=own)
+    reached = config if own is None else reached_config(config, own)
     counts = {
         name: ConnectionCounts(listener=name, connections_max=listens.connections_max)
         for name in (

@@ -15,6 +15,7 @@ killed.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import pickle
@@ -319,6 +320,10 @@ def supervising(config: BrokerConfig) -> Iterator[ProcessPart | None]:
         ports = _Ports(stack, config)
         config, children = ports.reserve(process_count(config))
         supervisor = _Supervisor(config, children, _wakeup(stack))
+        # Collections of the processes leave these objects alone, so that their memory
+        # stays common to all.
+        gc.collect()
+        gc.freeze()
         log.info("the broker has %d processes", len(children))
         part = supervisor.run()
         yield part

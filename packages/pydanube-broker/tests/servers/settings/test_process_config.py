@@ -11,6 +11,7 @@ from pydanube_broker.servers.settings.process_config import (
     config_of_process,
     own_listens,
     process_count,
+    reached_config,
     usable_cores,
 )
 from pydanube_broker.storage.config import FILES, GIB
@@ -74,6 +75,16 @@ def test_clients_find_a_process_at_its_own_ports():
 def test_advertised_url_of_a_process_has_its_port():
     config = config_of(**{"listen.advertised_url": "http://broker.example:6650"})
     assert own_listens(config, PORTS).advertised_url == "http://broker.example:7002"
+
+
+def test_native_clients_are_told_the_port_of_a_process():
+    config = config_of(**{"cluster.advertised_url": "danube://broker.example:6650"})
+    reached = reached_config(config, own_listens(config, PORTS))
+    assert reached.cluster.advertised_url == "danube://broker.example:7001"
+    assert reached.listen.stream_port == 7001
+    without = config_of()
+    reached = reached_config(without, own_listens(without, PORTS))
+    assert reached.cluster.advertised_url == ""
 
 
 @pytest.mark.parametrize(

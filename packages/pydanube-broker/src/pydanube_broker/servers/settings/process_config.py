@@ -107,16 +107,30 @@ def config_of_process(config: BrokerConfig, number: int) -> BrokerConfig:
 def own_listens(config: BrokerConfig, ports: OwnPorts) -> ListenConfig:
     """Return the listeners of a process at which clients find its topics."""
     listens = config.listen
-    advertised = listens.advertised_url
-    if advertised:
-        url = urlsplit(advertised)
-        host = host_in_url(url.hostname or "")
-        advertised = f"{url.scheme}://{host}:{ports.grpc}"
     return msgspec.structs.replace(
         listens,
         stream_port=ports.stream,
         grpc_port=ports.grpc,
         admin_port=ports.admin,
         http_port=ports.http,
-        advertised_url=advertised,
+        advertised_url=_at_port(listens.advertised_url, ports.grpc),
     )
+
+
+def reached_config(config: BrokerConfig, own: ListenConfig) -> BrokerConfig:
+    """
+    Return the settings of a process with its own listeners.
+
+    Clients are told the host of ``cluster.advertised_url``, and its own port.
+    """
+    url = _at_port(config.cluster.advertised_url, own.stream_port)
+    cluster = msgspec.structs.replace(config.cluster, advertised_url=url)
+    return msgspec.structs.replace(config, listen=own, cluster=cluster)
+
+
+def _at_port(advertised: str, port: int) -> str:
+    """Return the URL of another port of the same host; empty if there is none."""
+    if not advertised:
+        return ""
+    url = urlsplit(advertised)
+    return f"{url.scheme}://{host_in_url(url.hostname or '')}:{port}"
