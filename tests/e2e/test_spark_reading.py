@@ -13,11 +13,16 @@ pyspark = pytest.importorskip("pyspark")
 
 from pyspark.errors import AnalysisException, StreamingQueryException  # noqa: E402
 
+import pydanube_spark  # noqa: E402
+from pydanube.model.policy import Retention  # noqa: E402
 from pydanube_spark import lag  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+COLUMNS = (
+    "topic,offset,publish_time,key,payload,producer,schema_id,schema_version,partition"
+)
 FIRST = datetime(2026, 1, 31, 12, tzinfo=UTC)
 """The publish time of a topic's first message; the others follow each second."""
 
@@ -124,6 +129,69 @@ def test_conditions_find_the_same_messages_with_and_without_pushdown(
             assert offsets(rows.where(condition)) == expected, condition
     finally:
         spark.conf.set(PUSHDOWN, before)
+
+
+def test_spark_reads_the_segments_of_a_table_itself(
+    spark, broker_url, client, topic, caplog
+):
+    """Native tables have what the source in Python has, whatever the bounds are."""
+    client.topics.create(topic, partitions=2)
+    for number in range(2):
+        sealed_and_tail(client, f"{topic}-part-{number}")
+    caplog.set_level("INFO", logger="pydanube_spark.topic_table")
+
+    def native(**options):
+        return pydanube_spark.table(spark, topic, broker_url, options=options)
+
+    def places(rows):
+        return sorted(map(tuple, rows.select("partition", "offset").collect()))
+
+    rows = native(endingOffsets=json.dumps({topic: {"0": 2_900, "1": 0}}))
+    expected = table(spark, broker_url, subscribe=f"{topic}-part-0", columns=COLUMNS)
+    assert rows.columns == COLUMNS.split(",")
+    expected = expected.where("offset < 2900").orderBy("offset")
+    assert rows.orderBy("offset").collect() == expected.collect()
+    start = {"startingOffsets": json.dumps({topic: {"0": 1_005, "1": 2_998}})}
+    assert places(native(**start)) == [
+        *((0, at) for at in range(1_005, 3_000)),
+        *((1, at) for at in range(2_998, 3_000)),
+    ]
+    nothing = json.dumps({topic: {"0": 0, "1": 0}})
+    assert native(endingOffsets=nothing).count() == 0
+    sealed = client.topics.describe(f"{topic}-part-1").sealed_offset
+    only = {"tail": "none", "filter.partitions": "1"}
+    assert native(**only).count() >= sealed
+    assert not caplog.messages, "it was read in Python"
+
+
+def test_a_native_table_is_a_snapshot_that_a_hold_protects(
+    spark, broker_url, client, topic
+):
+    sealed_and_tail(client, topic)
+    rows = pydanube_spark.table(spark, topic, broker_url, include_attributes=True)
+    plan = rows._jdf.queryExecution().toString()
+    assert "parquet" in plan.lower()
+    publish(client, topic, 3_000, 3_010)
+    [hold] = client.topics.describe(topic).holds
+    assert hold.expires_at is not None
+    # The tail may be sealed now; retention would drop what is sealed.
+    client.topics.configure(topic, retention=Retention(bytes_max=1))
+    client.topics.apply_retention(topic)
+    assert offsets(rows) == list(range(3_000))
+    assert rows.where("attributes IS NULL").count() == 3_000
+
+
+def test_what_spark_cannot_read_itself_is_read_in_python(
+    spark, broker_url, client, topic, caplog
+):
+    sealed_and_tail(client, topic)
+    caplog.set_level("INFO", logger="pydanube_spark.topic_table")
+    options = {"readThrough": "always", "endingOffsets": json.dumps({topic: 10})}
+    rows = pydanube_spark.table(spark, topic, broker_url, options=options)
+    assert offsets(rows) == list(range(10))
+    [message] = caplog.messages
+    assert message.endswith("is read in Python: the option readThrough is always")
+    assert client.topics.describe(topic).holds == ()
 
 
 def test_a_table_may_be_read_again_with_other_conditions(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pydanube_spark.pure.query_lag import lag as lag
     from pydanube_spark.sessions import configure as configure
     from pydanube_spark.sessions import session as session
+    from pydanube_spark.topic_table import table as table
 
 # `danube --help` imports this package, and needs nothing of it.
 _HOMES = {
@@ -23,6 +24,7 @@ _HOMES = {
     "lag": "pydanube_spark.pure.query_lag",
     "session": "pydanube_spark.sessions",
     "ship_by_value": "pydanube_spark.package_archive",
+    "table": "pydanube_spark.topic_table",
 }
 
 __all__ = list(_HOMES)  # They are imported when they are used.

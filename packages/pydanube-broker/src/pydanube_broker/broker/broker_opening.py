@@ -272,6 +272,10 @@ async def open_broker(
             ) as opened_staging,
         ):
             opening.run(_open_for_retention(topics, storage), "apply retention")
+            expiring = _release_expired_holds(
+                topics, holds, storage.retention_interval_s
+            )
+            opening.run(expiring, "release expired holds")
             opening.run(
                 DeletedTopics(topics, store, shards).run(), "remove deleted topics"
             )
@@ -449,6 +453,18 @@ async def _open_backlog(topics: Topics, uploader: Uploader) -> None:
             await asyncio.sleep(_OPENING_RETRY_S)
         else:
             return
+
+
+async def _release_expired_holds(
+    topics: Topics, holds: RetentionHolds, interval_s: float
+) -> None:
+    """Remove the holds of readers that are gone, forever."""
+    while True:
+        await asyncio.sleep(interval_s)
+        try:
+            await topics.remove_expired_holds(await holds.find_expired())
+        except BrokerError as error:
+            log.warning("expired holds are not released: %s", error)
 
 
 async def _open_for_retention(topics: Topics, storage: Storage) -> None:

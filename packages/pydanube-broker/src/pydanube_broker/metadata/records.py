@@ -150,6 +150,8 @@ class HoldRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: str
     created_at: int
+    expires_at: int | None = None
+    """When the broker releases it by itself; None: never."""
 
 
 class SubjectRecord(msgspec.Struct, frozen=True, kw_only=True):

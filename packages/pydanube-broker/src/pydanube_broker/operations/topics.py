@@ -11,7 +11,12 @@ from pydanube.model.ids import TopicId
 from pydanube.model.names import TopicName, parse_client_name, parse_namespace
 from pydanube.model.policy import Retention, TopicPolicy
 from pydanube.security.permissions import Permission
-from pydanube.wire.native.messages import changes_from_wire, from_wire, to_wire
+from pydanube.wire.native.messages import (
+    changes_from_wire,
+    from_wire,
+    seconds_from_wire,
+    to_wire,
+)
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.topics.topic_views import OffsetsRevision
 from pydanube_broker.cluster.overview import STREAM
@@ -23,6 +28,7 @@ from pydanube_broker.operations.topic_lists import (
 )
 from pydanube_broker.operations.topic_looks import elsewhere, permitted
 
+HOLD_SECONDS_MAX = 366 * 86_400
 HOLD_REASON_LENGTH_MAX = 1000
 
 
@@ -147,7 +153,15 @@ async def hold_topic(call: Call, m: pb.HoldTopic) -> None:
             f"the reason of a hold has at most {HOLD_REASON_LENGTH_MAX} characters"
         )
     topic = await call.broker.topics.get_reliable(TopicName.parse(m.topic))
-    await call.broker.holds.add(topic.log, holder, m.reason)
+    expires_in_s = None
+    if m.HasField("expires_in_s"):
+        expires_in_s = seconds_from_wire("time to expiry", m.expires_in_s)
+        if not expires_in_s or expires_in_s > HOLD_SECONDS_MAX:
+            raise InvalidRequest(
+                f"a hold must expire after more than 0 and at most {HOLD_SECONDS_MAX} "
+                f"seconds, not {m.expires_in_s:g}"
+            )
+    await call.broker.holds.add(topic.log, holder, m.reason, expires_in_s=expires_in_s)
 
 
 @operation

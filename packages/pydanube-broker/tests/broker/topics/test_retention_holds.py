@@ -45,6 +45,26 @@ async def test_holds_survive_a_restart(world):
             await broker.holds.remove(topic.log, "lake")
 
 
+async def test_expired_holds_are_removed(world):
+    async with world.broker() as broker:
+        log = (await broker.topics.create(A_TOPIC, RELIABLE)).log
+        await broker.holds.add(log, "lake", "", expires_in_s=30)
+        await broker.holds.add(log, "spark", "", expires_in_s=30)
+        await broker.holds.add(log, "audit", "")
+        world.now_us += 29_000_000
+        assert await broker.holds.find_expired() == set()
+        await broker.holds.add(log, "spark", "", expires_in_s=30)
+    world.now_us += 1_000_000
+    async with world.broker() as broker:
+        expired = await broker.holds.find_expired()
+        await broker.topics.remove_expired_holds(expired)
+        topic = await broker.topics.get(A_TOPIC)
+        assert expired == {topic.topic_id}
+        assert topic.log.holds == {"audit", "spark"}
+        left = await broker.holds.list(topic.topic_id)
+        assert [hold.name for hold in left] == ["audit", "spark"]
+
+
 async def test_number_of_holds_is_limited(broker):
     log = (await broker.topics.create(A_TOPIC, RELIABLE)).log
     for number in range(HOLDS_MAX):

@@ -222,6 +222,8 @@ class Hold:
     reason: str
     created_at: int
     """Microseconds since 1970, UTC."""
+    expires_at: int | None = None
+    """When the broker releases it; None: it lasts until it is released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

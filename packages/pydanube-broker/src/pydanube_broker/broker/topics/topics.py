@@ -580,6 +580,13 @@ class Topics:
                 except Exception as error:  # noqa: BLE001  # The others are opened.
                     self.failures.report(name, f"opening it to {purpose}", error)
 
+    async def remove_expired_holds(self, topic_ids: Collection[TopicId]) -> None:
+        """Remove the expired holds of the topics that this broker serves."""
+        await self.open_ids(topic_ids, "release expired holds")
+        for topic in list(self.opened.values()):
+            if topic.topic_id in topic_ids and isinstance(topic, ReliableTopic):
+                await self._holds.remove_expired(topic.log)
+
     async def find_idle_drops(self) -> set[TopicId]:
         """
         Return the topics that are not open and have segments that retention drops.

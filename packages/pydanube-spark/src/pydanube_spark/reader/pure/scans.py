@@ -228,6 +228,44 @@ def _split_by_rows(scan: Scan, rows_max: int | None) -> list[Scan]:
     return _cut(scan, cuts)
 
 
+@dataclass(frozen=True, slots=True)
+class SealedPart:
+    """The segments with the messages of a range, and the messages after them."""
+
+    whole: tuple[Segment, ...]
+    """The segments of which all messages are wanted."""
+    cut: tuple[SegmentRange, ...]
+    """The others."""
+    tail: tuple[int, int] | None
+    """The offsets of the messages that are in no segment."""
+
+
+def divide(wanted: TopicRange) -> SealedPart | None:
+    """
+    Divide *wanted* into segments and the tail.
+
+    It is None if messages before a segment are in no segment: the broker must say where
+    these are.
+    """
+    pieces = list(_pieces(wanted))
+    tail = None
+    if pieces and not pieces[-1].segments:
+        tail = pieces[-1].base, pieces.pop().end
+    if not all(piece.segments for piece in pieces):
+        return None
+    parts = [each for piece in pieces for each in piece.segments]
+    is_whole = [
+        (each.base, each.end) == (each.segment.base, each.segment.end) for each in parts
+    ]
+    return SealedPart(
+        tuple(
+            each.segment for each, all_of in zip(parts, is_whole, strict=True) if all_of
+        ),
+        tuple(each for each, all_of in zip(parts, is_whole, strict=True) if not all_of),
+        tail,
+    )
+
+
 def _pieces(wanted: TopicRange) -> Iterator[Scan]:
     """Yield one scan for each segment, and one for each range outside segments."""
     position = wanted.base

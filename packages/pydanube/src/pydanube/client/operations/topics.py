@@ -378,13 +378,23 @@ class Topics:
             revisions = {}
         return OffsetChanges(topics=topics, is_complete=True, revisions=revisions)
 
-    async def hold(self, topic: str, name: str, reason: str = "") -> None:
+    async def hold(
+        self,
+        topic: str,
+        name: str,
+        reason: str = "",
+        *,
+        expires_in_s: float | None = None,
+    ) -> None:
         """
         Put a retention hold on *topic*, or on each of its partitions.
 
         Until ``release``, retention and maintenance do not change the segments,
         and the topic cannot be deleted without force.  List the segments after this,
-        not before.  A hold with the same *name* changes its reason.
+        not before.  A hold with the same *name* changes its reason and expiry.
+
+        With *expires_in_s*, the broker also releases the hold at some time after that,
+        in case the reader is gone; readers that need it longer hold again.
 
         Durability: On return the hold is on disk.
 
@@ -393,9 +403,10 @@ class Topics:
             InvalidRequest: The topic is not reliable, or it has too many holds.
         """
         for each in await existing_partitions(self._requester, topic):
-            await self._requester.request_topic(
-                each, pb.HoldTopic(name=name, reason=reason)
-            )
+            message = pb.HoldTopic(name=name, reason=reason)
+            if expires_in_s is not None:
+                message.expires_in_s = expires_in_s
+            await self._requester.request_topic(each, message)
 
     async def release(self, topic: str, name: str) -> None:
         """

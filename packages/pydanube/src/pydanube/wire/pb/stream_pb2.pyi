@@ -340,14 +340,16 @@ class TopicDescription(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., producers: _Optional[_Iterable[str]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionDescription, _Mapping]]] = ..., dropped: _Optional[int] = ..., limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., own_limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ..., message_count: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., has_more: bool = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., broker_id: _Optional[str] = ..., shard: _Optional[int] = ...) -> None: ...
 
 class Hold(_message.Message):
-    __slots__ = ("name", "reason", "created_at")
+    __slots__ = ("name", "reason", "created_at", "expires_at")
     NAME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     name: str
     reason: str
     created_at: int
-    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ..., created_at: _Optional[int] = ...) -> None: ...
+    expires_at: int
+    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ..., created_at: _Optional[int] = ..., expires_at: _Optional[int] = ...) -> None: ...
 
 class ApplyRetention(_message.Message):
     __slots__ = ("topic", "is_dry_run", "namespace_retention", "retention", "inherits")
@@ -592,14 +594,16 @@ class SegmentsReplaced(_message.Message):
     def __init__(self, removed: _Optional[int] = ...) -> None: ...
 
 class HoldTopic(_message.Message):
-    __slots__ = ("topic", "name", "reason")
+    __slots__ = ("topic", "name", "reason", "expires_in_s")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_IN_S_FIELD_NUMBER: _ClassVar[int]
     topic: str
     name: str
     reason: str
-    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    expires_in_s: float
+    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., expires_in_s: _Optional[float] = ...) -> None: ...
 
 class ReleaseTopic(_message.Message):
     __slots__ = ("topic", "name")

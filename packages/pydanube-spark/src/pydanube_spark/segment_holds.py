@@ -1,0 +1,127 @@
+"""
+Holds on the segments that queries of this process read.
+
+A hold lasts for HOLD_S after it was taken and after the last job of the application.
+The broker is told to release it soon after that, so nothing stays if the process is
+killed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pydanube.model.errors import BrokerError
+
+if TYPE_CHECKING:
+    from pydanube.sync import Client
+
+log = logging.getLogger(__name__)
+
+HOLD_S = 3600.0
+"""How long segments stay that are not read."""
+LEASE_S = 900.0
+"""How long the broker keeps a hold that is not renewed."""
+RENEWALS = 3
+"""How often a hold is renewed in that time."""
+
+NAME = f"spark-{uuid4().hex[:12]}"
+"""The name of this process's holds; each topic has one at most."""
+
+
+@dataclass
+class SegmentHolds:
+    """The holds of a process; ``renew`` is to be called LEASE_S / RENEWALS apart."""
+
+    clock: Callable[[], float] = time.monotonic
+    _held: dict[tuple[str, str], tuple[Client, float]] = field(default_factory=dict)
+    """The client and the end of each hold, by the URL and the topic."""
+
+    def add(self, client: Client, url: str, topics: Iterable[str]) -> None:
+        """Hold *topics*, or say in the log that they are not held."""
+        end = self.clock() + HOLD_S
+        for topic in topics:
+            if (url, topic) not in self._held and not _hold(client, topic):
+                return
+            self._held[url, topic] = client, end
+
+    def renew(self, *, is_used: bool) -> None:
+        """Hold the topics again whose time is not over, and release the others."""
+        now = self.clock()
+        for key, (client, held_until) in list(self._held.items()):
+            end = now + HOLD_S if is_used else held_until
+            self._held[key] = client, end
+            if now >= end or not _hold(client, key[1]):
+                self._release(key)
+
+    def release(self) -> None:
+        """Release all holds."""
+        for key in list(self._held):
+            self._release(key)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are held."""
+        return [topic for _, topic in self._held]
+
+    def _release(self, key: tuple[str, str]) -> None:
+        client, _ = self._held.pop(key)
+        # The broker releases it soon in any case.
+        with suppress(BrokerError):
+            client.topics.release(key[1], NAME)
+
+
+def _hold(client: Client, topic: str) -> bool:
+    try:
+        client.topics.hold(topic, NAME, "read by Spark", expires_in_s=LEASE_S)
+    except BrokerError as error:
+        log.warning(
+            "%s is read without a hold, so retention or compaction may end the query: "
+            "%s",
+            topic,
+            error,
+        )
+        return False
+    return True
+
+
+_holds = SegmentHolds()
+_lock = threading.Lock()
+_keeper: list[threading.Thread] = []
+
+
+def hold_segments(spark: Any, client: Client, url: str, topics: Iterable[str]) -> None:
+    """Hold the segments of *topics* while the application of *spark* may read them."""
+    with _lock:
+        _holds.add(client, url, topics)
+        if _keeper or not _holds.topics:
+            return
+        keeper = threading.Thread(
+            target=_keep, args=(spark.sparkContext,), name="segment-holds", daemon=True
+        )
+        _keeper.append(keeper)
+        keeper.start()
+        atexit.register(_holds.release)
+
+
+def _keep(context: Any) -> None:
+    """Renew the holds until the application ends, or there are none."""
+    while True:
+        time.sleep(LEASE_S / RENEWALS)
+        with _lock:
+            try:
+                is_used = bool(context.statusTracker().getActiveJobsIds())
+            except Exception:  # noqa: BLE001  # The application has ended.
+                _holds.release()
+            else:
+                _holds.renew(is_used=is_used)
+            if not _holds.topics:
+                _keeper.clear()
+                return

@@ -1,0 +1,58 @@
+"""The holds of a process live as long as queries may read the segments."""
+
+from pydanube.model.errors import PermissionDenied
+from pydanube_spark.segment_holds import HOLD_S, NAME, SegmentHolds
+
+URL = "danube://here"
+A, B = "/default/a", "/default/b"
+
+
+class Holds:
+    """A client of a broker that records the holds of topics."""
+
+    def __init__(self):
+        self.topics = self
+        self.held = {}
+        self.is_allowed = True
+
+    def hold(self, topic, name, reason, *, expires_in_s):
+        if not self.is_allowed:
+            raise PermissionDenied("hold_topic is not allowed")
+        self.held[topic] = name
+
+    def release(self, topic, name):
+        assert self.held.pop(topic) == name
+
+
+def test_topics_are_held_until_nothing_has_read_them_for_a_while():
+    client, now = Holds(), [0.0]
+    holds = SegmentHolds(lambda: now[0])
+    holds.add(client, URL, [A, B])
+    assert client.held == {A: NAME, B: NAME}
+    now[0] = HOLD_S - 1
+    holds.renew(is_used=True)
+    holds.add(client, URL, [A])
+    now[0] += HOLD_S - 1
+    holds.renew(is_used=False)
+    assert sorted(holds.topics) == [A, B]
+    now[0] += 1
+    holds.renew(is_used=False)
+    assert (client.held, holds.topics) == ({}, [])
+
+
+def test_all_holds_are_released_at_the_end():
+    client = Holds()
+    holds = SegmentHolds(lambda: 0.0)
+    holds.add(client, URL, [A, B])
+    holds.release()
+    assert (client.held, holds.topics) == ({}, [])
+
+
+def test_a_topic_is_read_without_a_hold_that_is_not_permitted(caplog):
+    client = Holds()
+    client.is_allowed = False
+    holds = SegmentHolds(lambda: 0.0)
+    holds.add(client, URL, [A, B])
+    assert holds.topics == []
+    [message] = caplog.messages
+    assert message.startswith(f"{A} is read without a hold")
