@@ -57,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     systems = [find_system(name) for name in asked.systems]
     lines, skips = plan_lines(systems, asked.durability)
     workloads = [WORKLOADS[name] for name in asked.workloads]
-    trials, more = plan_trials(lines, workloads, asked.sizes, rounds)
+    trials, more = plan_trials(
+        lines, workloads, asked.sizes, rounds, one_line=asked.quick
+    )
     skips += more
     for skip in skips:
         _print_status(f"skipped: {skip_sentence(skip)}")

@@ -94,7 +94,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "S",
     },
     "--quick": {
-        "help": "one round of half a second, 100 bytes: whether it works, not how fast",
+        "help": "one round of half a second, 100 bytes, and of each system only its "
+        "most durable class: whether it works, not how fast",
         "action": "store_true",
     },
     "--minutes": {

@@ -221,11 +221,14 @@ def plan_trials(
     workloads: Sequence[Workload],
     sizes: Sequence[int] | None,
     rounds: int,
+    *,
+    one_line: bool = False,
 ) -> tuple[list[Trial], list[Skip]]:
     """
     Return the trials in order, interleaved within a workload: A B C, A B C, …
 
-    Changes of the machine over time then affect all systems.
+    Changes of the machine over time then affect all systems.  With *one_line*, a system
+    has each workload once: in the first of *lines* that is able.
     """
     trials: list[Trial] = []
     unable: dict[tuple[str, str], list[str]] = {}
@@ -237,9 +240,11 @@ def plan_trials(
         )
         if not chosen:
             continue
-        able = []
+        able: list[Line] = []
         for line in lines:
             if workload.only and line.system.name not in workload.only:
+                continue
+            if one_line and any(each.system is line.system for each in able):
                 continue
             reason = line.variant.cannot.get(workload.name)
             if reason is None:

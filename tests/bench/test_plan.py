@@ -79,6 +79,14 @@ def test_rounds_are_interleaved_within_a_workload():
     assert [workload.name for workload, _ in blocks(trials)] == ["publish", "latency"]
 
 
+def test_each_system_is_tried_once_in_its_most_durable_class():
+    found = lines(Fake("a", CACHED, SYNCED), Fake("b", CACHED))
+
+    trials, _ = plan_trials(found, [WORKLOADS["publish"]], [100], 1, one_line=True)
+
+    assert [trial.line.name for trial in trials] == ["a/safe", "b/fast"]
+
+
 def test_workload_of_some_systems_is_planned_for_these_only():
     found = lines(Fake("danube", SYNCED), Fake("other", SYNCED))
 
