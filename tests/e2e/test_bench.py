@@ -39,6 +39,7 @@ def test_bench_measures_throughput_and_latency(tmp_path):
         "end to end, 4 shared consumers",
         "end to end, 4 key-shared consumers",
         "consume a backlog",
+        "consume a backlog, each message read",
         "send awaited in 100 tasks",
         "send_nowait one by one",
         "async for one by one",

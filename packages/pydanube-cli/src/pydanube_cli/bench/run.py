@@ -139,10 +139,14 @@ def _sharing(url: str, scale: Scale) -> Iterator[Row]:
 
 
 def _backlog(url: str, scale: Scale) -> Iterator[Row]:
-    with _Bench(url, scale) as bench:
-        bench.start(publish_messages, **scale.in_batches).result()
-        messages = scale.in_batches["messages"]
-        yield bench.measure("consume a backlog", consume, messages=messages)
+    for name, reads_each in (
+        ("consume a backlog", False),
+        ("consume a backlog, each message read", True),
+    ):
+        with _Bench(url, scale) as bench:
+            bench.start(publish_messages, **scale.in_batches).result()
+            messages = scale.in_batches["messages"]
+            yield bench.measure(name, consume, messages=messages, reads_each=reads_each)
 
 
 def _one_by_one(url: str, scale: Scale) -> Iterator[Row]:
