@@ -31,6 +31,7 @@ from pydanube_spark.reader.catalog import Catalog, process_client
 from pydanube_spark.reader.pure.bounds import split_name
 from pydanube_spark.reader.pure.query_positions import resolve
 from pydanube_spark.reader.pure.read_options import (
+    BROKER_RETRY_S,
     Mode,
     ReadOptions,
     ReadThrough,
@@ -42,6 +43,8 @@ from pydanube_spark.segment_holds import hold_segments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from pydanube.sync import Client
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +151,7 @@ class _Snapshot:
         end = resolve(options.ending, heads, catalog.offset_at_time)
         sealed = [name for name, head in heads.items() if head.sealed != head.base]
         # Segments are listed after the hold, because they may change before.
-        hold_segments(self._spark, process_client(options.url), options.url, sealed)
+        hold_segments(self._spark, _client(options.url), options.url, sealed)
         ranges = topics.find_ranges(options, catalog, start, end, heads=heads)
         parts: dict[str, SealedPart] = {}
         for name, wanted in ranges.items():
@@ -264,6 +267,10 @@ class _Snapshot:
         except Exception:  # noqa: BLE001  # Py4J has an error for each error of Java.
             return False
         return True
+
+
+def _client(url: str) -> Client:
+    return process_client(url, retry_s=BROKER_RETRY_S)
 
 
 def _type_of(name: str) -> Any:

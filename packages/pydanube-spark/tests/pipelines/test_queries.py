@@ -162,6 +162,25 @@ def test_table_write_fails_without_retries_left_and_after_a_stop_request(tmp_pat
     assert state_after(stopped, 0.0) is QueryState.FAILED
 
 
+def test_slow_starts_of_workers_use_up_no_retries(tmp_path):
+    errors = [RuntimeError("Python worker failed to connect back.")] * 5
+    errors += [ValueError("broken")] * 2
+
+    def fail(frame, number):
+        if errors:
+            raise errors.pop(0)
+
+    write, now = write_with(fail, tmp_path), 0.0
+    write.start()
+    for delay in (5, 10, 20, 40, 80, 1, 2):
+        assert state_after(write, now) is QueryState.RETRYING
+        left = len(errors)
+        assert state_after(write, now + delay - 0.5) is QueryState.RETRYING
+        assert len(errors) == left, "it was retried early"
+        now += delay
+    assert state_after(write, now) is QueryState.DONE
+
+
 @pytest.mark.parametrize(
     ("sink", "may"),
     [

@@ -92,6 +92,19 @@ def test_request_is_retried_only_as_often_as_allowed():
     assert len(waits) == 2
 
 
+def test_request_is_retried_for_two_minutes_however_long_an_attempt_takes():
+    client, now = BreakingClient(breaks=100), [0.0]
+    found = Catalog(
+        ReadOptions(url="danube://b"),
+        connect=lambda _: client,
+        wait=lambda seconds: now.__setitem__(0, now[0] + seconds + 30),
+        clock=lambda: now[0],
+    )
+    with pytest.raises(ConnectionLost):
+        found.topics()
+    assert 120 <= now[0] < 180
+
+
 def test_refused_request_is_not_retried():
     client = BreakingClient(breaks=0)
     found, waits = catalog(client)

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from pydanube.model.errors import BrokerError, InvalidConfig
+from pydanube.model.retry import RetryPolicy
 from pydanube_spark.pipelines.batch_caching import Write, checked_first
 from pydanube_spark.pipelines.building import Query
 from pydanube_spark.pipelines.expectations import BROKEN
@@ -31,9 +32,21 @@ from pydanube_spark.pipelines.pure.progress import (
     unseen,
 )
 from pydanube_spark.pipelines.pure.spec import Mode, Sink, TriggerKind
-from pydanube_spark.pipelines.spark_errors import SPARK_ERRORS, error_message
+from pydanube_spark.pipelines.spark_errors import (
+    SPARK_ERRORS,
+    error_message,
+    is_slow_start,
+)
 from pydanube_spark.pipelines.write_numbers import take_number
 from pydanube_spark.pure.sink_options import APP_ID
+
+SLOW_START_RETRIES = RetryPolicy(5.0, 120.0, 15)
+"""
+The retries after a Python process of Spark has started too slowly.
+
+Spark waits for ten seconds, which no setting changes.  A machine that is too busy for
+that may be so for minutes, and retries that follow soon make it busier.
+"""
 
 _STARTING = ("Initializing", "Getting offsets")
 """How the status of a query begins before its source has answered."""
@@ -48,6 +61,8 @@ class _RetriedQuery:
         self._retries = pipeline.spec.retries.policy
         self._redact = pipeline.redact
         self._failures_in_a_row = 0
+        self._slow_starts = 0
+        """The failures of slow starts, which use up no retries."""
         self._retry_at: float | None = None
         self._is_stop_requested = False
 
@@ -57,19 +72,24 @@ class _RetriedQuery:
 
     def _fail(self, error: BaseException, now: float | None) -> None:
         """Record *error*, and plan a retry; without *now* there is none."""
-        self._failures_in_a_row += 1
+        is_slow = is_slow_start(error)
+        if is_slow:
+            self._slow_starts += 1
+        else:
+            self._failures_in_a_row += 1
         self.progress.failures += 1
         self.progress.error = self._redact(error_message(error))
         self.progress.last_error_time = time.time_ns() // 1000
         # The same rows would break the expectation again.
-        may_retry = BROKEN not in self.progress.error and self._retries.allows(
-            self._failures_in_a_row
-        )
+        retries, count = self._retries, self._failures_in_a_row
+        if is_slow:
+            retries, count = SLOW_START_RETRIES, self._slow_starts
+        may_retry = BROKEN not in self.progress.error and retries.allows(count)
         if not may_retry or now is None or self._is_stop_requested:
             self.progress.state = QueryState.FAILED
             return
         self.progress.state = QueryState.RETRYING
-        self._retry_at = now + self._retries.delay_s(self._failures_in_a_row)
+        self._retry_at = now + retries.delay_s(count)
 
     def _retry_if_due(self, now: float) -> None:
         if self._is_stop_requested:
@@ -115,7 +135,7 @@ class StreamQuery(_RetriedQuery):
             return
         is_active = self._handle.isActive
         if self._take_reports():
-            self._failures_in_a_row = 0
+            self._failures_in_a_row = self._slow_starts = 0
             self._is_unfinished = False
         if not is_active:
             self._on_end(now)

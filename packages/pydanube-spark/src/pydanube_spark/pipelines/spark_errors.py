@@ -19,7 +19,19 @@ _RAISED_IN_SQL = re.compile(
 )
 _ENDS = (" SQLSTATE: ", "\n== ", "\n=== ", ";\n'", "\nJVM stacktrace", "\n\tat ")
 
+_SLOW_STARTS = (
+    "Python worker failed to connect back",
+    "waiting for the Python worker to connect back",
+    "InitializationTimeoutException",
+)
+
 CHARACTERS_MAX = 500
+
+
+def is_slow_start(error: BaseException) -> bool:
+    """Return whether *error* says that a Python process of Spark started too slowly."""
+    text = str(error)
+    return any(each in text for each in _SLOW_STARTS)
 
 
 def error_message(error: BaseException) -> str:

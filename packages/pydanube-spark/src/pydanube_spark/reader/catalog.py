@@ -19,7 +19,7 @@ from pydanube.model.errors import BrokerError, InvalidRequest, Remedy
 from pydanube.model.positions import TIME_MAX, TIME_MIN, to_datetime
 from pydanube.model.schemas import SchemaVersion, SubjectDescription
 from pydanube_spark.reader.pure.query_positions import Head
-from pydanube_spark.reader.pure.read_options import ReadOptions
+from pydanube_spark.reader.pure.read_options import BROKER_RETRY_S, ReadOptions
 from pydanube_spark.reader.pure.scans import TAIL_MESSAGE_BYTES, TopicRange
 
 # Importing the client takes as long as everything else that a task needs, and tasks
@@ -117,12 +117,14 @@ class Catalog:
         *,
         connect: Callable[[str], Client] = process_client,
         wait: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._url = options.url
         self._retries = options.retries
         self._retry_interval_s = options.retry_interval_s
         self._connect = connect
         self._wait = wait
+        self._clock = clock
 
     def topics(self) -> list[str]:
         """Return the names of all topics and partitions, sorted."""
@@ -209,16 +211,16 @@ class Catalog:
             OffsetDropped: Some of them are gone.
         """
         # A read that fails is repeated after the last batch that was yielded.
-        position, left = base, self._retries
+        position, attempts = base, self._attempts()
         while position < end:
             try:
                 for batch in self._connect(self._url).read(
                     topic, start=position, end=end
                 ):
                     yield batch.to_arrow()
-                    position, left = batch.offsets[-1] + 1, self._retries
+                    position, attempts = batch.offsets[-1] + 1, self._attempts()
             except BrokerError as error:
-                left = self._wait_to_retry(error, left)
+                attempts.wait_after(error)
             else:
                 return
 
@@ -263,19 +265,41 @@ class Catalog:
         return self._request(lambda client: client.schemas.get(subject, version))
 
     def _request(self, send: Callable[[Client], T]) -> T:
-        left = self._retries
+        attempts = self._attempts()
         while True:
             try:
                 return send(self._connect(self._url))
             except BrokerError as error:
-                left = self._wait_to_retry(error, left)
+                attempts.wait_after(error)
 
-    def _wait_to_retry(self, error: BrokerError, left: int) -> int:
-        """Wait, and return how many retries are left; raise *error* if none is."""
-        if error.remedy is Remedy.GIVE_UP or not left:
+    def _attempts(self) -> _Attempts:
+        return _Attempts(self._retries, self._retry_interval_s, self._wait, self._clock)
+
+
+class _Attempts:
+    """The attempts of one request."""
+
+    def __init__(
+        self,
+        retries: int,
+        interval_s: float,
+        wait: Callable[[float], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._left = self._retries = retries
+        self._interval_s = interval_s
+        self._wait = wait
+        self._clock = clock
+        # An attempt may take long, because the client retries by itself.
+        self._seconds = max(BROKER_RETRY_S, retries * interval_s)
+        self._give_up_at = clock() + self._seconds
+
+    def wait_after(self, error: BrokerError) -> None:
+        """Wait before the next attempt; raise *error* if there is none."""
+        is_late = self._clock() >= self._give_up_at
+        if error.remedy is Remedy.GIVE_UP or not self._left or is_late:
             raise error
-        if left == self._retries and left > 1:
-            wait_s = left * self._retry_interval_s
-            log.warning("%s: retried for up to %.0f s", error, wait_s)
-        self._wait(self._retry_interval_s)
-        return left - 1
+        if self._left == self._retries and self._left > 1:
+            log.warning("%s: retried for up to %.0f s", error, self._seconds)
+        self._left -= 1
+        self._wait(self._interval_s)

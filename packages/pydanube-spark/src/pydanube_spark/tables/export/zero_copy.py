@@ -15,7 +15,7 @@ from dataclasses import replace
 from pydanube_spark.reader.catalog import process_client
 from pydanube_spark.reader.pure.bounds import split_name
 from pydanube_spark.reader.pure.query_positions import Head
-from pydanube_spark.reader.pure.read_options import ReadOptions
+from pydanube_spark.reader.pure.read_options import BROKER_RETRY_S, ReadOptions
 from pydanube_spark.reader.pure.scans import TopicRange
 from pydanube_spark.reader.segment_files import open_existing_segment
 from pydanube_spark.tables.data_files import DataFile
@@ -101,7 +101,7 @@ class ZeroCopyExporter(TopicExporter):
 
     def _export(self) -> ExportReport:
         # The hold comes first, so that planned segments are not dropped.
-        process_client(self._read.url).topics.hold(
+        process_client(self._read.url, retry_s=BROKER_RETRY_S).topics.hold(
             self._topic,
             HOLD + self._table.name,
             "its segments are files of the table; run 'danube lakehouse release' after "
@@ -166,5 +166,5 @@ class ZeroCopyExporter(TopicExporter):
 
         Retention and compaction may then delete files of the table: drop it first.
         """
-        client = process_client(self._read.url)
+        client = process_client(self._read.url, retry_s=BROKER_RETRY_S)
         client.topics.release(self._topic, HOLD + self._table.name)
