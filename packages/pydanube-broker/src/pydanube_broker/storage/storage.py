@@ -636,7 +636,11 @@ class Storage:
         if self.uploader is not None:
             problems += self.uploader.problems
         totals = self.segment_totals
-        small = small_segments_problem(totals.count, totals.byte_count)
+        small = small_segments_problem(
+            totals.count,
+            totals.byte_count,
+            lambda: ((len(each.segments), each.name) for each in self.logs.values()),
+        )
         return problems if small is None else [*problems, small]
 
     def describe(self) -> StorageDescription:

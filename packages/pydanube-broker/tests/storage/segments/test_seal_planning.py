@@ -108,8 +108,10 @@ def test_many_entries_seal_topics_that_pin_the_oldest_if_each_saves_enough():
 
 def test_many_small_segments_are_a_problem():
     count = SMALL_SEGMENTS_MIN + 1
-    said = small_segments_problem(count, count * 1000)
+    counts = [(number, f"/default/t{number}") for number in range(100)]
+    said = small_segments_problem(count, count * 1000, lambda: counts)
     assert said is not None
     assert said.startswith(f"{count} segments have 1000 bytes on average")
-    assert small_segments_problem(SMALL_SEGMENTS_MIN, 1) is None
-    assert small_segments_problem(count, count * SMALL_SEGMENT_BYTES) is None
+    assert "of /default/t99 (99), /default/t98 (98), /default/t97 (97): " in said
+    for few in ((SMALL_SEGMENTS_MIN, 1), (count, count * SMALL_SEGMENT_BYTES)):
+        assert small_segments_problem(*few, lambda: counts) is None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pydanube.model.ids import TopicId
@@ -15,6 +16,8 @@ ENTRIES_MAX = 24_576
 ENTRIES_PER_SEAL = 256
 """How many of them a topic must keep on average to be sealed for that."""
 
+SMALL_TOPICS_NAMED = 3
+"""How many topics with many small segments are named."""
 SMALL_SEGMENTS_MIN = 50_000
 """A broker with more segments than this reports it if they are small on average."""
 SMALL_SEGMENT_BYTES = 1024 * 1024
@@ -99,11 +102,21 @@ def plan_seals(
     return SealPlan(tuple(chosen), is_urgent)
 
 
-def small_segments_problem(count: int, byte_count: int) -> str | None:
-    """Say that so many segments are too small, or return None."""
+def small_segments_problem(
+    count: int, byte_count: int, counts: Callable[[], Iterable[tuple[int, str]]]
+) -> str | None:
+    """
+    Say that so many segments are too small, or return None.
+
+    *counts* returns the number of segments of each topic; the topics with the most are
+    named.
+    """
     if count <= SMALL_SEGMENTS_MIN or byte_count >= count * SMALL_SEGMENT_BYTES:
         return None
+    named = heapq.nlargest(SMALL_TOPICS_NAMED, counts())
+    most = ", ".join(f"{topic} ({number})" for number, topic in named)
     return (
         f"{count} segments have {byte_count // count} bytes on average, and each costs "
-        "readers a request: merge them with 'danube maintenance run --all --merge'"
+        f"readers a request; most are of {most}: merge them with 'danube maintenance "
+        "run TOPIC --merge', or --all instead of a topic"
     )
