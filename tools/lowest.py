@@ -24,7 +24,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
 Chosen = tuple[str, ...]
-CLIENT = ("pydanube", "schemas", "protoc", "objects", "redis")
+CLIENT = ("pydanube", "fast", "schemas", "protoc", "objects", "redis")
 BROKER = (
     CLIENT,
     ("pydanube-broker", "etcd"),

@@ -1,7 +1,7 @@
 """Both sides of the native protocol after the handshake, and frames for them."""
 
 from pydanube.model.batch import Column, batch_of
-from pydanube.wire.batches import BatchFrame, BatchHeader, encode
+from pydanube.wire.batches import BatchFrame, BatchHeader, Codec, encode
 from pydanube.wire.buffer import Buffer
 from pydanube.wire.native.connection import (
     REVISION,
@@ -24,7 +24,9 @@ def batch_frame(*payloads: bytes, **fields) -> BatchFrame:
 
 
 def hello() -> pb.Hello:
-    return pb.Hello(revision_min=REVISION, revision_max=REVISION)
+    return pb.Hello(
+        revision_min=REVISION, revision_max=REVISION, codecs=[Codec.LZ4, Codec.ZSTD]
+    )
 
 
 def feed(connection: StreamConnection, data: Buffer) -> list[ReceivedFrame]:

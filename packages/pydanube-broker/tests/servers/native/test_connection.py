@@ -565,6 +565,27 @@ async def test_credit_bounds_what_a_consumer_decodes(broker, codec):
     assert len(came) in (3, 4)
 
 
+@pytest.mark.parametrize("known", [[], [Codec.LZ4], [Codec.LZ4, Codec.ZSTD]])
+async def test_client_gets_batches_of_codecs_that_it_does_not_know_plain(broker, known):
+    await created(broker)
+    frames = [frame_of([LARGE], codec=codec) for codec in Codec]
+    await stored(broker, *frames)
+    peer = await connected(broker, greet=False)
+    hello = pb.Hello(revision_min=1, revision_max=1, codecs=known)
+    await peer.ask(Kind.HELLO, hello)
+    delivered = await delivered_of(peer, 4 * len(LARGE))
+    fetched = [
+        (await peer.ask(Kind.FETCH, pb.Fetch(topic=TOPIC, bytes_max=2**24))).batch
+    ]
+    fetched += await batches_that_come(peer)
+    for came in (delivered, fetched[:3]):
+        codecs = [codec if codec in known else Codec.NONE for codec in Codec]
+        assert [frame.header.codec for frame in came] == codecs
+        for offset, frame in enumerate(came):
+            assert frame.base == offset
+            assert frame.check().column("payload").to_pylist() == [LARGE]
+
+
 async def failing_consumer(broker, send, *, count=1, prefetch_messages=10):
     """Return the last of *count* messages received; *send* is a hostile broker."""
     await created(broker)

@@ -63,7 +63,9 @@ def is_installed() -> bool:
 
 def is_arrow(data: object) -> bool:
     """Return whether *data* is a record batch or a table, without importing Arrow."""
-    return "pyarrow" in sys.modules and isinstance(data, pa.RecordBatch | pa.Table)
+    if sys.modules.get("pyarrow") is None:
+        return False
+    return isinstance(data, pa.RecordBatch | pa.Table)
 
 
 def load() -> None:

@@ -6,7 +6,8 @@ from functools import cache
 from importlib.util import find_spec
 
 EXTRAS = {
-    "schemas": ("fastavro", "jsonschema_rs", "msgspec"),
+    "fast": ("pyarrow", "uvloop"),
+    "schemas": ("fastavro", "jsonschema_rs", "msgspec", "pyarrow"),
     "protoc": ("grpc_tools",),
     "cli": ("pydanube_cli", "rich", "typer", "yaml"),
     "broker": (
@@ -18,7 +19,7 @@ EXTRAS = {
         "structlog",
         "uvicorn",
     ),
-    "objects": ("opendal",),
+    "objects": ("opendal", "pyarrow"),
     "redis": ("redis",),
     "etcd": ("grpc",),
     "zookeeper": ("pydanube_zookeeper", "kazoo"),

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
+from pydanube.model.arrow import pa
 from pydanube.model.errors import IncompatibleSchema, InvalidPayload, InvalidSchema
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.language import (
@@ -32,9 +31,13 @@ from pydanube.schemas.parsed_schema import ParsedSchema
 class _Kind(NamedTuple):
     """A kind of values; its functions raise InvalidPayload."""
 
-    arrow_type: pa.DataType
+    arrow_alias: str
+    """The name of the type in Arrow, which need not be installed."""
     read: Callable[[bytes], Any]
     write: Callable[[Any], bytes]
+
+    def arrow_type(self) -> pa.DataType:
+        return pa.type_for_alias(self.arrow_alias)
 
 
 class PrimitiveSchema(ParsedSchema):
@@ -90,7 +93,7 @@ class PrimitiveSchema(ParsedSchema):
         return partial(convert_each, convert=_KINDS[self.kind].write)
 
     def arrow_type(self) -> pa.DataType:
-        return _KINDS[self.kind].arrow_type
+        return _KINDS[self.kind].arrow_type()
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """See the base class; an int64 may be read as a float64."""
@@ -103,7 +106,8 @@ class PrimitiveSchema(ParsedSchema):
         return lambda payloads: decode_int64(payloads).cast(pa.float64(), safe=False)
 
     def _decode_column(self, payloads: pa.Array) -> pa.Array:
-        arrow_type, read, _ = _KINDS[self.kind]
+        kind = _KINDS[self.kind]
+        arrow_type, read = kind.arrow_type(), kind.read
         try:
             if self.type is not SchemaType.NUMBER:
                 return payloads.cast(arrow_type)
@@ -136,7 +140,7 @@ def _write_text(value: Any) -> bytes:
     return value.encode()
 
 
-def _number(name: str, arrow_type: pa.DataType, short: str, long: str) -> _Kind:
+def _number(name: str, short: str, long: str) -> _Kind:
     """Return a kind of number from its formats in ``struct``."""
     pack, unpack = struct.Struct(long).pack, struct.Struct(long).unpack
     unpack_short = struct.Struct(short).unpack
@@ -156,14 +160,14 @@ def _number(name: str, arrow_type: pa.DataType, short: str, long: str) -> _Kind:
                 f"{value!r:.50} is not a valid {name}: {error}"
             ) from error
 
-    return _Kind(arrow_type, read, write)
+    return _Kind(name, read, write)
 
 
 _KINDS = {
-    "bytes": _Kind(pa.binary(), bytes, _check_bytes),
-    "string": _Kind(pa.string(), _read_text, _write_text),
-    "int64": _number("int64", pa.int64(), "<i", "<q"),
-    "float64": _number("float64", pa.float64(), "<f", "<d"),
+    "bytes": _Kind("binary", bytes, _check_bytes),
+    "string": _Kind("string", _read_text, _write_text),
+    "int64": _number("int64", "<i", "<q"),
+    "float64": _number("float64", "<f", "<d"),
 }
 _NAMES = {
     SchemaType.BYTES: {"bytes": "bytes"},

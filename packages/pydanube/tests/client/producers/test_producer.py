@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 import pydanube
+from pydanube.model import arrow
 from pydanube.model.policy import NamespacePolicy
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
@@ -119,6 +120,21 @@ async def test_many_messages_are_cut_into_batches_that_fit(client):
         ids = await producer.send_batch(payloads)
     assert ids.offsets == range(300)
     assert await payloads_of(client) == payloads
+
+
+async def test_compressed_batches_are_read_without_arrow(broker, monkeypatch):
+    async with (
+        broker.connect() as client,
+        client.producer(TOPIC, compression="zstd") as producer,
+    ):
+        await producer.send_batch([b"x" * 1000] * 200, keys=["k"] * 200)
+    monkeypatch.setattr(arrow, "is_installed", lambda: False)
+    async with broker.connect() as client:
+        [batch] = [batch async for batch in client.read(TOPIC)]
+        assert batch.payloads == [b"x" * 1000] * 200
+        assert {message.key for message in batch} == {"k"}
+        with pytest.raises(pydanube.InvalidRequest, match="'lz4' needs pyarrow"):
+            client.producer(TOPIC, compression="lz4")
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])

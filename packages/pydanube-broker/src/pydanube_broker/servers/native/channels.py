@@ -214,10 +214,10 @@ async def _fetch(link: ClientLink, frame: ReceivedFrame, m: pb.Fetch) -> pb.Fetc
                 break
             offset = part.end
             left -= part.plain_bytes
-            sent += part.byte_count
+            byte_count = link.send_fetched(frame, part)
+            sent += byte_count
             server.fetched += part.count
-            server.fetched_bytes += part.byte_count
-            link.send_fetched(frame, part)
+            server.fetched_bytes += byte_count
         if meters := link.meters_out(topic):
             delay_s = take_out(meters, sent, link.loop.time())
             await wait_for_quota(delay_s, partial(delay_out_s, meters))

@@ -399,6 +399,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         self._client = hello.client[:CLIENT_CHARACTERS_MAX]
         self._number = self.broker.connections.add(self)
         self._protocol.welcome(hello.frame_bytes_max)
+        self._codecs = frozenset(hello.codecs)
         log.debug("%s has connected: %r", self.peer, hello.client)
         welcome = pb.Welcome(
             revision=REVISION,

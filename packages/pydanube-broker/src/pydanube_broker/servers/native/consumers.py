@@ -111,8 +111,7 @@ class ConsumerChannel(Channel):
 
     def deliver(self, frame: BatchFrame, attempt: int) -> None:
         self._granted_bytes -= frame.plain_bytes
-        self._link.deliver(self._number, frame, attempt)
-        self._charge(frame.byte_count)
+        self._charge(self._link.deliver(self._number, frame, attempt))
         if self._owed_bytes and self._granted_bytes * 2 < self._credit_bytes_max():
             self.grant()
 

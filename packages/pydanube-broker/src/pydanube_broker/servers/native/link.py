@@ -86,6 +86,8 @@ class ClientLink(ABC):
         """The meter of the client's quota."""
         self._hold = QuotaHold(self.loop, self._owed_s, partial(self.unpause, "quota"))
         self._protocol = StreamConnection(Side.BROKER, frame_bytes_max)
+        self._codecs: frozenset[int] = frozenset()
+        """The codecs of bodies that the client decompresses."""
         self._transport: asyncio.Transport
         self._write_buffer: WriteBuffer
         self._can_write = asyncio.Event()
@@ -151,19 +153,32 @@ class ClientLink(ABC):
 
     # Sending.
 
-    def deliver(self, channel: int, frame: BatchFrame, attempt: int) -> None:
-        """Send messages to a consumer."""
+    def deliver(self, channel: int, frame: BatchFrame, attempt: int) -> int:
+        """Send messages to a consumer, and return the number of bytes."""
+        frame = self._readable(frame)
         self._count_sent(frame)
         self._write_buffer.writelines(
             self._protocol.send_batch(Kind.DELIVERY, frame, channel, attempt=attempt)
         )
+        return frame.byte_count
 
-    def send_fetched(self, request: ReceivedFrame, batch: BatchFrame) -> None:
-        """Send messages that the FETCH *request* asks for."""
+    def send_fetched(self, request: ReceivedFrame, batch: BatchFrame) -> int:
+        """Send messages that a FETCH asks for, and return the number of bytes."""
+        batch = self._readable(batch)
         self._count_sent(batch)
         self._write_buffer.writelines(
             self._protocol.send_batch(Kind.FETCHED, batch, 0, request.correlation)
         )
+        return batch.byte_count
+
+    def _readable(self, frame: BatchFrame) -> BatchFrame:
+        """
+        Return *frame*, without compression if the client does not know its codec.
+
+        Credit counts bytes before compression, and so does the limit of batches when
+        they are published: the work, and the frame, is no larger than both.
+        """
+        return frame if frame.header.codec in self._codecs else frame.plain()
 
     def _count_sent(self, batch: BatchFrame) -> None:
         self.sent_messages += batch.count

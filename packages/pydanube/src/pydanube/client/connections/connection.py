@@ -22,7 +22,7 @@ from pydanube.model.errors import (
     TimedOut,
     Unauthenticated,
 )
-from pydanube.wire.batches import BODY_BYTES_MAX, BatchFrame
+from pydanube.wire.batches import BODY_BYTES_MAX, BatchFrame, known_codecs
 from pydanube.wire.native.connection import (
     CHANNEL_MAX,
     REVISION,
@@ -169,6 +169,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             client=client,
             token=token,
             frame_bytes_max=self._protocol.frame_bytes_max,
+            codecs=known_codecs(),
         )
         try:
             async with asyncio.timeout(timeout_s):

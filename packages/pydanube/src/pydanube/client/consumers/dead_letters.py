@@ -21,7 +21,7 @@ from pydanube.client.messages.writer_schemas import ValueDecoding
 from pydanube.client.operations.subscriptions import Subscriptions
 from pydanube.client.operations.topics import Topics
 from pydanube.client.producers.producer import Producer, wait_for_offsets
-from pydanube.client.pure.outgoing import ColumnBatch
+from pydanube.client.pure.outgoing import outgoing
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.dead_letters import (
     ATTEMPT,
@@ -234,7 +234,7 @@ class DeadLetters:
                     attributes=[_without_id(each.attributes) for each in messages],
                 )
                 shipped += await producer._send_batches(
-                    [ColumnBatch(columns)], schema=schema
+                    [outgoing(columns)], schema=schema
                 )
             await wait_for_offsets(shipped)
 

@@ -8,10 +8,10 @@ from reprlib import Repr
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, cast
 
 from pydanube.client.pure.outgoing import (
-    ColumnBatch,
     DeliveryWindow,
     OutgoingBatch,
     arrow_batches,
+    outgoing,
 )
 from pydanube.model.arguments import check
 from pydanube.model.arrow import is_arrow
@@ -154,7 +154,7 @@ def batches_of(
 
 def _batch_of(
     payloads: list[bytes], keys: Keys, attributes: ManyAttributes
-) -> ColumnBatch:
+) -> OutgoingBatch:
     for what, given in (("keys", keys), ("attributes", attributes)):
         if given is None:
             continue
@@ -170,7 +170,7 @@ def _batch_of(
         encoded = [None if key is None else to_bytes("key", key) for key in keys]
     for each in attributes or ():
         check_attributes(each or {})
-    return ColumnBatch(
+    return outgoing(
         MessageColumns(payloads=payloads, keys=encoded, attributes=attributes)
     )
 

@@ -1,8 +1,8 @@
 """
 Batches on their way to the broker: Python sequences, or a user's Arrow data.  Pure.
 
-Payloads, keys and attributes that users pass as lists stay lists until they are
-encoded, so publishing them needs no Arrow.
+Payloads, keys and attributes that users pass as lists become Arrow data if it is
+installed.  Otherwise they stay lists until they are encoded.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from pydanube.client.pure.routing import KEYLESS_RUN_MESSAGES, Router
+from pydanube.model import arrow
 from pydanube.model.arrow import envelope, pa, pc
 from pydanube.model.batch import Column, columns_of, conform, schema_of
 from pydanube.model.deduplication import DEDUPLICATION_ID
@@ -293,6 +294,21 @@ def _partitions_of(keys: pa.Array, router: Router) -> pa.Array:
         numbers = pc.fill_null(numbers, router.current)
         router.advance()
     return numbers
+
+
+def outgoing(columns: MessageColumns) -> OutgoingBatch:
+    """
+    Return *columns* as a batch; of Arrow data if it is installed, for large batches.
+
+    Raises:
+        InvalidRequest: A value is not of its column's type.
+    """
+    if not arrow.is_installed():
+        return ColumnBatch(columns)
+    try:
+        return ArrowBatch(columns.to_arrow())
+    except (ValueError, TypeError) as error:
+        raise InvalidRequest(f"invalid batch: {error}") from error
 
 
 def arrow_batches(data: pa.RecordBatch | pa.Table) -> list[OutgoingBatch]:

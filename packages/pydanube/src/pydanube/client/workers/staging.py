@@ -269,9 +269,9 @@ class PartWriter:
         except BaseException as error:
             self._fail(error)
             raise
-        await self.write_batches(topic, batches, schema)
+        await self._write_batches(topic, batches, schema)
 
-    async def write_batches(
+    async def _write_batches(
         self,
         topic: str,
         batches: Iterable[OutgoingBatch],

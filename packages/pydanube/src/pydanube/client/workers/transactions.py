@@ -27,7 +27,7 @@ from pydanube.client.pure.batching import (
     to_bytes,
 )
 from pydanube.client.pure.offsets import AckTarget, parts_of
-from pydanube.client.pure.outgoing import ColumnBatch, DeliveryWindow, OutgoingBatch
+from pydanube.client.pure.outgoing import DeliveryWindow, OutgoingBatch, outgoing
 from pydanube.client.workers.staging import Staging
 from pydanube.model.arguments import check
 from pydanube.model.errors import (
@@ -208,7 +208,7 @@ class Transaction:
             messages, self._window_of(delivery), keys=keys, attributes=attributes
         )
         await self._write_gathered()
-        await self._part.write_batches(topic, batches, schema)
+        await self._part._write_batches(topic, batches, schema)
 
     async def ack(self, messages: AckTarget) -> None:
         """
@@ -294,7 +294,7 @@ class Transaction:
         gathered, self._gathered = self._gathered, {}
         self._gathered_bytes = 0
         for (topic, schema), messages in gathered.items():
-            await self._part.write_batches(topic, [messages.batch()], schema)
+            await self._part._write_batches(topic, [messages.batch()], schema)
 
     def _window_of(self, delivery: DeliveryOptions) -> DeliveryWindow | None:
         if not delivery:
@@ -329,7 +329,7 @@ class _Messages:
 
     def batch(self) -> OutgoingBatch:
         """Return all of them, without the columns that have no values."""
-        return ColumnBatch(
+        return outgoing(
             MessageColumns(
                 payloads=self._payloads,
                 keys=column_of(self._keys),

@@ -88,18 +88,20 @@ COPY_UNKNOWN: CopyState
 COPY_REPAIRED: CopyState
 
 class Hello(_message.Message):
-    __slots__ = ("revision_min", "revision_max", "client", "token", "frame_bytes_max")
+    __slots__ = ("revision_min", "revision_max", "client", "token", "frame_bytes_max", "codecs")
     REVISION_MIN_FIELD_NUMBER: _ClassVar[int]
     REVISION_MAX_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     FRAME_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    CODECS_FIELD_NUMBER: _ClassVar[int]
     revision_min: int
     revision_max: int
     client: str
     token: str
     frame_bytes_max: int
-    def __init__(self, revision_min: _Optional[int] = ..., revision_max: _Optional[int] = ..., client: _Optional[str] = ..., token: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ...) -> None: ...
+    codecs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, revision_min: _Optional[int] = ..., revision_max: _Optional[int] = ..., client: _Optional[str] = ..., token: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., codecs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("revision", "broker", "broker_id", "frame_bytes_max", "idle_timeout_s", "is_clustered", "identity")
