@@ -3,6 +3,7 @@
 import pytest
 
 import pydanube
+from pydanube.client.operations.subscriptions import Subscriptions
 from pydanube.model.dead_letters import (
     ATTEMPT,
     HANDLED_SUBSCRIPTION,
@@ -184,6 +185,25 @@ async def test_letters_can_be_consumed_like_any_messages(client):
     async with client.consumer(DEAD, subscription="alarm", start="earliest") as c:
         assert await received(c, 2) == [b"1", b"2"]
     assert len(await letters_of(client)) == 2
+
+
+async def test_letters_are_handled_although_their_topic_moves_meanwhile(client):
+    await client.topics.create(TOPIC)
+    await fail(client, b"1")
+    letters = await letters_of(client)
+    dead = client.dead_letters(TOPIC, "s")
+    created = []
+
+    class Moving(Subscriptions):
+        async def create(self, *arguments, **options):
+            await super().create(*arguments, **options)
+            created.append(arguments)
+            raise pydanube.NotOwner("the topic has moved, on purpose")
+
+    dead._subscriptions = Moving(dead._client)
+    await dead.drop(letters)
+    assert len(created) == 1
+    assert await letters_of(client) == []
 
 
 async def test_replayed_message_is_no_duplicate_of_its_first_publication(client):

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, islice
 
-from pydanube.client.connections.requester import Requester
+from pydanube.client.connections.requester import Requester, retry
 from pydanube.client.consumers.reader import read
 from pydanube.client.messages.messages import Message, MessageId
 from pydanube.client.messages.options import ProducerOptions, parse_or_choose_name
@@ -244,11 +245,17 @@ class DeadLetters:
         try:
             await self._subscriptions.mark_done(topic, HANDLED_SUBSCRIPTION, ids)
         except SubscriptionNotFound:
-            # Another client may create it at the same time.
+            create = partial(
+                self._subscriptions.create,
+                topic,
+                HANDLED_SUBSCRIPTION,
+                type="shared",
+                start="earliest",
+            )
+            # Another client may create it at the same time, and so may an earlier
+            # attempt whose outcome is unknown because the topic has moved.
             with suppress(AlreadyExists):
-                await self._subscriptions.create(
-                    topic, HANDLED_SUBSCRIPTION, type="shared", start="earliest"
-                )
+                await retry(create, self._client.retry_s)
             await self._subscriptions.mark_done(topic, HANDLED_SUBSCRIPTION, ids)
 
 
