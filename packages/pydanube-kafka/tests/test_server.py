@@ -391,3 +391,79 @@ async def test_a_member_that_brings_too_much_is_refused():
         )
         assert answer.error_code is ErrorCode.inconsistent_group_protocol
         assert running.server.groups.find("g") is None
+
+
+class Fetches:
+    """Requests of one consumer that fetches in a session."""
+
+    def __init__(self, raw):
+        self.raw = raw
+
+    async def ask(self, session_id, epoch, wanted=(), forgotten=()):
+        """Return the error, the session, and the records of partitions."""
+        types = self.raw.types(Api.FETCH, 12)
+        topics = tuple(
+            types.FetchTopic(
+                topic="orders",
+                partitions=(
+                    types.FetchPartition(
+                        partition=index,
+                        current_leader_epoch=-1,
+                        fetch_offset=offset,
+                        last_fetched_epoch=-1,
+                        log_start_offset=-1,
+                        partition_max_bytes=100_000,
+                    ),
+                ),
+            )
+            for index, offset in wanted
+        )
+        answer = await self.raw.ask(
+            Api.FETCH,
+            12,
+            replica_id=-1,
+            max_wait=timedelta(0),
+            min_bytes=1,
+            max_bytes=100_000,
+            isolation_level=0,
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=topics,
+            forgotten_topics_data=tuple(
+                types.ForgottenTopic(topic="orders", partitions=(index,))
+                for index in forgotten
+            ),
+            rack_id="",
+        )
+        found = {
+            partition.partition_index: bool(partition.records)
+            for each in answer.responses
+            for partition in each.partitions
+        }
+        return answer.error_code, answer.session_id, found
+
+
+async def test_a_session_answers_only_with_news():
+    async with (
+        served(partitions=2) as running,
+        producer(running) as kafka,
+        KafkaRequests(running.port) as raw,
+    ):
+        await kafka.send_and_wait("orders", b"0", partition=0)
+        fetches = Fetches(raw)
+        code, session, found = await fetches.ask(0, 0, [(0, 0), (1, 0)])
+        assert (code, found) == (ErrorCode.none, {0: True, 1: False})
+        assert session > 0
+        ask = fetches.ask
+        assert await ask(session, 1, [(0, 1)]) == (0, session, {0: False})
+        assert await ask(session, 2) == (0, session, {})
+        await kafka.send_and_wait("orders", b"1", partition=1)
+        assert await ask(session, 3) == (0, session, {1: True})
+        assert await ask(session, 4, forgotten=[1]) == (0, session, {})
+        wrong_epoch = await ask(session, 9)
+        assert wrong_epoch[0] is ErrorCode.invalid_fetch_session_epoch
+        unknown = await ask(session + 1, 5)
+        assert unknown[0] is ErrorCode.fetch_session_id_not_found
+        # Without a session, and so the end of the one before.
+        assert (await ask(session, -1, [(0, 1)]))[1:] == (0, {0: False})
+        assert (await ask(session, 5))[0] is ErrorCode.fetch_session_id_not_found

@@ -26,6 +26,7 @@ from pydanube_broker.servers.connections.connections import enable_keepalive
 from pydanube_broker.servers.settings.addresses import address_of, binding, peer_text
 from pydanube_broker.servers.settings.tls import ServerTls, over_tls
 from pydanube_kafka.calls import NO_ANSWER, Call
+from pydanube_kafka.pure.fetch_sessions import FetchSession
 from pydanube_kafka.server import KafkaServer
 from pydanube_kafka.wire.apis import Api, BadRequest, Request, parse_request
 
@@ -64,6 +65,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.is_authenticated = not server.parts.authenticator.is_enabled
         self.mechanism = ""
         """The mechanism of SASL that the client has chosen."""
+        self.fetch_session: FetchSession | None = None
+        """The session in which the client fetches, if it has one."""
         self.allowed = AllowedTopics()
         self.meter = UNLIMITED
         self.peer, self.address = "?", ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,16 @@ from pydanube.wire.native.kinds import Kind
 from pydanube_broker.broker.publishing.topic import ReliableTopic, Topic
 from pydanube_kafka.calls import Call, Done, Handler
 from pydanube_kafka.errors import HANDLED, code_of
+from pydanube_kafka.pure.fetch_sessions import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
+    NO_SESSION,
+    PARTITIONS_MAX,
+    FetchSession,
+    Partition,
+    Told,
+    Wanted,
+)
 from pydanube_kafka.wire.apis import Api, ErrorCode
 
 LATEST = -1
@@ -49,23 +60,61 @@ async def fetch(call: Call) -> Awaitable[Any]:
 
     Bounds: ``kafka.fetch_bytes_max``, and one batch more.
     """
-    body = call.body
-    topics = [
-        (
-            each.topic,
-            [await _open(call, each.topic, partition) for partition in each.partitions],
+    code, wanted = _enter_session(call)
+    session = call.connection.fetch_session
+    if code is not ErrorCode.none:
+        return Done(
+            call.answers.FetchResponse(
+                throttle_time=call.throttle_time,
+                error_code=code,
+                session_id=NO_SESSION,
+                responses=(),
+            )
+        )
+    topics: dict[str, list[_Partition]] = {}
+    for (name, index), each in list(wanted.items()):
+        topics.setdefault(name, []).append(await _open(call, name, index, each))
+    return _fetch(call, session, list(topics.items()))
+
+
+def _enter_session(call: Call) -> tuple[ErrorCode, dict[Partition, Wanted]]:
+    """Return an error, or the partitions of a request and of its session."""
+    body, connection = call.body, call.connection
+    named = {
+        (each.topic, partition.partition): Wanted(
+            partition.fetch_offset, max(0, partition.partition_max_bytes)
         )
         for each in body.topics
-    ]
-    return _fetch(call, topics)
-
-
-async def _open(call: Call, name: str, wanted: Any) -> _Partition:
-    found = _Partition(
-        wanted.partition, wanted.fetch_offset, max(0, wanted.partition_max_bytes)
+        for partition in each.partitions
+    }
+    # Before version 7, there are no sessions.
+    session_id = getattr(body, "session_id", NO_SESSION)
+    epoch = getattr(body, "session_epoch", FINAL_EPOCH)
+    session = connection.fetch_session
+    if epoch in {FIRST_EPOCH, FINAL_EPOCH}:
+        connection.fetch_session = None
+        if epoch == FIRST_EPOCH and len(named) <= PARTITIONS_MAX:
+            connection.fetch_session = FetchSession(1 + secrets.randbits(30), named)
+        return ErrorCode.none, named
+    if session is None or session.session_id != session_id:
+        return ErrorCode.fetch_session_id_not_found, {}
+    if session.epoch != epoch:
+        return ErrorCode.invalid_fetch_session_epoch, {}
+    forgotten = (
+        (each.topic, index)
+        for each in body.forgotten_topics_data
+        for index in each.partitions
     )
+    if not session.update(named.items(), forgotten):
+        connection.fetch_session = None
+        return ErrorCode.fetch_session_id_not_found, {}
+    return ErrorCode.none, session.wanted
+
+
+async def _open(call: Call, name: str, index: int, wanted: Wanted) -> _Partition:
+    found = _Partition(index, wanted.offset, wanted.bytes_max)
     try:
-        topic = await _readable(call, name, wanted.partition)
+        topic = await _readable(call, name, index)
         if not topic.log.first_kept <= found.offset <= topic.end_offset:
             raise OffsetDropped(
                 f"{topic.name} has no offset {found.offset} to read from"
@@ -84,31 +133,49 @@ async def _readable(call: Call, name: str, index: int) -> ReliableTopic:
     return topic
 
 
-async def _fetch(call: Call, topics: list[tuple[str, list[_Partition]]]) -> Any:
+async def _fetch(
+    call: Call, session: FetchSession | None, topics: list[tuple[str, list[_Partition]]]
+) -> Any:
     body = call.body
     partitions = [each for _, found in topics for each in found]
     bytes_max = min(max(0, body.max_bytes), call.server.config.fetch_bytes_max)
     wait_s = min(max(0.0, body.max_wait.total_seconds()), WAIT_S_MAX)
     until = asyncio.get_running_loop().time() + wait_s
-    news = asyncio.Event()
+    has_news = asyncio.Event()
     unwatch = [
-        each.topic.log.watch(news.set) for each in partitions if each.topic is not None
+        each.topic.log.watch(has_news.set)
+        for each in partitions
+        if each.topic is not None
     ]
     try:
         while True:
-            news.clear()
+            has_news.clear()
             await _read_some(call, partitions, bytes_max)
             if _is_enough(partitions, max(1, body.min_bytes)):
                 break
             try:
                 async with asyncio.timeout_at(until):
-                    await news.wait()
+                    await has_news.wait()
             except TimeoutError:
                 break
     finally:
         for end in unwatch:
             end()
-    return _answer(call, topics)
+    if session is None:
+        return _answer(call, NO_SESSION, topics)
+    news = [
+        (name, [each for each in found if _is_news(session, name, each)])
+        for name, found in topics
+    ]
+    return _answer(
+        call, session.session_id, [(name, found) for name, found in news if found]
+    )
+
+
+def _is_news(session: FetchSession, name: str, each: _Partition) -> bool:
+    has_more = bool(each.batches) or each.code is not ErrorCode.none
+    told = Told(each.start, each.end)
+    return session.is_news((name, each.index), told, has_more=has_more)
 
 
 def _is_enough(partitions: list[_Partition], bytes_min: int) -> bool:
@@ -153,13 +220,14 @@ async def _read_some(call: Call, partitions: list[_Partition], bytes_max: int) -
                 each.code = code_of(error)
 
 
-def _answer(call: Call, topics: list[tuple[str, list[_Partition]]]) -> Any:
+def _answer(
+    call: Call, session_id: int, topics: list[tuple[str, list[_Partition]]]
+) -> Any:
     answers = call.answers
     return answers.FetchResponse(
         throttle_time=call.throttle_time,
         error_code=ErrorCode.none,
-        # Without a session, a client names all partitions each time.
-        session_id=0,
+        session_id=session_id,
         responses=tuple(
             answers.FetchableTopicResponse(
                 topic=name,
