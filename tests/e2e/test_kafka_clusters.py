@@ -10,6 +10,15 @@ from functools import partial
 from threading import Event
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 
 from pydanube_kafka.pure.nodes import number_of, shard_of
 from pydanube_kafka.wire.apis import Api, ErrorCode
@@ -131,6 +140,40 @@ async def test_requests_for_groups_of_other_brokers_are_refused():
                 if broker_id == "b":
                     expected = ErrorCode.unknown_member_id
                 assert beat.error_code is expected
+
+
+def administer(address, topic):
+    """Create a topic, look at its settings and offsets, change it, and delete it."""
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result()
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    change = ConfigEntry(
+        "retention.ms", "60000", incremental_operation=AlterConfigOpType.SET
+    )
+    resource.add_incremental_config(change)
+    admin.incremental_alter_configs([resource])[resource].result()
+    (described,) = admin.describe_configs(
+        [ConfigResource(ConfigResource.Type.TOPIC, topic)]
+    ).values()
+    assert described.result()["retention.ms"].value == "60000"
+    admin.create_partitions([NewPartitions(topic, PARTITIONS + 1)])[topic].result()
+    group = TopicPartition(topic, PARTITIONS, 0)
+    offsets = ConsumerGroupTopicPartitions(topic, [group])
+    admin.alter_consumer_group_offsets([offsets])[topic].result()
+    listed = admin.list_consumer_groups().result()
+    assert listed.errors == []
+    assert [each.group_id for each in listed.valid] == [topic]
+    admin.delete_consumer_groups([topic])[topic].result()
+    admin.delete_topics([topic])[topic].result()
+    assert topic not in admin.list_topics(timeout=WAIT_S).topics
+
+
+async def test_every_broker_administers_topics_and_groups_of_all():
+    async with KafkaCluster().running(*BROKERS) as cluster:
+        for broker_id, address in zip(
+            BROKERS, cluster.addresses.split(","), strict=True
+        ):
+            await asyncio.to_thread(administer, address, f"of-{broker_id}")
 
 
 @pytest.mark.soak

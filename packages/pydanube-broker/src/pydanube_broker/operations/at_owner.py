@@ -20,7 +20,12 @@ ATTEMPTS_MAX = 3
 RETRY_S = 0.1
 
 AT_OWNER = frozenset(
-    {Kind.DELETE_SUBSCRIPTION, Kind.DESCRIBE_SUBSCRIPTION, Kind.REPORT_PROGRESS}
+    {
+        Kind.DELETE_SUBSCRIPTION,
+        Kind.DESCRIBE_SUBSCRIPTION,
+        Kind.DESCRIBE_TOPIC,
+        Kind.REPORT_PROGRESS,
+    }
 )
 """The operations that brokers ask each other for: none of them acts for its caller."""
 assert all(kind.on is On.TOPIC for kind in AT_OWNER)
