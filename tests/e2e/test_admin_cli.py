@@ -8,6 +8,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from pydanube.sync import connect
 from pydanube_cli import main
 from support.drivers.commands import danube
 from support.servers.processes import BrokerProcess
@@ -259,3 +260,36 @@ def test_settings_apply_to_all_partitions(url, shop):
     seek = ("subscriptions", "seek", *which, "--to")
     assert len(told(url, *seek, "earliest")) == 2
     assert "partitions" in refused(url, 2, *seek, "0")
+
+
+def test_definitions_are_imported_as_they_were_exported(url, topic, tmp_path):
+    document = json.loads(said(url, "export"))
+    assert topic in document["topics"]
+    added = f"{topic}-imported"
+    document["topics"] = {added: {"partitions": 2, "subscriptions": {}}}
+    file = tmp_path / "definitions.json"
+    file.write_text(json.dumps(document))
+    planned = said(url, "import", str(file), "--dry-run")
+    assert re.search(rf"topic +{re.escape(added)} +created", planned)
+    assert "this is a dry run" in planned
+    assert added not in json.loads(said(url, "export"))["topics"]
+    said(url, "import", str(file))
+    assert json.loads(said(url, "export"))["topics"][added]["partitions"] == 2
+    assert said(url, "import", str(file)).endswith(" unchanged.\n")
+    document["topics"] = {added: {"partitions": 1}}
+    file.write_text(json.dumps(document))
+    failed = run(url, "import", str(file))
+    assert failed.exit_code == 1
+    assert "it has 2 partitions, not 1" in re.sub(r"\s+", " ", failed.stdout)
+
+
+def test_connections_are_listed_and_closed(url, topic):
+    with connect(url) as client, client.consumer(topic, subscription="s", name="ada"):
+        listed = said(url, "connections", "list", "--topic", topic, "--format", "json")
+        [found] = json.loads(listed)
+        assert [each["name"] for each in found["members"]] == ["ada"]
+        number, broker = str(found["connection_id"]), found["broker_id"]
+        closed = said(url, "connections", "close", number, "--broker", broker)
+        assert closed == f"Connection {number} is closed.\n"
+        wrong = run(url, "connections", "close", "1", "--broker", broker)
+        assert "no connection 1" in wrong.stderr

@@ -55,6 +55,7 @@ PAGES = {
     "/namespaces": ("Namespaces", "shop"),
     "/cluster": ("Cluster", "not part of a cluster"),
     "/connections?text=pydanube": ("Connections", "rates over"),
+    "/definitions": ("Definitions", "Choose a file"),
     "/security": ("Security", "everybody may do everything"),
     "/connectors": ("Connectors", "--connectors local"),
     "/pipelines": ("Pipelines", "--pipelines local"),
@@ -246,6 +247,35 @@ async def connections_of(client, subscription):
         for each in found.connections
         if subscription in {member.subscription for member in each.members}
     ]
+
+
+async def test_definitions_are_exported_and_imported(browser, console, broker):
+    async with (
+        opened_page(browser, width=390) as page,
+        pydanube.connect(broker.url) as client,
+    ):
+        await page.goto(f"{console}/definitions")
+        async with page.expect_download() as loading:
+            await page.get_by_role("button", name="Export").click()
+        download = await loading.value
+        found = json.loads("".join(lines_of(await download.path())))
+        assert found["topics"]["/zoo/ants"]["partitions"] == MANY
+        assert await page.get_by_role("button", name="Import", exact=True).is_disabled()
+        found["topics"] = {"/shop/defined": {}, "/zoo/ants": {}}
+        content = json.dumps(found).encode()
+        file = {"name": "d.json", "mimeType": "application/json", "buffer": content}
+        await page.locator("input[type=file]").set_input_files(file)
+        await page.get_by_text("1 created").wait_for()
+        await page.get_by_text("with partitions is yes, not no").wait_for()
+        assert "/shop/defined" not in await client.topics.list()
+        await check_page(page, "the planned import")
+        await take_picture(page, "definitions-390", is_full=True)
+        await page.get_by_role("button", name="Import", exact=True).click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("button", name="Import it").click()
+        await page.get_by_role("heading", name="What has changed").wait_for()
+        assert "/shop/defined" in await client.topics.list()
+        assert page.problems == []
 
 
 def lines_of(path):

@@ -12,16 +12,16 @@ TOPIC = "/default/secret"
 
 
 @pytest.fixture
-async def broker():
-    async with guarded_broker() as broker, client_of(broker, ROOT) as root:
+async def guarded():
+    async with guarded_broker() as guarded, client_of(guarded, ROOT) as root:
         await root.topics.create(TOPIC)
         await root.security.set_role("ops", ["cluster_admin"])
         await root.security.add_binding("user:ops", ["ops"], ["cluster"])
-        yield broker
+        yield guarded
 
 
-async def test_members_and_counts_are_listed(broker):
-    async with client_of(broker, ROOT) as root:
+async def test_members_and_counts_are_listed(guarded):
+    async with client_of(guarded, ROOT) as root:
         async with (
             root.producer(TOPIC, name="p") as producer,
             root.consumer(TOPIC, subscription="s", name="c") as consumer,
@@ -40,8 +40,8 @@ async def test_members_and_counts_are_listed(broker):
     assert mine.member_count == 2
 
 
-async def test_further_members_are_counted(broker):
-    async with client_of(broker, ROOT) as root:
+async def test_further_members_are_counted(guarded):
+    async with client_of(guarded, ROOT) as root:
         topic = "/default/parts"
         await root.topics.create(topic, partitions=MEMBERS_MAX + 1)
         async with root.consumer(topic, subscription="s"):
@@ -50,10 +50,10 @@ async def test_further_members_are_counted(broker):
     assert (len(mine.members), mine.member_count) == (MEMBERS_MAX, MEMBERS_MAX + 1)
 
 
-async def test_topics_that_the_caller_may_not_see_are_left_out(broker):
+async def test_topics_that_the_caller_may_not_see_are_left_out(guarded):
     async with (
-        client_of(broker, ROOT) as root,
-        client_of(broker, OPERATOR) as operator,
+        client_of(guarded, ROOT) as root,
+        client_of(guarded, OPERATOR) as operator,
         root.producer(TOPIC),
     ):
         found = await operator.cluster.list_connections()
@@ -61,8 +61,8 @@ async def test_topics_that_the_caller_may_not_see_are_left_out(broker):
     assert [each.members for each in found.connections if each.member_count] == []
 
 
-async def test_others_neither_list_nor_close_connections(broker):
-    async with client_of(broker, ALICE) as alice, client_of(broker, ROOT) as root:
+async def test_others_neither_list_nor_close_connections(guarded):
+    async with client_of(guarded, ALICE) as alice, client_of(guarded, ROOT) as root:
         with pytest.raises(pydanube.PermissionDenied):
             await alice.cluster.list_connections()
         found = await root.cluster.list_connections()
@@ -70,16 +70,16 @@ async def test_others_neither_list_nor_close_connections(broker):
             await alice.cluster.close_connection(found.connections[0].connection_id)
 
 
-async def test_lists_are_read_in_pages(broker):
-    async with client_of(broker, ROOT) as root, client_of(broker, ALICE):
+async def test_lists_are_read_in_pages(guarded):
+    async with client_of(guarded, ROOT) as root, client_of(guarded, ALICE):
         found = await root.cluster.list_connections(limit=1)
         whole = await root.cluster.list_connections()
     assert found.connections == whole.connections[:1]
     assert found.connection_count == len(whole.connections) > 1
 
 
-async def test_client_connects_again_after_its_connection_was_closed(broker):
-    async with client_of(broker, ROOT) as root, client_of(broker, OPERATOR) as closed:
+async def test_client_connects_again_after_its_connection_was_closed(guarded):
+    async with client_of(guarded, ROOT) as root, client_of(guarded, OPERATOR) as closed:
         await closed.security.who_am_i()
         found = (await root.cluster.list_connections()).connections
         [number] = [each.connection_id for each in found if each.principal == "ops"]
@@ -91,7 +91,7 @@ async def test_client_connects_again_after_its_connection_was_closed(broker):
         assert number not in [each.connection_id for each in found]
 
 
-async def test_limits_are_positive(broker):
-    async with client_of(broker, ROOT) as root:
+async def test_limits_are_positive(guarded):
+    async with client_of(guarded, ROOT) as root:
         with pytest.raises(pydanube.InvalidRequest, match="1 or more"):
             await root.cluster.list_connections(limit=0)

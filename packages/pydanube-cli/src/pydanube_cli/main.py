@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from inspect import cleandoc
+from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
@@ -44,6 +45,8 @@ PANELS = {
         "recover": "Repair a data directory that is damaged or incomplete.",
         "backup": "Back up a running broker to a directory or an object store, and "
         "restore it.",
+        "export": "Print the definitions of a broker or a cluster, as JSON.",
+        "import": "Create and change what a file of definitions names.",
         "security": "Manage API keys, roles, bindings and quotas.",
         "certs": "Create certificates for TLS, for development.",
     },
@@ -134,11 +137,15 @@ def _commands_of(one: CommandSet) -> Iterator[Command]:
         for name, summary in commands.items():
             yield Command(
                 name=name,
-                module=f"{one.package}.{name.replace('-', '_')}",
+                module=f"{one.package}.{_module_of(name)}",
                 panel=panel,
                 summary=summary,
                 uses_pandas=one.uses_pandas,
             )
+
+
+def _module_of(command: str) -> str:
+    return f"{command}_" if iskeyword(command) else command.replace("-", "_")
 
 
 class Commands(HelpfulGroup):

@@ -25,6 +25,7 @@ PAGES = (
     ("Namespaces", "/namespaces"),
     ("Cluster", "/cluster"),
     ("Connections", "/connections"),
+    ("Definitions", "/definitions"),
     ("Security", "/security"),
     ("Audit log", "/audit"),
 )

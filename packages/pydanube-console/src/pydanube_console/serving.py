@@ -35,6 +35,8 @@ from pydanube.model.errors import (
     Unauthenticated,
 )
 from pydanube.security.failed_attempts import FailedAttempts
+from pydanube_cli.administration.definitions.exporting import export_definitions
+from pydanube_cli.administration.definitions.pure.document import encode_definitions
 from pydanube_console.guard import Guard, mark_scripts
 from pydanube_console.message_download import DOWNLOADS_MAX
 from pydanube_console.oidc import PENDING_S, OidcLogin
@@ -72,6 +74,7 @@ PAGES: dict[str, str] = {
     "/namespaces": "namespaces",
     "/cluster": "cluster",
     "/connections": "connections",
+    "/definitions": "definitions",
     "/security": "security",
     "/audit": "audit",
 }
@@ -137,7 +140,9 @@ def make_app(settings: ConsoleSettings, sessions: Sessions) -> FastAPI:
         app.get(OIDC_PATH)(provider.begin)
         app.get(OIDC_CALLBACK)(provider.finish)
     app.get("/healthz")(_healthz)
-    app.get("/messages/download")(Downloads(settings, login).begin)
+    downloads = Downloads(settings, login)
+    app.get("/messages/download")(downloads.begin)
+    app.get("/definitions/download")(downloads.definitions)
     for path, name in PAGES.items():
         module = import_module(f"pydanube_console.pages.{name}")
         ui.page(path)(_page(module.show, path, settings, login))
@@ -375,6 +380,25 @@ class Downloads:
             media_type=download.media_type,
             headers={
                 "content-disposition": f'attachment; filename="{download.file_name}"',
+                "cache-control": "no-store",
+            },
+        )
+
+    async def definitions(self, request: Request) -> Response:
+        """Answer with the definitions that the user may see."""
+        session = self._login.session_of(request)
+        if session is None:
+            return _document("Sign in first.", status=401)
+        async with self._slots:
+            try:
+                found = await export_definitions(session.client)
+            except BrokerError as error:
+                return _document(str(error), status=400)
+        return Response(
+            encode_definitions(found),
+            media_type="application/json",
+            headers={
+                "content-disposition": 'attachment; filename="definitions.json"',
                 "cache-control": "no-store",
             },
         )

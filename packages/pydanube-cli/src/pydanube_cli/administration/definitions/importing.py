@@ -1,0 +1,309 @@
+"""
+The import of definitions into a broker or a cluster.
+
+An import only adds and changes: what the document does not name stays as it is, and
+nothing is deleted.  Each thing is carried out for itself, so an import that has failed
+half way can be repeated; what is there already is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from pydanube.client.client import Client
+from pydanube.client.messages.schema import Schema
+from pydanube.client.operations.changes import changes_of
+from pydanube.model.descriptions import TopicDescription
+from pydanube.model.errors import BrokerError, SchemaNotFound, Unavailable
+from pydanube.model.policy import NamespaceSettings
+from pydanube.model.positions import parse_choice
+from pydanube.model.schemas import Compatibility, SchemaType
+from pydanube.model.setting_documents import (
+    changes_between,
+    document_of,
+    namespace_document_of,
+    subscription_document_of,
+    summarize,
+    with_document,
+    with_namespace_document,
+    with_subscription_document,
+)
+from pydanube_cli.administration.definitions.pure.document import (
+    BindingDefinition,
+    Definitions,
+    RoleDefinition,
+    SubjectDefinition,
+    SubscriptionDefinition,
+    TopicDefinition,
+)
+
+T = TypeVar("T")
+
+
+class Action(Enum):
+    """The action of an import on a thing; in a dry run: the planned one."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The outcome of an import for one thing in the document."""
+
+    kind: str
+    """``namespace``, ``schema``, ``topic``, ``subscription``, ``role``, ``binding``."""
+    name: str
+    action: Action
+    detail: str = ""
+    """The changes, or why it has failed."""
+
+
+Found = tuple[Action, str]
+NOTHING: Found = Action.UNCHANGED, ""
+
+
+async def import_definitions(
+    client: Client,
+    definitions: Definitions,
+    *,
+    dry_run: bool = False,
+    on_outcome: Callable[[Outcome], object] = lambda _: None,
+) -> list[Outcome]:
+    """
+    Create and change what *definitions* name; with *dry_run*, only say what.
+
+    Raises:
+        Unavailable: A broker cannot be reached; what was done before stays.
+    """
+    run = _Import(client, dry_run, on_outcome)
+    await run.each("namespace", definitions.namespaces, run.namespace)
+    await run.each("schema", definitions.subjects, run.subject)
+    await run.each("topic", definitions.topics, run.topic)
+    wanted = {
+        f"{name} of {topic}": (topic, name, each)
+        for topic, definition in definitions.topics.items()
+        for name, each in definition.subscriptions.items()
+    }
+    await run.each("subscription", wanted, lambda _, each: run.subscription(*each))
+    await run.each("role", definitions.roles, run.role)
+    await run.each("binding", definitions.bindings, run.binding)
+    return run.outcomes
+
+
+class _Import:
+    """One import."""
+
+    def __init__(
+        self, client: Client, dry_run: bool, on_outcome: Callable[[Outcome], object]
+    ) -> None:
+        self.outcomes: list[Outcome] = []
+        self._client = client
+        self._is_dry = dry_run
+        self._on_outcome = on_outcome
+        self._namespaces: set[str] | None = None
+
+    async def each(
+        self,
+        kind: str,
+        wanted: Mapping[str, T],
+        carry_out: Callable[[str, T], Awaitable[Found]],
+    ) -> None:
+        """Carry out each thing of a kind, and note what became of it."""
+        for name, definition in wanted.items():
+            try:
+                action, detail = await carry_out(name, definition)
+            except Unavailable:
+                raise
+            except BrokerError as error:
+                action, detail = Action.FAILED, str(error)
+            outcome = Outcome(kind=kind, name=name, action=action, detail=detail)
+            self.outcomes.append(outcome)
+            self._on_outcome(outcome)
+
+    async def namespace(self, name: str, document: dict[str, Any]) -> Found:
+        namespaces = self._client.namespaces
+        if self._namespaces is None:
+            self._namespaces = set(map(str, await namespaces.list()))
+        is_new, old = name not in self._namespaces, NamespaceSettings()
+        if not is_new:
+            found = await namespaces.describe(name)
+            old = NamespaceSettings(policy=found.policy, retention=found.retention)
+        new = with_namespace_document(old, document)
+        if not self._is_dry:
+            if is_new:
+                await namespaces.create(name)
+            if new != old:
+                await namespaces.configure(name, **changes_of(old, new))
+        shown = _changes(namespace_document_of(old), namespace_document_of(new))
+        return _found(is_new, shown)
+
+    async def subject(self, name: str, wanted: SubjectDefinition) -> Found:
+        schemas = self._client.schemas
+        mode = parse_choice("compatibility", wanted.compatibility, Compatibility)
+        try:
+            known = await schemas.versions(name)
+        except SchemaNotFound:
+            known = []
+        there = {(each.type.value, each.definition, each.message) for each in known}
+        missing = [
+            each
+            for each in wanted.versions
+            if (each.type, each.definition, each.message) not in there
+        ]
+        old_mode = await schemas.compatibility(name) if known else None
+        for number, each in enumerate([] if self._is_dry else missing):
+            type_ = parse_choice("type", each.type, SchemaType)
+            await schemas.register(
+                name,
+                Schema(type_, each.definition, each.message),
+                description=each.description,
+                tags=each.tags,
+            )
+            if not known and not number:
+                # Versions may be older than the compatibility that is wanted.
+                await schemas.set_compatibility(name, Compatibility.NONE)
+        if not self._is_dry and (mode is not old_mode):
+            await schemas.set_compatibility(name, mode)
+        changes = [f"{len(missing)} versions"] if missing else []
+        if old_mode is not None and mode is not old_mode:
+            changes.append(f"compatibility: {old_mode.value} → {mode.value}")
+        return _found(not known, ", ".join(changes))
+
+    async def topic(self, name: str, wanted: TopicDefinition) -> Found:
+        topics = self._client.topics
+        partitions = await topics.partitions(name)
+        if not partitions:
+            if not self._is_dry:
+                await topics.create(
+                    name,
+                    partitions=wanted.partitions,
+                    reliable=wanted.reliable,
+                    durability=wanted.durability,
+                    ttl_s=wanted.ttl_s,
+                )
+                [first, *_] = await topics.partitions(name)
+                await self._configure(name, await topics.describe(first), wanted)
+            return Action.CREATED, ""
+        described = await topics.describe(partitions[0])
+        has_partitions = partitions != [name]
+        count = len(partitions) if has_partitions else None
+        if difference := _difference(described, count, wanted):
+            return Action.FAILED, f"it cannot become as defined: {difference}"
+        changes = []
+        added = (wanted.partitions or 0) - (count or 0)
+        if added:
+            changes.append(f"{added} more partitions")
+            if not self._is_dry:
+                await topics.add_partitions(name, wanted.partitions or 0)
+        changes += filter(None, [await self._configure(name, described, wanted)])
+        return _found(False, ", ".join(changes))
+
+    async def _configure(
+        self, name: str, described: TopicDescription, wanted: TopicDefinition
+    ) -> str:
+        """Change the settings of a topic that differ, and return them."""
+        old, is_reliable = described.settings, described.policy.is_reliable
+        new = with_document(described, wanted.settings)
+        if new != old and not self._is_dry:
+            await self._client.topics.configure(name, **changes_of(old, new))
+        return _changes(
+            document_of(old, is_reliable=is_reliable),
+            document_of(new, is_reliable=is_reliable),
+        )
+
+    async def subscription(
+        self, topic: str, name: str, wanted: SubscriptionDefinition
+    ) -> Found:
+        subscriptions = self._client.subscriptions
+        types = await self._types_in(topic)
+        if types is None:
+            if self._is_dry:
+                return Action.CREATED, ""
+            return Action.FAILED, f"there is no topic {topic}"
+        type_ = types.get(name)
+        if type_ is not None and type_ != wanted.type:
+            return Action.FAILED, f"it is {type_}, and not {wanted.type}"
+        old = await subscriptions.settings(topic, name)
+        new = with_subscription_document(old, wanted.settings)
+        if not self._is_dry:
+            if type_ is None:
+                await subscriptions.create(topic, name, type=wanted.type)
+            if new != old:
+                await subscriptions.configure(topic, name, **changes_of(old, new))
+        shown = _changes(subscription_document_of(old), subscription_document_of(new))
+        return _found(type_ is None, shown)
+
+    async def _types_in(self, topic: str) -> Mapping[str, str] | None:
+        """Return the types of the subscriptions of *topic*; None: it does not exist."""
+        partitions = await self._client.topics.partitions(topic)
+        if not partitions:
+            return None
+        described = await self._client.topics.describe(partitions[0])
+        return {each.subscription: each.type.value for each in described.subscriptions}
+
+    async def role(self, name: str, wanted: RoleDefinition) -> Found:
+        security = self._client.security
+        known = {each.name: each for each in await security.roles()}.get(name)
+        if known is not None and (
+            {each.value for each in known.permissions},
+            known.patterns,
+        ) == (set(wanted.permissions), tuple(wanted.patterns)):
+            return NOTHING
+        if not self._is_dry:
+            await security.set_role(name, wanted.permissions, wanted.patterns)
+        return _found(known is None, ", ".join(wanted.permissions))
+
+    async def binding(self, name: str, wanted: BindingDefinition) -> Found:
+        security = self._client.security
+        known = {each.id: each for each in await security.bindings()}.get(name)
+        if known is not None and (known.member, known.roles, known.patterns) == (
+            wanted.member,
+            tuple(wanted.roles),
+            tuple(wanted.patterns),
+        ):
+            return NOTHING
+        if not self._is_dry:
+            await security.add_binding(
+                wanted.member, wanted.roles, wanted.patterns, binding_id=name
+            )
+        return _found(known is None, f"{wanted.member}: {', '.join(wanted.roles)}")
+
+
+def _found(is_new: bool, changes: str) -> Found:
+    if is_new:
+        return Action.CREATED, changes
+    return (Action.CHANGED, changes) if changes else NOTHING
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{each.setting}: {summarize(each.old)} \u2192 {summarize(each.new)}"
+        for each in changes_between(before, after)
+    )
+
+
+def _difference(
+    described: TopicDescription, partitions: int | None, wanted: TopicDefinition
+) -> str:
+    """Return in what a topic differs that cannot change; empty: in nothing."""
+    policy = described.policy
+    pairs = {
+        "reliable": (policy.is_reliable, wanted.reliable),
+        "durability": (policy.durability.value, wanted.durability),
+        "ttl_s": (policy.ttl_s, wanted.ttl_s),
+        "with partitions": (partitions is not None, wanted.partitions is not None),
+    }
+    found = [
+        f"{name} is {summarize(old)}, not {summarize(new)}"
+        for name, (old, new) in pairs.items()
+        if old != new
+    ]
+    if partitions and wanted.partitions and wanted.partitions < partitions:
+        found.append(f"it has {partitions} partitions, not {wanted.partitions}")
+    return ", ".join(found)

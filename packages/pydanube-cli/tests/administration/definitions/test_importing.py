@@ -1,0 +1,163 @@
+"""Imports create and change what is missing, and leave the rest alone."""
+
+from collections import Counter
+
+import pytest
+
+import pydanube
+from pydanube.security.principals import Principal
+from pydanube_cli.administration.definitions.exporting import export_definitions
+from pydanube_cli.administration.definitions.importing import (
+    Action,
+    import_definitions,
+)
+from pydanube_cli.administration.definitions.pure.document import (
+    Definitions,
+    SubscriptionDefinition,
+    TopicDefinition,
+    encode_definitions,
+)
+from support.fakes.principals import ROOT, client_of, guarded_broker
+
+CREATED, CHANGED, UNCHANGED, FAILED = Action
+SCHEMAS = [
+    '{"type": "record", "name": "O", "fields": [{"name": "id", "type": "long"}]}',
+    '{"type": "record", "name": "P", "fields": [{"name": "id", "type": "string"}]}',
+]
+
+
+async def fill(client):
+    await client.namespaces.create("shop")
+    await client.namespaces.configure(
+        "shop", retention=pydanube.Retention(age_s=86_400)
+    )
+    await client.schemas.register("orders", pydanube.Schema.avro(SCHEMAS[0]))
+    await client.schemas.set_compatibility("orders", "none")
+    await client.schemas.register("orders", pydanube.Schema.avro(SCHEMAS[1]))
+    await client.schemas.set_compatibility("orders", "forward")
+    await client.topics.create("/shop/orders", partitions=2, durability="written")
+    await client.topics.configure(
+        "/shop/orders",
+        retention=pydanube.Retention(age_s=3600),
+        schema=pydanube.TopicSchema(subject="orders"),
+    )
+    await client.topics.create("/shop/dead")
+    await client.topics.create("/shop/live", reliable=False)
+    policy = pydanube.FailurePolicy(
+        poison=pydanube.PoisonPolicy.DEAD_LETTER, dead_letter_topic="/shop/dead"
+    )
+    await client.subscriptions.create("/shop/orders", "billing", type="shared")
+    await client.subscriptions.configure(
+        "/shop/orders", "billing", failure_policy=policy
+    )
+    await client.subscriptions.create("/shop/dead", "dead-letters", type="shared")
+    await client.security.set_role("packer", ["consume"], ["/shop/*"])
+    await client.security.add_binding("user:ada", ["packer"], ["/shop/*"])
+
+
+def counts(outcomes):
+    return Counter((each.kind, each.action) for each in outcomes)
+
+
+async def test_import_makes_the_same_elsewhere_and_can_be_repeated():
+    async with guarded_broker() as old, client_of(old, ROOT) as client:
+        await fill(client)
+        wanted = await export_definitions(client)
+    assert "dead-letters" not in wanted.topics["/shop/dead"].subscriptions
+    async with guarded_broker() as new, client_of(new, ROOT) as client:
+        planned = await import_definitions(client, wanted, dry_run=True)
+        assert await client.topics.list() == []
+        done = await import_definitions(client, wanted)
+        assert counts(planned) == counts(done)
+        assert counts(done) == {
+            ("namespace", CREATED): 1,
+            ("namespace", UNCHANGED): 1,
+            ("schema", CREATED): 1,
+            ("topic", CREATED): 3,
+            ("subscription", CREATED): 1,
+            ("role", CREATED): 1,
+            ("binding", CREATED): 1,
+        }
+        found = await export_definitions(client)
+        assert encode_definitions(found) == encode_definitions(wanted)
+        again = await import_definitions(client, wanted)
+        assert {each.action for each in again} == {UNCHANGED}
+
+
+async def test_what_differs_is_changed_and_named():
+    async with guarded_broker() as broker, client_of(broker, ROOT) as client:
+        await fill(client)
+        wanted = await export_definitions(client)
+        await client.topics.configure("/shop/orders", retention=None)
+        await client.namespaces.configure("shop", retention=pydanube.Retention())
+        await client.schemas.set_compatibility("orders", "full")
+        await client.subscriptions.configure("/shop/orders", "billing", is_paused=True)
+        await client.security.set_role("packer", ["produce"], ["/shop/*"])
+        wanted.topics["/shop/orders"].partitions = 3
+        done = await import_definitions(client, wanted)
+        changed = {each.name: each.detail for each in done if each.action is CHANGED}
+        assert changed == {
+            "shop": "retention.age: none → 1d",
+            "orders": "compatibility: full → forward",
+            "/shop/orders": "1 more partitions, retention: inherit → age=1h, "
+            "size=none, acknowledged=no",
+            "billing of /shop/orders": "paused: yes → no",
+            "packer": "consume",
+        }
+        assert len(await client.topics.partitions("/shop/orders")) == 3
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (TopicDefinition(partitions=1), "it has 2 partitions, not 1"),
+        (TopicDefinition(), "with partitions is yes, not no"),
+        (TopicDefinition(partitions=2, reliable=False), "reliable is yes, not no"),
+        (TopicDefinition(partitions=2), "durability is written, not durable"),
+        (TopicDefinition(partitions=2, settings={"x": 1}), "no setting x"),
+    ],
+)
+async def test_what_cannot_change_fails_and_the_rest_is_done(wanted, text):
+    if "x" in wanted.settings:
+        wanted.durability = "written"
+    async with guarded_broker() as broker, client_of(broker, ROOT) as client:
+        await fill(client)
+        topics = {"/shop/orders": wanted, "/shop/new": TopicDefinition()}
+        failed, created = await import_definitions(client, Definitions(topics=topics))
+        assert failed.action is FAILED
+        assert text in failed.detail
+        assert created.action is CREATED
+
+
+async def test_subscriptions_of_failed_topics_and_other_types_fail():
+    shared = {"billing": SubscriptionDefinition(type="exclusive")}
+    topics = {
+        "/none/orders": TopicDefinition(subscriptions=shared),
+        "/shop/orders": TopicDefinition(
+            partitions=2, durability="written", subscriptions=shared
+        ),
+    }
+    async with guarded_broker() as broker, client_of(broker, ROOT) as client:
+        await fill(client)
+        found = await import_definitions(client, Definitions(topics=topics))
+        details = {each.name: each.detail for each in found if each.action is FAILED}
+    assert details.keys() == {
+        "/none/orders",
+        "billing of /none/orders",
+        "billing of /shop/orders",
+    }
+    assert details["billing of /shop/orders"] == "it is shared, and not exclusive"
+
+
+async def test_what_the_client_may_not_do_fails():
+    alice = Principal("alice", "token")
+    async with guarded_broker() as broker, client_of(broker, ROOT) as root:
+        await fill(root)
+        wanted = await export_definitions(root)
+        await root.topics.delete("/shop/dead", force=True)
+        async with client_of(broker, alice) as client:
+            found = await import_definitions(client, wanted)
+            seen = await export_definitions(client)
+        assert counts(found)["topic", FAILED] == 3
+        assert seen == Definitions()
+        assert "/shop/dead" not in await root.topics.list()
