@@ -47,6 +47,7 @@ from pydanube_broker.broker.delivery.subscription import (
     join,
 )
 from pydanube_broker.broker.delivery.subscription_reader import (
+    HISTORY_BYTES,
     READ_AHEAD_BYTES,
     SubscriptionReader,
     take_below,
@@ -547,7 +548,7 @@ class ReliableSubscription(Subscription):
             frames = self._log.read_tail(offset, bytes_max=READ_AHEAD_BYTES)
             if frames is None:
                 try:
-                    frames = await self._log.read(offset, bytes_max=READ_AHEAD_BYTES)
+                    frames = await self._log.read(offset, bytes_max=HISTORY_BYTES)
                 except CorruptSegment as error:
                     self._skip_ahead(offset, error)
                     continue

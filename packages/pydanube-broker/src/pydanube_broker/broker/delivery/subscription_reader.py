@@ -30,7 +30,9 @@ Skip = Callable[[CorruptSegment, deque[Range]], list[Range]]
 """Removes and returns the ranges to skip, or raises the error."""
 
 READ_AHEAD_BYTES = 2 * 1024 * 1024
-"""How much is read from the log at a time; deliveries are bounded by credit."""
+"""How much is read from the tail at a time; deliveries are bounded by credit."""
+HISTORY_BYTES = 1024 * 1024
+"""How much of a segment is sent before what is ready for other consumers."""
 
 
 class SubscriptionReader:
@@ -146,7 +148,7 @@ class SubscriptionReader:
         """Return the end of the next *count* messages that are not acknowledged."""
         offset = max(cursor.offset, self._log.base_offset)
         while count > 0:
-            frames = await self._log.read(offset, bytes_max=READ_AHEAD_BYTES)
+            frames = await self._log.read(offset, bytes_max=HISTORY_BYTES)
             if not frames:
                 return self._log.end_offset
             for base, end in (each for frame in frames for each in frame.ranges()):
