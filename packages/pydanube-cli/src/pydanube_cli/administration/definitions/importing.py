@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice, starmap
 from typing import Any, TypeVar
 
+from pydanube.aio.tasks import gather
 from pydanube.client.client import Client
 from pydanube.client.messages.schema import Schema
 from pydanube.client.operations.changes import changes_of
@@ -41,6 +43,9 @@ from pydanube_cli.administration.definitions.pure.document import (
 )
 
 T = TypeVar("T")
+
+CONCURRENT_MAX = 32
+"""How many things of one kind are carried out at the same time."""
 
 
 class Action(Enum):
@@ -73,7 +78,6 @@ async def import_definitions(
     definitions: Definitions,
     *,
     dry_run: bool = False,
-    on_outcome: Callable[[Outcome], object] = lambda _: None,
 ) -> list[Outcome]:
     """
     Create and change what *definitions* name; with *dry_run*, only say what.
@@ -81,7 +85,7 @@ async def import_definitions(
     Raises:
         Unavailable: A broker cannot be reached; what was done before stays.
     """
-    run = _Import(client, dry_run, on_outcome)
+    run = _Import(client, is_dry=dry_run)
     await run.each("namespace", definitions.namespaces, run.namespace)
     await run.each("schema", definitions.subjects, run.subject)
     await run.each("topic", definitions.topics, run.topic)
@@ -99,13 +103,10 @@ async def import_definitions(
 class _Import:
     """One import."""
 
-    def __init__(
-        self, client: Client, dry_run: bool, on_outcome: Callable[[Outcome], object]
-    ) -> None:
+    def __init__(self, client: Client, *, is_dry: bool) -> None:
         self.outcomes: list[Outcome] = []
         self._client = client
-        self._is_dry = dry_run
-        self._on_outcome = on_outcome
+        self._is_dry = is_dry
         self._namespaces: set[str] | None = None
 
     async def each(
@@ -115,16 +116,20 @@ class _Import:
         carry_out: Callable[[str, T], Awaitable[Found]],
     ) -> None:
         """Carry out each thing of a kind, and note what became of it."""
-        for name, definition in wanted.items():
+
+        async def carry_out_one(name: str, definition: T) -> Outcome:
             try:
                 action, detail = await carry_out(name, definition)
             except Unavailable:
                 raise
             except BrokerError as error:
                 action, detail = Action.FAILED, str(error)
-            outcome = Outcome(kind=kind, name=name, action=action, detail=detail)
-            self.outcomes.append(outcome)
-            self._on_outcome(outcome)
+            return Outcome(kind=kind, name=name, action=action, detail=detail)
+
+        remaining = iter(wanted.items())
+        while portion := list(islice(remaining, CONCURRENT_MAX)):
+            # The broker syncs what it stores at the same time together.
+            self.outcomes += await gather(starmap(carry_out_one, portion))
 
     async def namespace(self, name: str, document: dict[str, Any]) -> Found:
         namespaces = self._client.namespaces
