@@ -22,7 +22,7 @@ from pydanube.aio.loops import new_loop
 from pydanube_cli.bench.figures import latency_figures
 from pydanube_cli.bench.native_workloads import LostMessages, receive_batches
 from pydanube_cli.bench.workloads import Arrivals
-from pydanube_spark import session
+from pydanube_spark import session, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +66,14 @@ def read_tables(
             ends = json.dumps({topic: sealed})
             segments = source.options(tail="none", endingOffsets=ends).load()
             measured["Spark reads its segments"] = _read(segments, sealed)
+            native = table(
+                spark,
+                topic,
+                url,
+                include_attributes=True,
+                options={"tail": "none", "endingOffsets": ends},
+            )
+            measured["Spark reads a native table of them"] = _read(native, sealed)
             parquet = spark.read.parquet(*files)
             name = "Spark's Parquet source reads the same files"
             measured[name] = _read(parquet, sealed)
