@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from pydanube.model.descriptions import DroppedSegment as DroppedSegment
     from pydanube.model.descriptions import Hold as Hold
     from pydanube.model.descriptions import NamespaceDescription as NamespaceDescription
+    from pydanube.model.descriptions import OffsetChanges as OffsetChanges
     from pydanube.model.descriptions import RetentionDrops as RetentionDrops
     from pydanube.model.descriptions import Segment as Segment
     from pydanube.model.descriptions import Segments as Segments
@@ -144,6 +145,9 @@ _HOMES = {
     "Cluster": "pydanube.client.operations.cluster",
     "ClusterBroker": "pydanube.model.clusters",
     "ClusterDescription": "pydanube.model.clusters",
+    "ConnectionDescription": "pydanube.model.connections",
+    "ConnectionMember": "pydanube.model.connections",
+    "Connections": "pydanube.model.connections",
     "Consumer": "pydanube.client.consumers.consumer",
     "ConsumerKeywords": "pydanube.client.messages.options",
     "CopyState": "pydanube.model.descriptions",
@@ -156,9 +160,6 @@ _HOMES = {
     "Direction": "pydanube.schemas.compatibility",
     "DroppedSegment": "pydanube.model.descriptions",
     "FindingKind": "pydanube.model.findings",
-    "ConnectionDescription": "pydanube.model.connections",
-    "ConnectionMember": "pydanube.model.connections",
-    "Connections": "pydanube.model.connections",
     "Findings": "pydanube.model.findings",
     "Hold": "pydanube.model.descriptions",
     "Incompatibility": "pydanube.schemas.language",
@@ -171,6 +172,7 @@ _HOMES = {
     "NamespaceDescription": "pydanube.model.descriptions",
     "Namespaces": "pydanube.client.operations.namespaces",
     "NewApiKey": "pydanube.model.api_keys",
+    "OffsetChanges": "pydanube.model.descriptions",
     "PartWriter": "pydanube.client.workers.staging",
     "PartitionedConsumer": "pydanube.client.consumers.partitioned_consumer",
     "PartitionedProducer": "pydanube.client.producers.partitioned_producer",
