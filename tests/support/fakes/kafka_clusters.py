@@ -46,6 +46,8 @@ class KafkaCluster:
                 running = self._running[broker_id] = _Running(address)
                 parts = listener_parts(member.broker, "kafka", address=address)
                 await stack.enter_async_context(running.serving(self._kafka, parts))
+            # The controller gives each of them a shard.
+            await until(lambda: all(map(self.cluster.served, broker_ids)))
             await self.cluster.settled(*broker_ids)
             yield self
 
@@ -61,9 +63,20 @@ class KafkaCluster:
 
     async def move(self, topic, broker_id):
         """Move the shard of a topic to another broker."""
+        await self.move_shard(await self._shard_of(topic), broker_id)
+
+    async def owner(self, topic):
+        """The broker that serves a topic."""
+        shard = await self._shard_of(topic)
+        await self.cluster.settled(*self._running)
+        return next(
+            each for each in self._running if shard in self.cluster.served(each)
+        )
+
+    async def _shard_of(self, topic):
         broker = next(iter(self.cluster.members.values())).broker
         record = await broker.catalog.get_topic(TopicName.parse(topic))
-        await self.move_shard(record.value.shard, broker_id)
+        return record.value.shard
 
     async def move_shard(self, shard, broker_id):
         """Move a shard to another broker, unless it is there."""

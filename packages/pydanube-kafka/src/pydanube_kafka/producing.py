@@ -91,13 +91,16 @@ class ProducerSessions:
         return found
 
     def sweep(self) -> None:
-        """Close the sessions of silent producers."""
+        """Close the sessions of silent producers, and those of topics that moved."""
         until = self._clock() - SESSION_IDLE_S
-        while self._open:
-            key, oldest = next(iter(self._open.items()))
-            if oldest.used_at > until:
-                return
-            self._close(key)
+        for key, each in list(self._open.items()):
+            if each.used_at <= until or not _is_valid(each):
+                self._close(key)
+
+    @property
+    def topics(self) -> set[Topic]:
+        """The topics to which idempotent producers have sessions."""
+        return {topic for topic, _ in self._open}
 
     def close(self) -> None:
         """Close all sessions."""
