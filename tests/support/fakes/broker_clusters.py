@@ -27,6 +27,7 @@ from pydanube_broker.broker.manifest import SharedManifest
 from pydanube_broker.broker.topics.shards import Shards
 from pydanube_broker.cluster.controller import create_shards
 from pydanube_broker.cluster.overview import STREAM
+from pydanube_broker.cluster.pure.placement import PlacementLimits
 from pydanube_broker.cluster.session import ClusterSession, open_cluster_session
 from pydanube_broker.cluster.session_journals import OwnSessionJournal
 from pydanube_broker.cluster.shard_owners import ShardOwners
@@ -214,6 +215,7 @@ async def open_member(
     clock: Callable[[], float] | None = None,
     peers: Any = None,
     addresses: Mapping[str, str] = MappingProxyType({}),
+    limits: PlacementLimits | None = None,
     journals: Path | None = None,
     **options: Any,
 ) -> AsyncIterator[Member]:
@@ -222,7 +224,7 @@ async def open_member(
 
     With *journals*, it is one of the processes of a broker, whose journals are there.
 
-    *addresses* are those of further listeners.
+    *addresses* are those of further listeners.  By *limits*, it balances.
 
     *settings* are those of its storage, and *options* those of ``open_broker``.
     """
@@ -277,7 +279,7 @@ async def open_member(
             new_broker_id=lambda: broker_id,
             wall_clock_us=wall_clock_us,
             clock=clock,
-            shards=Shards(SHARDS, owners := ShardOwners(session)),
+            shards=Shards(SHARDS, owners := ShardOwners(session), limits),
             peers=peers,
             **options,
         ) as broker,

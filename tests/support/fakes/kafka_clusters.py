@@ -7,11 +7,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pyarrow as pa
 
 from pydanube.model.names import TopicName
+from pydanube_broker.cluster.pure.placement import PlacementLimits
 from pydanube_broker.cluster.shard_moves import move_shard
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.connection import listen_kafka
 from pydanube_kafka.server import open_kafka_server
-from support.fakes.broker_clusters import BrokerCluster
+from support.fakes.broker_clusters import SHARDS, BrokerCluster
 from support.fakes.listener_parts import listener_parts
 from support.fakes.storages import until
 from support.servers.ports import free_port
@@ -41,14 +42,20 @@ class KafkaCluster:
             ports = [free_port() for _ in broker_ids]
             for broker_id, port in zip(broker_ids, ports, strict=True):
                 address = f"127.0.0.1:{port}"
-                self.cluster.own_options[broker_id] = {"addresses": {"kafka": address}}
+                self.cluster.own_options[broker_id] = {
+                    "addresses": {"kafka": address},
+                    # Only the test moves shards.
+                    "limits": PlacementLimits.of(
+                        moves_max=1, imbalance_percent_max=1_000_000
+                    ),
+                }
                 member = await stack.enter_async_context(self.cluster.broker(broker_id))
                 running = self._running[broker_id] = _Running(address)
                 parts = listener_parts(member.broker, "kafka", address=address)
                 await stack.enter_async_context(running.serving(self._kafka, parts))
-            # The controller gives each of them a shard.
-            await until(lambda: all(map(self.cluster.served, broker_ids)))
             await self.cluster.settled(*broker_ids)
+            for shard in range(SHARDS):
+                await self.move_shard(shard, broker_ids[shard % len(broker_ids)])
             yield self
 
     def server(self, broker_id):
