@@ -64,6 +64,7 @@ SECTIONS = {
         "TopicSettings",
         "TopicChanges",
         "TopicOffsets",
+        "OffsetChanges",
         "TopicPlace",
         "DispatchMode",
         "Durability",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from pydanube_cli.main import load
 
+OUTPUT_FILE = re.compile(r" > ([\w./-]+)$")
+"""The end of a line whose output goes to a file."""
 NO_FILES = "inspect"
 """Commands whose arguments must exist, which those of examples do not."""
 
 
 def check_line(line: str) -> None:
     """Fail if a `danube` command in *line* has invalid arguments."""
-    for part in line.split(" | "):
+    for part in re.sub(OUTPUT_FILE, "", line).split(" | "):
         name, *words = shlex.split(part)
         if name != "danube" or not words or words[0].startswith("-"):
             continue

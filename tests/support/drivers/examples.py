@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import ExitStack, chdir
 
+from support.drivers.command_lines import OUTPUT_FILE
 from support.drivers.commands import danube, end, logging_restored, start_danube
 from support.project import ROOT
 from support.servers.processes import BrokerProcess
@@ -119,8 +120,10 @@ def run_bash(code, url, directory):
                 )
             elif line and not line.startswith(NOT_RUN):
                 output = ""
-                for command in line.split(" | "):
+                for command in OUTPUT_FILE.sub("", line).split(" | "):
                     output = run_command(command, url, directory, output)
+                if (file := OUTPUT_FILE.search(line)) is not None:
+                    (directory / file[1]).write_text(output)
 
 
 def run_command(command, url, directory, given):

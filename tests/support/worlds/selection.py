@@ -39,8 +39,12 @@ PARTS = 3
 AT_LENGTH = frozenset({"processes"})
 """Worlds with real files and locks, whose steps take any time: not in ``rotating``."""
 
+CLIENTS = "packages/pydanube/tests/client/"
+OF_CLIENTS = frozenset({"without-arrow"})
+"""Worlds of programs that have the client alone, and no command line."""
+
 ROTATED = (
-    "packages/pydanube/tests/client/",
+    CLIENTS,
     "e2e/test_cli.py",
     "e2e/test_cli_",
     "e2e/test_admin_cli.py",
@@ -172,7 +176,11 @@ def _chosen(config: pytest.Config) -> list[str]:
 
 
 def _worlds_of(config: pytest.Config, nodeid: str) -> list[str]:
-    chosen = _chosen(config)
+    chosen = [
+        each
+        for each in _chosen(config)
+        if each not in OF_CLIENTS or nodeid.startswith(CLIENTS)
+    ]
     if config.option.world != ROTATING:
         return chosen
     if not nodeid.removeprefix("tests/").startswith(ROTATED):

@@ -17,8 +17,6 @@ from functools import cache
 from itertools import chain, starmap
 from typing import Any, Protocol
 
-from crc32c import crc32c
-
 from pydanube.model import arrow
 from pydanube.model.arrow import envelope, pa, pc
 from pydanube.model.batch import NAMES, TIME_COLUMNS, Column, columns_of, schema_of
@@ -28,6 +26,7 @@ from pydanube.model.positions import TIME_MAX, TIME_MIN
 from pydanube.model.ranges import Range
 from pydanube.wire.arrow_body import decompress, read_body, validate
 from pydanube.wire.buffer import Buffer, padded_size
+from pydanube.wire.checksum import crc32c
 from pydanube.wire.column_body import ColumnBody, encode_body
 from pydanube.wire.small_batch import (
     SMALL_MESSAGES_MAX,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
-
 from pydanube.wire.buffer import Buffer, padded_size
+from pydanube.wire.checksum import crc32c
 
 FRAME_CHECKED = 20
 """An entry's checksum covers a frame up to here, where that of the frame begins."""

@@ -21,10 +21,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from crc32c import crc32c
 
 from pydanube.model.segments import SegmentEntry
 from pydanube.wire.buffer import Buffer
+from pydanube.wire.checksum import crc32c
 from pydanube.wire.files.segment_format import FORMAT
 from pydanube.wire.files.segment_ranges import RangeFile
 
