@@ -25,9 +25,6 @@ def test_the_examples_of_a_page_run_as_one_script(page, tmp_path):
         run_program(script, broker.url, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param("README.md", marks=pytest.mark.smoke), "docs/guide/pipelines.md"],
-)
+@pytest.mark.parametrize("page", ["README.md", "docs/guide/pipelines.md"])
 def test_the_examples_of_a_page_run(page, tmp_path):
     run_page(page, tmp_path, run_program)

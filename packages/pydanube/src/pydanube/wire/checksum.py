@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 
 def crc32c(data: Any, value: int = 0) -> int:
     """Return the CRC-32C of *data*, which follows bytes with the CRC *value*."""
-    return _library()(data, value)
+    found: int = _library()(data, value)
+    return found
 
 
 @cache
-def _library() -> Callable[[Any, int], int]:
+def _library() -> Any:
     # It imports importlib.metadata, which takes longer than a short command.
     from crc32c import crc32c as compute  # noqa: PLC0415
 
