@@ -23,7 +23,7 @@ import pydanube_broker.operations.topics
 from support.project import ROOT
 from tools.proto import use_our_pool
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak]
 
 MESSAGES = """
 // Asks for the number of messages that a topic keeps.

@@ -60,7 +60,10 @@ def test_a_system_without_apt_is_told_what_to_install(tmp_path):
 def test_nothing_happens_where_all_servers_are_installed(tmp_path):
     programs = tmp_path / "programs"
     programs.mkdir()
-    names = ("chromium", "etcd", "mosquitto", "mosquitto_pub", "redis-server")
+    names = (
+        *("chromium", "etcd", "mosquitto", "mosquitto_pub", "promtool"),
+        "redis-server",
+    )
     for each in COREUTILS:
         (programs / each).symlink_to(shutil.which(each))
     for each in names:

@@ -240,7 +240,6 @@ async def run_campaign(
             log.add(campaign.state())
 
 
-@pytest.mark.smoke
 @pytest.mark.timeout(240)
 async def test_clients_lose_and_repeat_nothing_when_one_thing_fails(
     tmp_path: Path,

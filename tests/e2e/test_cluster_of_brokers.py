@@ -548,7 +548,7 @@ def test_standalone_brokers_and_clusters_refuse_the_metadata_of_each_other(
     assert "set cluster.enabled, or choose another name" in log
 
 
-@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("is_new", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_restored_backup_is_not_served_by_a_cluster(
     tmp_path: Path, settings: dict[str, Any], is_new: bool
 ) -> None:

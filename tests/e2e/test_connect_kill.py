@@ -33,6 +33,7 @@ def numbers_of(batch):
     return [json.loads(each)["number"] for each in batch.payloads]
 
 
+@pytest.mark.soak
 def test_each_message_is_published_once_although_both_are_killed(tmp_path):
     file = tmp_path / "connectors.yaml"
     file.write_text(FILE)

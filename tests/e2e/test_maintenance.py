@@ -98,7 +98,9 @@ def test_small_segments_become_large_ones_and_every_message_stays(client, broker
     assert stored(client, topic) == before
 
 
-@pytest.mark.parametrize("runner", ["threads", "spark"])
+@pytest.mark.parametrize(
+    "runner", ["threads", pytest.param("spark", marks=pytest.mark.soak)]
+)
 def test_compaction_keeps_the_last_message_of_each_key(
     client, broker_url, request, runner
 ):

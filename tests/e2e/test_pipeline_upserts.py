@@ -54,6 +54,7 @@ def delta_rows(path):
     return sorted((row["id"], row["name"], row["_op"]) for row in rows)
 
 
+@pytest.mark.soak
 def test_json_change_feed_to_delta_is_exactly_once(
     session, client, broker_url, topic, tmp_path
 ):

@@ -13,7 +13,7 @@ import pydanube
 from support.drivers.commands import danube, end, start_danube
 from support.servers.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak, pytest.mark.smoke]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak]
 
 TOPIC, COPY = "/default/numbers", "/mirror/numbers"
 COUNT = 20_000

@@ -33,7 +33,7 @@ from support.worlds.differences import find_difference
 
 ROTATING = "rotating"
 ALL = "all"
-PARTS = 3
+PARTS = 4
 """``rotating`` runs one of so many parts of the tests in each other world."""
 
 AT_LENGTH = frozenset({"processes"})
@@ -71,8 +71,8 @@ def add_options(parser: pytest.Parser) -> None:
         default=MEMORY,
         metavar="WORLDS",
         help=f"where tests of clients run: {', '.join(WORLDS)}, separated by commas; "
-        f"{ALL}; or {ROTATING}: all in {MEMORY}, and a third in each other world "
-        f"but {', '.join(AT_LENGTH)}; after each commit it is another third",
+        f"{ALL}; or {ROTATING}: all in {MEMORY}, and a quarter in each other world "
+        f"but {', '.join(AT_LENGTH)}; after each commit it is another quarter",
     )
     group.addoption(
         "--world-seed",
