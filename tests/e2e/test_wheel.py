@@ -11,7 +11,7 @@ import pytest
 from support.project import ROOT
 from support.servers.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak, pytest.mark.smoke]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak]
 
 CONVERSATION = """
 import sys
@@ -84,6 +84,7 @@ def python(tmp_path_factory, wheels):
     return environment(tmp_path_factory.mktemp("client") / "venv", client)
 
 
+@pytest.mark.smoke
 def test_the_wheel_publishes_and_consumes_without_any_extra(python, tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
         done = run(python, "-c", CONVERSATION, broker.url, directory=tmp_path)
@@ -94,6 +95,7 @@ def test_the_wheel_publishes_and_consumes_without_any_extra(python, tmp_path):
     assert (done.stdout, done.stderr) == (expected, "")
 
 
+@pytest.mark.smoke
 def test_the_wheel_brings_nothing_that_the_client_does_not_need(python, tmp_path):
     listing = ["--python", python, "list", "--format=freeze"]
     listed = run(*PIP, *listing, directory=tmp_path)
@@ -101,6 +103,7 @@ def test_the_wheel_brings_nothing_that_the_client_does_not_need(python, tmp_path
     assert names == CLIENT
 
 
+@pytest.mark.smoke
 def test_the_wheels_bring_the_runbooks_and_the_templates(wheels, tmp_path):
     def files(package):
         [wheel] = wheels.glob(f"{package}-*.whl")
