@@ -103,7 +103,9 @@ def _at_signals(act: Callable[[], None]) -> Iterator[None]:
             continue
 
         def handle(number: int, frame: FrameType | None, before: Any = before) -> None:
-            loop.call_soon_threadsafe(act)
+            # Another handler on top of this one may call it after the body.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(act)
             before(number, frame)
 
         with suppress(ValueError):  # In another thread than the main one.

@@ -87,6 +87,21 @@ async def test_schema_with_references_is_complete_without_them(ask):
     assert "Avro schemas only" in text
 
 
+async def test_references_are_bounded(ask):
+    used = []
+    for number in range(3):
+        subject = f"wide-{number}"
+        wide = ONE | {"name": f"Wide{number}", "doc": "x" * 400_000}
+        await ask("POST", f"/subjects/{subject}/versions", body(wide))
+        used.append({"name": wide["name"], "subject": subject, "version": 1})
+    many = body('"Wide0"', references=used)
+    text = await refusal(ask, "POST", "/subjects/x/versions", many, 422, 42201)
+    assert "bytes together" in text
+    more = body('"Wide0"', references=used * 40)
+    text = await refusal(ask, "POST", "/subjects/x/versions", more, 422, 42201)
+    assert "at most 100 references" in text
+
+
 async def test_protobuf_is_a_source_or_a_descriptor(ask):
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 

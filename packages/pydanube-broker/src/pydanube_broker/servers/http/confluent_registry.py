@@ -42,7 +42,11 @@ from pydanube_broker.operations.schemas import new_schema
 from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.connections.errors import as_broker_error, http_status_of
 from pydanube_broker.servers.http.endpoints import principal_of
-from pydanube_broker.servers.http.operations import body_of, carry_out
+from pydanube_broker.servers.http.operations import (
+    BODY_BYTES_MAX,
+    body_of,
+    carry_out,
+)
 from pydanube_broker.servers.http.pure.confluent_schemas import (
     NAMES,
     REFERENCES_MAX,
@@ -156,8 +160,8 @@ class RegistryCall:
         text = str(self.request.path_params["version"])
         if text in {LATEST, "-1"}:
             number = 0
-        elif text.isascii() and text.isdigit() and 0 < int(text[:10]) < 2**31:
-            number = int(text[:10])
+        elif text.isascii() and text.isdigit() and 0 < int(text[:11]) < 2**31:
+            number = int(text)
         else:
             raise RegistryError(
                 422,
@@ -203,7 +207,8 @@ class RegistryCall:
                     "references are supported in Avro schemas only: define all types "
                     "in one schema"
                 )
-            text = with_references(text, await self._definitions(body.references))
+            referenced = await self._definitions(body.references)
+            text = await asyncio.to_thread(with_references, text, referenced)
         elif schema_type is SchemaType.PROTOBUF:
             text = await asyncio.to_thread(_proto_source, text)
         return pb.NewSchema(type=schema_type.value, definition=text)
@@ -211,11 +216,18 @@ class RegistryCall:
     async def _definitions(self, references: list[Reference]) -> dict[str, str]:
         if len(references) > REFERENCES_MAX:
             raise InvalidSchema(f"a schema has at most {REFERENCES_MAX} references")
-        found = {}
+        found: dict[str, str] = {}
+        byte_count = 0
         for each in references:
             wanted = pb.GetSchema(subject=each.subject, version=max(0, each.version))
             answer = await self.do(Kind.GET_SCHEMA, wanted)
             found[each.name] = answer.definition
+            byte_count += len(answer.definition)
+            if byte_count > BODY_BYTES_MAX:
+                raise InvalidSchema(
+                    f"the schemas that it refers to have more than {BODY_BYTES_MAX} "
+                    "bytes together"
+                )
         return found
 
     async def shown(self, found: Any) -> dict[str, object]:
