@@ -9,6 +9,7 @@ import pytest
 
 import pydanube
 from pydanube.client.connections.partitions import one_partition
+from pydanube.client.operations.topics import earlier
 from pydanube.model.descriptions import TopicSettings
 from pydanube.model.errors import InvalidRequest, ProtocolViolation, TopicNotFound
 from pydanube.model.policy import KEEP_ALL, CorruptionPolicy, NamespacePolicy, Retention
@@ -496,3 +497,18 @@ async def test_retention_keeps_the_messages_of_the_deduplication_window(broker, 
     assert [
         each.segment_count for each in await client.topics.plan_retention(TOPIC)
     ] == [2]
+
+
+def test_changes_since_pages_of_two_runs_of_a_broker_are_not_known():
+    assert earlier(("run", 5), ("run", 7)) == earlier(("run", 7), ("run", 5))
+    assert earlier(("run", 5), ("run", 7)) == ("run", 5)
+    assert earlier(("before", 5), ("after", 1)) == ("", 0)
+
+
+async def test_all_topics_are_listed_if_no_revision_covers_the_last_answer(client):
+    await published(client, b"0")
+    first = await client.topics.list_changed_offsets({TOPIC})
+    unknown = dict.fromkeys(first.revisions, earlier(("before", 5), ("after", 1)))
+    found = await client.topics.list_changed_offsets({TOPIC}, unknown)
+    assert found.is_complete
+    assert found.topics[TOPIC].end_offset == 1

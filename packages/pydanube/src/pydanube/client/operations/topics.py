@@ -368,10 +368,8 @@ class Topics:
         )
         revisions: dict[str, tuple[str, int]] = {}
         for url, answer in answers:
-            # Of several pages, the first knows the fewest changes.  If the run is not
-            # the same, the smaller one is unknown to the broker, or means the same.
             revision = _revision_of(answer)
-            revisions[url] = min(revision, revisions.get(url, revision))
+            revisions[url] = earlier(revisions.get(url, revision), revision)
         topics = await self._offsets_in(names, [answer for _, answer in answers])
         if len(topics) < len(names):
             # Another broker may serve the others once they exist.
@@ -562,6 +560,17 @@ def _changes_in(answers: Iterable[pb.OffsetsListed]) -> dict[str, TopicOffsets]:
         for answer in answers
         for each in answer.topics
     }
+
+
+def earlier(one: tuple[str, int], other: tuple[str, int]) -> tuple[str, int]:
+    """
+    Return the revision from which the changes since two pages of a broker are known.
+
+    Topics may change between the pages.  If the broker has started again between them,
+    no revision covers both: the result is one that no broker knows, so that the next
+    request lists all topics.
+    """
+    return min(one, other) if one[0] == other[0] else ("", 0)
 
 
 def _revision_of(answer: pb.OffsetsListed) -> tuple[str, int]:
