@@ -1,4 +1,4 @@
-"""Administrators see who is connected, and of topics only those they may see."""
+"""Administrators see all connections, but only those topics that they may see."""
 
 import pytest
 

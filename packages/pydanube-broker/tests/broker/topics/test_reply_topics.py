@@ -14,7 +14,7 @@ async def test_reply_topic_without_consumer_is_deleted_at_the_second_look():
         replies = ReplyTopics(broker.topics, broker.catalog, broker.shards)
         await client.topics.create("/system/reports", reliable=False)
         await client.topics.create(LEFT, reliable=False)
-        # That of a replier, which does not know that the client has gone.
+        # A replier keeps its producer, because it does not know that the client ended.
         async with client.producer(LEFT):
             async with client.consumer(LEFT, subscription="r", start="latest"):
                 await replies.delete_unused()

@@ -158,11 +158,9 @@ class RegistryCall:
     async def version(self) -> Any:
         """Return the version in the path of the subject in the path."""
         text = str(self.request.path_params["version"])
-        if text in {LATEST, "-1"}:
-            number = 0
-        elif text.isascii() and text.isdigit() and 0 < int(text[:11]) < 2**31:
-            number = int(text)
-        else:
+        is_number = text.isascii() and text.isdigit() and len(text) <= 10
+        number = int(text) if is_number else 0
+        if text not in {LATEST, "-1"} and not 0 < number < 2**31:
             raise RegistryError(
                 422,
                 42202,
