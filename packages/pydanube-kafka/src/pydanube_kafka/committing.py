@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from pydanube.aio.long_work import LongWork
@@ -34,29 +34,43 @@ async def offset_commit(call: Call) -> Awaitable[Any]:
 
 
 async def _commit(call: Call) -> Any:
-    body, answers = call.body, call.answers
-    refusal = refuse_commit(call)
-    works = [
-        _commit_one(call, each.name, partition, refusal)
-        for each in body.topics
-        for partition in each.partitions
-    ]
-    codes = iter(await gather(works))
+    answers, refusal = call.answers, refuse_commit(call)
+
+    async def commit(name: str, partition: Any) -> ErrorCode:
+        return await _commit_one(call, name, partition, refusal)
+
     return answers.OffsetCommitResponse(
         throttle_time=call.throttle_time,
-        topics=tuple(
-            answers.OffsetCommitResponseTopic(
-                name=each.name,
-                partitions=tuple(
-                    answers.OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=next(codes),
-                    )
-                    for partition in each.partitions
-                ),
-            )
-            for each in body.topics
+        topics=await for_each_partition(
+            call,
+            commit,
+            answers.OffsetCommitResponseTopic,
+            answers.OffsetCommitResponsePartition,
         ),
+    )
+
+
+async def for_each_partition(
+    call: Call,
+    act: Callable[[str, Any], Coroutine[Any, Any, ErrorCode]],
+    make_topic: Callable[..., Any],
+    make_partition: Callable[..., Any],
+) -> tuple[Any, ...]:
+    """Return the topics of an answer, with the code of *act* for each partition."""
+    topics = call.body.topics
+    works = [act(each.name, some) for each in topics for some in each.partitions]
+    codes = iter(await gather(works))
+    return tuple(
+        make_topic(
+            name=each.name,
+            partitions=tuple(
+                make_partition(
+                    partition_index=some.partition_index, error_code=next(codes)
+                )
+                for some in each.partitions
+            ),
+        )
+        for each in topics
     )
 
 
@@ -255,28 +269,23 @@ async def offset_delete(call: Call) -> Awaitable[Any]:
     refusal = refuse_foreign(call, body.group_id)
     if group is not None and group.members:
         refusal = ErrorCode.non_empty_group
-    topics = []
-    for each in body.topics:
-        partitions = []
-        for wanted in each.partitions:
-            code = refusal
-            if code is None:
-                code = await _delete_offset(call, each.name, wanted.partition_index)
-            partitions.append(
-                answers.OffsetDeleteResponsePartition(
-                    partition_index=wanted.partition_index, error_code=code
-                )
-            )
-        topics.append(
-            answers.OffsetDeleteResponseTopic(
-                name=each.name, partitions=tuple(partitions)
-            )
-        )
+
+    async def delete(name: str, partition: Any) -> ErrorCode:
+        if refusal is not None:
+            return refusal
+        return await _delete_offset(call, name, partition.partition_index)
+
+    topics = await for_each_partition(
+        call,
+        delete,
+        answers.OffsetDeleteResponseTopic,
+        answers.OffsetDeleteResponsePartition,
+    )
     return Done(
         answers.OffsetDeleteResponse(
             error_code=refusal or ErrorCode.none,
             throttle_time=call.throttle_time,
-            topics=tuple(topics),
+            topics=topics,
         )
     )
 

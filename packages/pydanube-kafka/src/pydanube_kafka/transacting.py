@@ -32,7 +32,7 @@ from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_broker.broker.staging.staged_parts import Stage
 from pydanube_kafka.calls import Call, Done, Handler
-from pydanube_kafka.committing import refuse_commit
+from pydanube_kafka.committing import for_each_partition, refuse_commit
 from pydanube_kafka.errors import HANDLED, Refusal, attempt, code_of
 from pydanube_kafka.pure.transactions import (
     Order,
@@ -367,28 +367,23 @@ async def add_offsets_to_txn(call: Call) -> Awaitable[Any]:
 
 async def txn_offset_commit(call: Call) -> Awaitable[Any]:
     """Add offsets to a transaction, whose commit acknowledges them."""
-    body, answers = call.body, call.answers
-    refusal = refuse_commit(call)
-    topics = []
-    for each in body.topics:
-        partitions = []
-        for wanted in each.partitions:
-            code = refusal
-            if code is None:
-                code, _ = await attempt(_add_offset(call, each.name, wanted))
-            partitions.append(
-                answers.TxnOffsetCommitResponsePartition(
-                    partition_index=wanted.partition_index, error_code=code
-                )
-            )
-        topics.append(
-            answers.TxnOffsetCommitResponseTopic(
-                name=each.name, partitions=tuple(partitions)
-            )
-        )
+    answers, refusal = call.answers, refuse_commit(call)
+
+    async def add(name: str, partition: Any) -> ErrorCode:
+        if refusal is not None:
+            return refusal
+        code, _ = await attempt(_add_offset(call, name, partition))
+        return code
+
     return Done(
         answers.TxnOffsetCommitResponse(
-            throttle_time=call.throttle_time, topics=tuple(topics)
+            throttle_time=call.throttle_time,
+            topics=await for_each_partition(
+                call,
+                add,
+                answers.TxnOffsetCommitResponseTopic,
+                answers.TxnOffsetCommitResponsePartition,
+            ),
         )
     )
 
