@@ -193,6 +193,7 @@ async def test_messages_are_filtered_laid_out_and_downloaded(browser, console):
         await page.get_by_text("2 found").wait_for()
         await page.get_by_role("button", name="number", exact=True).click()
         await page.get_by_role("columnheader", name="number").wait_for()
+        await page.wait_for_url(re.compile("columns=number"))
         await page.reload()
         await page.get_by_role("columnheader", name="number").wait_for()
         await page.get_by_text("2 found").wait_for()

@@ -55,6 +55,8 @@ class Page:
         self, button: ui.button, permission: Permission, resource: str
     ) -> None:
         """Enable *button* if the user has *permission*, and say why if not."""
+        # The page may be shown while the broker is asked.
+        button.disable()
         is_allowed = await self.session.access.may(permission, resource)
         button.set_enabled(is_allowed)
         if not is_allowed:
