@@ -31,7 +31,16 @@ OPTIONS = {
         {"url": "http://h:1", "index": "i"},
         [{"url": "h"}, {"index": ""}],
     ),
-    "files-sink": ({"url": "fs:///x"}, [{"url": "/x"}]),
+    "files-sink": (
+        {"url": "fs:///x", "columns": {"id": "integer"}},
+        [
+            {"url": "/x"},
+            {"columns": {"a..b": {"field": "a..b"}}},
+            {"compression": "snappy"},
+            {"partition": "../x"},
+            {"partition": "{time:%Y/%m}"},
+        ],
+    ),
     "files-source": (
         {"directory": ".", "patterns": ["*"]},
         [
@@ -106,7 +115,12 @@ OPTIONS = {
     ),
     "objects-source": (
         {"url": "s3://bucket/prefix"},
-        [{"url": "bucket"}, {"poll": "soon"}, {"message_bytes_max": "big"}],
+        [
+            {"url": "bucket"},
+            {"poll": "soon"},
+            {"message_bytes_max": "big"},
+            {"delimiter": ";;"},
+        ],
     ),
     "postgres-sink": ({"url": POSTGRES["url"], "table": "t"}, [{"url": " "}]),
     "postgres-source": (

@@ -334,6 +334,66 @@ async def test_messages_are_written_to_files(tmp_path):
     assert [each["payload"] for each in rows] == [b"1", b"2"]
 
 
+async def test_messages_become_rows_of_days_in_a_store(tmp_path):
+    sale = {"number": 7, "amount": 1.5, "region": "eu", "customer": {"id": "ann"}}
+    with S3Server(tmp_path) as server:
+        url, options = server.new_store()
+        async with connectors(
+            "days.yaml",
+            tmp_path,
+            ("s3://my-bucket/lake", url),
+            ("region: eu-central-1", f"<<: {json.dumps(options)}"),
+            ("wait: 10m", "wait: 10ms"),
+            LAKE_KEY_ID=options["access_key_id"],
+            LAKE_SECRET=options["secret_access_key"],
+        ) as (client, until):
+            async with client.producer("/default/sales") as producer:
+                await producer.send(json.dumps(sale))
+                await producer.send(b'{"region": "us", "sold_at": "2026-01-02"}')
+                await producer.send(b'{"number": "seven"}')
+            await until(lambda found: found.messages + found.dead_letters == 3)
+            [message] = [
+                each async for b in client.read("/default/sales", end=1) for each in b
+            ]
+            dead = [
+                each async for b in client.read("/default/sales-refused") for each in b
+            ]
+        assert (
+            "the column 'number' is no integer"
+            in dead[0].attributes["x-failure-reason"]
+        )
+        objects = open_objects(url, options)
+        day = message.publish_time.strftime("day=%Y-%m-%d")
+        names = await objects.names("")
+        assert [each.rpartition("/")[0] for each in names] == [
+            f"default/sales/{day}/region=eu",
+            f"default/sales/{day}/region=us",
+        ]
+        # Spark and DuckDB find the partitions in the names; the source finds the rows.
+        source = {"url": url, "store": options, "format": "parquet", "poll": "10ms"}
+        text = f"""
+connectors:
+  rows:
+    kind: objects-source
+    topic: /default/rows
+    options: {json.dumps(source)}
+"""
+        async with memory_broker() as broker, broker.connect() as client:
+            async with running(declared(text, broker.url, tmp_path)) as until:
+                await until(lambda found: found["rows"].messages == 2)
+            rows = [
+                json.loads(each) for each in await payloads(client, "/default/rows")
+            ]
+    assert rows[0] == {
+        "number": 7,
+        "amount": 1.5,
+        "sold_at": None,
+        "customer": "ann",
+        "offset": 0,
+    }
+    assert rows[1]["sold_at"].startswith("2026-01-02T00:00:00")
+
+
 @pytest.mark.soak
 async def test_messages_become_documents(tmp_path):
     with OpensearchProcess(tmp_path) as server:

@@ -43,6 +43,16 @@ def parquet_files(directory):
 
 
 @contextmanager
+def partitioned_files(directory):
+    yield {
+        "url": f"fs://{directory}/files",
+        "format": "csv",
+        "columns": {"id": "text", "n": "number", "key": {"message": "key"}},
+        "partition": "{key}/{value.a}",
+    }
+
+
+@contextmanager
 def redis(directory):
     pytest.importorskip("redis")
     from support.servers.redis_servers import DurableRedis
@@ -193,6 +203,7 @@ SERVERS = [
     ("elasticsearch-sink", elasticsearch_by_key, pytest.mark.soak),
     ("files-sink", files),
     ("files-sink", parquet_files),
+    ("files-sink", partitioned_files),
     ("http-sink", http_server),
     ("kafka-sink", kafka),
     ("mail-sink", mail),

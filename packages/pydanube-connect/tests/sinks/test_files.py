@@ -1,10 +1,11 @@
 """Tests of the sink that writes messages to files."""
 
+import gzip
+
 import pyarrow.parquet as pq
 import pytest
 
 from pydanube.declarations.pure.problems import InvalidDeclaration
-from pydanube_connect.sinks.files import FileFormat, last_offset_of, name_of
 from support.drivers.connectors import declared, running
 from support.worlds.current import memory_broker
 
@@ -14,7 +15,7 @@ TOPIC = "/default/orders"
 NAMES = "default/orders/{:020}-{:020}.{}"
 
 
-def declaration(directory, *, file_format="lines", fields=""):
+def declaration(directory, *, file_format="lines", more="", fields=""):
     return f"""
 connectors:
   out:
@@ -22,7 +23,7 @@ connectors:
     topic: {TOPIC}
     dead_letters: /default/dead
     batch: {{messages: 10}}
-    options: {{url: "fs://{directory}", format: {file_format}}}
+    options: {{url: "fs://{directory}", format: {file_format}{more}}}
 {fields}"""
 
 
@@ -31,14 +32,6 @@ def files_in(directory):
         str(each.relative_to(directory)): each.read_bytes()
         for each in sorted(directory.rglob("*.jsonl"))
     }
-
-
-def test_names_sort_as_offsets_and_say_which_are_written():
-    first = name_of(TOPIC, 0, 99, FileFormat.LINES)
-    assert first == NAMES.format(0, 99, "jsonl")
-    assert first < name_of(TOPIC, 100, 1000, FileFormat.LINES)
-    assert last_offset_of(first) == 99
-    assert last_offset_of("default/orders/notes.txt") == -1
 
 
 async def test_each_batch_becomes_a_file(tmp_path):
@@ -129,3 +122,60 @@ async def test_delayed_messages_become_dead_letters(tmp_path):
                 assert list(batch.payloads) == [b"later"]
                 break
     assert files_in(tmp_path) == {NAMES.format(1, 1, "jsonl"): b"now\n"}
+
+
+async def test_messages_of_a_partition_are_written_once_after_an_interrupted_batch(
+    tmp_path,
+):
+    """The files of the first partition of a batch were written, then a crash."""
+    text = declaration(tmp_path, more=", partition: 'in={value.r}'")
+    directory = tmp_path / "default/orders"
+    (directory / "in=a").mkdir(parents=True)
+    written = directory / "in=a" / f"{0:020}-{2:020}.jsonl"
+    written.write_bytes(b"0 and 2\n")
+    rows = [b'{"r": "%s", "n": %d}' % (b"ab/"[n % 2 :][:1], n) for n in range(6)]
+    async with memory_broker() as broker, broker.connect() as client:
+        async with client.producer(TOPIC) as producer:
+            await producer.send_batch([*rows, b'{"r": "../x"}', b"{}"])
+        async with running(declared(text, broker.url)) as until:
+            await until(lambda found: found["out"].messages == 8)
+    found = {
+        name.partition("orders/")[2]: data for name, data in files_in(tmp_path).items()
+    }
+    assert found == {
+        f"in=a/{0:020}-{2:020}.jsonl": b"0 and 2\n",
+        f"in=a/{4:020}-{4:020}.jsonl": rows[4] + b"\n",
+        f"in=b/{1:020}-{5:020}.jsonl": b"".join(rows[n] + b"\n" for n in (1, 3, 5)),
+        f"in=..%2Fx/{6:020}-{6:020}.jsonl": b'{"r": "../x"}\n',
+        f"in=__HIVE_DEFAULT_PARTITION__/{7:020}-{7:020}.jsonl": b"{}\n",
+    }
+
+
+async def test_columns_are_fields_and_messages_without_them_are_dead_letters(tmp_path):
+    columns = "{id: integer, at: time, who: {field: user.name}, n: {message: offset}}"
+    more = f", compression: gzip, columns: {columns}"
+    text = declaration(tmp_path, file_format="csv", more=more)
+    row = b'{"id": 7, "at": "2026-01-02T03:04:05", "user": {"name": "Zo\xc3\xab"}}'
+    async with memory_broker() as broker, broker.connect() as client:
+        async with client.producer(TOPIC) as producer:
+            await producer.send_batch([row, b'{"id": "x"}', b"[]", b"{}"])
+        async with running(declared(text, broker.url)) as until:
+            found = await until(lambda found: found["out"].batches)
+        dead = [each async for b in client.read("/default/dead") for each in b]
+    assert found["out"].messages == 2
+    [file] = tmp_path.rglob("*.csv.gz")
+    assert gzip.decompress(file.read_bytes()).decode() == (
+        '"id","at","who","n"\n7,2026-01-02 03:04:05.000000Z,"Zo\xeb",0\n,,,3\n'
+    )
+    reasons = [each.attributes["x-failure-reason"] for each in dead]
+    assert "the column 'id' is no integer" in reasons[0]
+    assert "not a JSON object" in reasons[1]
+
+
+async def test_lines_break_only_between_messages(tmp_path):
+    async with memory_broker() as broker, broker.connect() as client:
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b'{\n "a": "b\\n"\n}')
+        async with running(declared(declaration(tmp_path), broker.url)) as until:
+            await until(lambda found: found["out"].messages == 1)
+    assert list(files_in(tmp_path).values()) == [b'{"a":"b\\n"}\n']

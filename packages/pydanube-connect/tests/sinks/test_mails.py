@@ -3,9 +3,7 @@
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
-import pytest
-
-from pydanube_connect.sinks.mails import MailLimit, fill, mail_of, template_problem
+from pydanube_connect.sinks.mails import MailLimit, mail_of
 
 
 def message_of(payload=b"{}", key=b"k"):
@@ -26,34 +24,6 @@ def mail(payload=b"{}", **changes):
         "body": "{payload}",
     }
     return mail_of(message_of(payload), **{**settings, **changes})
-
-
-@pytest.mark.parametrize(
-    ("template", "text"),
-    [
-        ("{topic} {key} {offset}", "/default/alerts k 7"),
-        ("{value.a.b}!", "deep!"),
-        ("{value.n} {value.none} {value.list[1]}", '1.5  {"x":1}'),
-        ("no {} place", "no {} place"),
-    ],
-)
-def test_names_stand_for_parts_of_the_message(template, text):
-    payload = b'{"a": {"b": "deep"}, "n": 1.5, "list": [0, {"x": 1}]}'
-    assert template_problem(template) is None
-    assert fill(template, message_of(payload)) == text
-
-
-def test_fields_of_a_payload_that_is_not_json_are_empty():
-    assert fill("<{value.a}>", message_of(b"\xff")) == "<>"
-
-
-def test_what_a_message_contains_is_not_a_template():
-    assert fill("{payload}", message_of(b"{topic}")) == "{topic}"
-
-
-def test_unknown_names_are_problems():
-    assert "{paylod} stands for nothing" in template_problem("a {paylod}")
-    assert "name of a field" in template_problem("{value.a..b}")
 
 
 def test_a_mail_has_all_headers():

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import itertools
 from contextlib import aclosing
+from datetime import UTC, datetime
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pydanube_connect.pure.failures import Transient
 from pydanube_connect.sources import objects
+from pydanube_connect.sources.object_contents import blocks_of, rows_of
 from pydanube_connect.sources.objects import ObjectsOptions, ObjectsSource
 
 
@@ -78,7 +86,9 @@ async def test_only_new_objects_are_read_after_the_latest(tmp_path, store):
     assert values == [b"new"]
 
 
-@pytest.mark.parametrize("kind", list(objects.ObjectFormat))
+@pytest.mark.parametrize(
+    "kind", [objects.ObjectFormat.LINES, objects.ObjectFormat.WHOLE]
+)
 async def test_long_messages_have_a_problem_and_others_are_read(tmp_path, store, kind):
     store("a", b"x" * 9_000_000)
     store("b", b"next")
@@ -114,3 +124,106 @@ async def test_blocks_do_not_divide_lines(lines):
     assert [each.value for each in values] == [
         each.removesuffix(b"\r") for each in wanted
     ]
+
+
+ROWS = [{"id": str(n), "text": f'a, "{n}"\nb'} for n in range(7000)]
+
+
+def csv_of(rows):
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ["id", "text"])
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+async def test_rows_of_csv_continue_after_every_batch_also_compressed(tmp_path, store):
+    store("a.csv.gz", gzip.compress(csv_of(ROWS)))
+    store("b.csv", b"\xef\xbb\xbf" + csv_of(ROWS[:2]).replace(b"\r\n", b"\n"))
+    store("c.csv.zst", pa.compress(csv_of(ROWS[2:3]), "zstd", asbytes=True))
+    options = {"format": objects.ObjectFormat.CSV}
+    expected = [*ROWS, *ROWS[:3]]
+    values, positions = await read(tmp_path, len(expected), **options)
+    assert values == expected
+    assert len(positions) > 3
+    for seen, position in positions[:-1]:
+        rest, _ = await read(tmp_path, len(expected) - seen, position, **options)
+        assert rest == expected[seen:]
+
+
+async def test_rows_of_parquet_continue_after_every_batch(tmp_path, store):
+    rows = [{"n": n, "at": None, "tags": ["a"]} for n in range(2500)]
+    rows[0]["at"] = datetime(2026, 1, 2, tzinfo=UTC)
+    table = pa.Table.from_pylist(rows).cast(
+        pa.schema(
+            {
+                "n": pa.int64(),
+                "at": pa.timestamp("ns", "UTC"),
+                "tags": pa.list_(pa.string()),
+            }
+        )
+    )
+    (tmp_path / "a").mkdir()
+    pq.write_table(table, tmp_path / "a" / "x.parquet", row_group_size=1200)
+    options = {"format": objects.ObjectFormat.PARQUET}
+    values, positions = await read(tmp_path, len(rows), **options)
+    assert values == rows
+    assert len(positions) > 3
+    for seen, position in positions[:-1]:
+        rest, _ = await read(tmp_path, len(rows) - seen, position, **options)
+        assert rest == rows[seen:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "data", "problem"),
+    [
+        ("lines", "a.gz", gzip.compress(b"x\n" * 99)[:-9], "not compressed with gzip"),
+        ("lines", "a.zst", b"x", "not compressed with zstd"),
+        ("csv", "a", b"n,n\n1,2\n", "same name"),
+        ("csv", "a", b'"n\n1,2\n', "quotation marks"),
+        ("csv", "a", b"n,m\n1\n", "has 1 cells, and the first row has 2"),
+        ("csv", "a", b"n,m\n1,\xff\n", "not UTF-8"),
+        ("csv", "a", b"n" * 2000, "first row is longer"),
+        ("csv", "a", b'n,m\n1,"' + b"x" * 2000, "longer than 1KiB"),
+        ("parquet", "a", b"PAR1 and more of it PAR1", "not a Parquet file"),
+        ("parquet", "a", b"", "not a Parquet file"),
+    ],
+    ids=str,
+)
+async def test_an_object_of_another_format_is_a_problem_and_the_next_is_read(
+    tmp_path, store, kind, name, data, problem
+):
+    store(name, data)
+    options = ObjectsOptions(
+        url=f"fs://{tmp_path}",
+        format=objects.ObjectFormat(kind),
+        message_bytes_max="1KiB",
+        poll="10ms",
+    )
+    records = []
+    async with aclosing(ObjectsSource(options).batches(None)) as batches:
+        async for batch in batches:
+            records += [each for each in batch.records if each.problem]
+            position = batch.position
+            if position == {"name": name}:
+                break
+    assert len(records) == 1
+    assert problem in records[0].problem
+    assert name in records[0].problem
+
+
+async def test_a_store_that_does_not_answer_is_no_invalid_object():
+    class File(io.BytesIO):
+        def readinto(self, _):
+            raise OSError("no answer")
+
+    class Store:
+        def open(self, _):
+            return File(bytes(100))
+
+    for found in (
+        blocks_of(Store(), "a", 0, "gzip"),
+        rows_of(Store(), "a", 0),
+    ):
+        with pytest.raises(Transient, match="no answer"):
+            await anext(found)

@@ -1,21 +1,23 @@
 """
 A sink that writes messages to files, in a directory or in an object store.
 
-Each batch becomes a file of its topic, whose name has the first and the last offset:
-``default/orders/00000000000000000000-00000000000000000999.jsonl``.  The names say what
-was written, so a message that is delivered again is left out.
+Each batch becomes a file of its topic, or one of each partition, whose name has the
+first and the last offset:
+``default/orders/00000000000000000000-00000000000000000999.jsonl``.
+
+The names say what was written.  A batch is written in the order of offsets, and the
+partition of a message never changes.  Messages up to the last offset in the names of a
+partition are therefore in its files, also if a batch was interrupted between two
+partitions, and are left out when they are delivered again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
-from enum import Enum
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-import pyarrow as pa
 from msgspec import Meta
 
 from pydanube.client.messages.messages import Message
@@ -24,34 +26,33 @@ from pydanube.model.errors import InvalidConfig
 from pydanube.objects.addresses import parse_store_url
 from pydanube.objects.opening import open_objects
 from pydanube.objects.store import Objects
-from pydanube.wire.buffer import Buffer
 from pydanube_connect.connector import Sink
 from pydanube_connect.pure.failures import Rejected
+from pydanube_connect.sinks.pure.file_names import (
+    InvalidPartition,
+    directory_of,
+    last_offset_of,
+    name_of,
+    partition_of,
+    partition_problem,
+)
+from pydanube_connect.sinks.pure.file_rows import (
+    Column,
+    ColumnType,
+    Compression,
+    FileEncoder,
+    FileFormat,
+    InvalidRow,
+    column_problem,
+)
 
 NAMES_MAX = 1000
 """How many names are listed together."""
-OFFSET_DIGITS = 20
+DIRECTORIES_MAX = 10_000
+"""The most partitions whose last names are remembered."""
 
-_NAME = re.compile(rf"[0-9]{{{OFFSET_DIGITS}}}-([0-9]{{{OFFSET_DIGITS}}})\.[a-z]+")
-_COLUMNS = pa.schema(
-    [
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("publish_time", pa.timestamp("us", "UTC"), nullable=False),
-        pa.field("key", pa.binary()),
-        pa.field("payload", pa.binary(), nullable=False),
-        pa.field("attributes", pa.map_(pa.string(), pa.string())),
-    ]
-)
-
-
-class FileFormat(Enum):
-    """The content of the files."""
-
-    LINES = "lines"
-    PARQUET = "parquet"
-
-
-SUFFIXES = {FileFormat.LINES: "jsonl", FileFormat.PARQUET: "parquet"}
+_Rows = dict[str, list[tuple[int, Any]]]
+"""The offsets and rows of new files, by directory."""
 
 
 class FilesSinkOptions(Section, frozen=True, kw_only=True):
@@ -72,17 +73,40 @@ class FilesSinkOptions(Section, frozen=True, kw_only=True):
         FileFormat,
         Meta(
             description="Whether each payload is a line, or the messages are rows of "
-            "Parquet with their offset, publish time, key and attributes."
+            "CSV, which needs `columns`, or of Parquet."
         ),
     ] = FileFormat.LINES
+    compression: Annotated[
+        Compression | None,
+        Meta(
+            description="The compression of the files; by default zstd for Parquet, "
+            "and none otherwise. `snappy` is for Parquet only."
+        ),
+    ] = None
+    columns: Annotated[
+        dict[str, ColumnType | Column],
+        Meta(
+            description="The columns, each with the type of the field of this name: "
+            "text, integer, number, boolean, time or date; or `{field: a.b, type: "
+            "integer}`, or `{message: offset}`, also `topic`, `publish_time`, `key` "
+            "and `payload`. By default the messages as they are."
+        ),
+    ] = {}
+    partition: Annotated[
+        str,
+        Meta(
+            description="The path below the topic, such as `day={time:%Y-%m-%d}` with "
+            "the time when a message was published, or `region={value.region}`."
+        ),
+    ] = ""
 
 
 class FilesSink(Sink):
     """
-    Writes messages to files, each batch to a new one.
+    Writes messages to files, each batch to new ones.
 
     Delivery: exactly once, as long as one process at a time runs the connector, and the
-    last file of each topic stays.
+    last file of each partition stays.
     """
 
     Options = FilesSinkOptions
@@ -91,17 +115,33 @@ class FilesSink(Sink):
     def __init__(self, options: FilesSinkOptions) -> None:
         super().__init__(options)
         self._opened: Objects | None = None
-        # The last name of each topic that was seen, and the last offset in files.
-        self._last: dict[str, tuple[str, int]] = {}
+        self._encoder = FileEncoder(
+            options.format, options.compression, options.columns
+        )
+        # The last name in each directory that was seen, and the last offset in files;
+        # those that were used last are at the end.
+        self._last: OrderedDict[str, tuple[str, int]] = OrderedDict()
 
     @classmethod
     def problems(cls, options: FilesSinkOptions) -> dict[str, str]:
         """Return the options that are malformed."""
+        found = {}
         try:
             parse_store_url(options.url)
         except InvalidConfig as error:
-            return {"url": str(error)}
-        return {}
+            found["url"] = str(error)
+        problem = column_problem(options.columns)
+        if problem is None and options.format is FileFormat.CSV and not options.columns:
+            problem = "files of CSV need columns, such as {id: integer, name: text}"
+        if problem is not None:
+            found["columns"] = problem
+        is_parquet = options.format is FileFormat.PARQUET
+        if options.compression is Compression.SNAPPY and not is_parquet:
+            found["compression"] = "snappy is for Parquet; use gzip or zstd"
+        problem = partition_problem(options.partition) if options.partition else None
+        if problem is not None:
+            found["partition"] = problem
+        return found
 
     async def check(self) -> None:
         """List a file."""
@@ -114,78 +154,67 @@ class FilesSink(Sink):
         return self._opened
 
     async def write(self, messages: Sequence[Message]) -> None:
-        """Write *messages* to a file of each topic; see ``Sink.write``."""
-        by_topic: dict[str, list[Message]] = defaultdict(list)
+        """Write *messages* to a file of each partition; see ``Sink.write``."""
+        rows, rejected = await asyncio.to_thread(self._rows_of, messages)
+        for directory, found in rows.items():
+            await self._write(directory, found)
+        if rejected:
+            raise Rejected(rejected)
+
+    def _rows_of(self, messages: Sequence[Message]) -> tuple[_Rows, dict[int, str]]:
+        """Return the rows of *messages*, and why some have none."""
+        partition = self.options.partition
+        rows: _Rows = defaultdict(list)
         rejected = {}
         for number, message in enumerate(messages):
             if message.deliver_at is not None:
                 # Its offset is lower than that of messages which files have.
                 rejected[number] = "the message was delayed, so it is out of order"
-            elif self.options.format is FileFormat.LINES and b"\n" in message.payload:
-                rejected[number] = "the payload has a line break: use 'format: parquet'"
+                continue
+            try:
+                row = self._encoder.row_of(message)
+                place = partition_of(partition, message) if partition else ""
+            except (InvalidRow, InvalidPartition) as error:
+                rejected[number] = str(error)
             else:
-                by_topic[message.topic].append(message)
-        for topic, found in by_topic.items():
-            await self._write(topic, found)
-        if rejected:
-            raise Rejected(rejected)
+                directory = directory_of(message.topic, place)
+                rows[directory].append((message.offset, row))
+        return rows, rejected
 
-    async def _write(self, topic: str, messages: Sequence[Message]) -> None:
-        file_format: FileFormat = self.options.format
+    async def _write(self, directory: str, rows: Sequence[tuple[int, Any]]) -> None:
         # Another process may have written since.
-        last = await self._last_offset(topic)
-        new = [each for each in messages if each.offset > last]
+        last = await self._last_offset(directory)
+        new = [(offset, row) for offset, row in rows if offset > last]
         if not new:
             return
-        name = name_of(topic, new[0].offset, new[-1].offset, file_format)
-        encode = encode_lines if file_format is FileFormat.LINES else encode_parquet
-        await self._objects.put(name, await asyncio.to_thread(encode, new))
-        self._last[topic] = name, new[-1].offset
+        (first, _), (end, _) = new[0], new[-1]
+        name = name_of(directory, first, end, self._encoder.suffix)
+        content = [row for _, row in new]
+        data = await asyncio.to_thread(self._encoder.encode, content)
+        await self._objects.put(name, data)
+        self._remember(directory, name, end)
 
-    async def _last_offset(self, topic: str) -> int:
-        """Return the last offset that files of *topic* have; -1: there are none."""
-        prefix = f"{topic.lstrip('/')}/"
-        name, last = self._last.get(topic, ("", -1))
-        while names := await self._objects.names(
-            prefix, after=name, count_max=NAMES_MAX
-        ):
-            name = names[-1]
-            last = max([last, *map(last_offset_of, names)])
-        self._last[topic] = name, last
-        return last
+    async def _last_offset(self, directory: str) -> int:
+        """Return the last offset that files in *directory* have; -1: there are none."""
+        found = after, last = self._last.get(directory, ("", -1))
+        # Directories below may be those of an earlier 'partition'.
+        own_max = f"{directory}:"
+        while after < own_max:
+            names = await self._objects.names(
+                directory, after=after, count_max=NAMES_MAX
+            )
+            for name in names:
+                last = last_offset_of(directory, name)
+                if last >= found[1]:
+                    found = name, last
+            if len(names) < NAMES_MAX:
+                break
+            after = names[-1]
+        self._remember(directory, *found)
+        return found[1]
 
-
-def name_of(topic: str, first: int, last: int, file_format: FileFormat) -> str:
-    """Return the name of the file with the offsets *first* to *last* of *topic*."""
-    offsets = f"{first:0{OFFSET_DIGITS}}-{last:0{OFFSET_DIGITS}}"
-    return f"{topic.lstrip('/')}/{offsets}.{SUFFIXES[file_format]}"
-
-
-def last_offset_of(name: str) -> int:
-    """Return the last offset in the file *name*; -1: it is not a file of a sink."""
-    found = _NAME.fullmatch(name.rpartition("/")[2])
-    return -1 if found is None else int(found[1])
-
-
-def encode_lines(messages: Sequence[Message]) -> Buffer:
-    """Return the payloads of *messages*, each on a line."""
-    return b"".join(line for each in messages for line in (each.payload, b"\n"))
-
-
-def encode_parquet(messages: Sequence[Message]) -> pa.Buffer:
-    """Return *messages* as a Parquet file."""
-    import pyarrow.parquet as pq  # noqa: PLC0415  # It takes long to import.
-
-    table = pa.Table.from_pydict(
-        {
-            "offset": [each.offset for each in messages],
-            "publish_time": [each.publish_time for each in messages],
-            "key": [each.key_bytes for each in messages],
-            "payload": [each.payload for each in messages],
-            "attributes": [list(each.attributes.items()) for each in messages],
-        },
-        schema=_COLUMNS,
-    )
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
-    return sink.getvalue()
+    def _remember(self, directory: str, name: str, last: int) -> None:
+        self._last[directory] = name, last
+        self._last.move_to_end(directory)
+        if len(self._last) > DIRECTORIES_MAX:
+            self._last.popitem(last=False)

@@ -26,8 +26,8 @@ from pydanube_connect.sinks.mails import (
     mail_of,
     new_mail,
     not_mailed,
-    template_problem,
 )
+from pydanube_connect.sinks.pure.message_templates import template_problem
 
 log = logging.getLogger("pydanube_connect")
 

@@ -3,81 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import deque
 from collections.abc import Sequence
 from email.message import EmailMessage
 from email.utils import format_datetime, parseaddr
-from typing import Any
-
-import msgspec
 
 from pydanube.client.messages.messages import Message
-from pydanube.model.errors import InvalidRequest
-from pydanube.model.field_paths import ABSENT, find_field, parse_path
 from pydanube.model.shown_text import excerpt
-from pydanube_connect.pure.failures import JSON_ERRORS
+from pydanube_connect.sinks.pure.message_templates import fill
 
 SUBJECT_CHARACTERS_MAX = 200
 BODY_CHARACTERS_MAX = 100_000
 WINDOW_S = 60.0
-
-_NAMES = ("topic", "key", "offset", "payload")
-_FIELD = "value."
-_PLACE = re.compile(r"\{([^{}]+)\}")
-
-
-def template_problem(template: str) -> str | None:
-    """Return what is wrong with *template*, or None."""
-    for name in _PLACE.findall(template):
-        if name.startswith(_FIELD):
-            try:
-                parse_path(name.removeprefix(_FIELD))
-            except InvalidRequest as error:
-                return str(error)
-        elif name not in _NAMES:
-            return (
-                f"{{{name}}} stands for nothing; known are {{topic}}, {{key}}, "
-                "{offset}, {payload} and {value.FIELD}"
-            )
-    return None
-
-
-def fill(template: str, message: Message) -> str:
-    """
-    Return *template* with what belongs to *message*.
-
-    ``{topic}`` stands for its topic, ``{key}``, ``{offset}`` and ``{payload}`` for
-    those, and ``{value.a.b}`` for a field of its JSON; an unknown field is empty.
-    """
-    return _PLACE.sub(lambda place: _text_of(place[1], message), template)
-
-
-def _text_of(name: str, message: Message) -> str:
-    match name:
-        case "topic":
-            return message.topic
-        case "key":
-            return (message.key_bytes or b"").decode(errors="replace")
-        case "offset":
-            return str(message.offset)
-        case "payload":
-            return message.payload.decode(errors="replace")
-    return _shown(_field_of(message, name.removeprefix(_FIELD)))
-
-
-def _field_of(message: Message, path: str) -> Any:
-    try:
-        value = msgspec.json.decode(message.payload)
-    except JSON_ERRORS:
-        return ABSENT
-    return find_field(value, parse_path(path))
-
-
-def _shown(found: Any) -> str:
-    if found is ABSENT or found is None:
-        return ""
-    return found if isinstance(found, str) else msgspec.json.encode(found).decode()
 
 
 def mail_of(

@@ -8,7 +8,8 @@ was read, are stored with the messages, so each is published exactly once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
@@ -26,17 +27,28 @@ from pydanube_connect.connector import Source
 from pydanube_connect.option_problems import duration_problems, size_problems
 from pydanube_connect.pure.failures import ConnectorFailed
 from pydanube_connect.pure.records import Batch, Record
+from pydanube_connect.sinks.pure.file_rows import MESSAGE_COLUMNS
+from pydanube_connect.sources.object_contents import (
+    InvalidObject,
+    ObjectCompression,
+    blocks_of,
+    codec_of,
+    rows_of,
+)
+from pydanube_connect.sources.pure.lines import InvalidCsv, LineSplitter, csv_cells
 
 NAMES_MAX = 1000
 """How many names are listed together."""
-READ_BYTES = 4 * 1024 * 1024
 BATCH_LINES_MAX = 5000
+_BOM = b"\xef\xbb\xbf"
 
 
 class ObjectFormat(Enum):
     """The messages that an object becomes."""
 
     LINES = "lines"
+    CSV = "csv"
+    PARQUET = "parquet"
     WHOLE = "whole"
 
 
@@ -66,8 +78,21 @@ class ObjectsOptions(Section, frozen=True, kw_only=True):
     ] = "*"
     format: Annotated[
         ObjectFormat,
-        Meta(description="Whether each line is a message, or each object as a whole."),
+        Meta(
+            description="Whether each line is a message, each row of CSV below a row "
+            "of names, each row of Parquet, or each object as a whole."
+        ),
     ] = ObjectFormat.LINES
+    compression: Annotated[
+        ObjectCompression,
+        Meta(
+            description="The compression of lines and CSV; with `auto`, names that end "
+            "in `.gz` and `.zst` say it."
+        ),
+    ] = ObjectCompression.AUTO
+    delimiter: Annotated[
+        str, Meta(description="The character between the cells of CSV.")
+    ] = ","
     start: Annotated[
         ObjectsStart,
         Meta(description="Where to begin in a store that is read first."),
@@ -95,7 +120,7 @@ class ObjectPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 class ObjectsSource(Source):
     """
-    Publishes the objects of a store, such as S3: each line, or each as a whole.
+    Publishes the objects of a store, such as S3: each line or row, or each as a whole.
 
     Delivery: exactly once, in the order of the names. New objects have names after all
     that were read, and objects do not change.
@@ -113,6 +138,8 @@ class ObjectsSource(Source):
             found["url"] = str(error)
         found |= duration_problems(options, "poll")
         found |= size_problems(options, "message_bytes_max")
+        if len(options.delimiter) != 1 or options.delimiter in '"\r\n':
+            found["delimiter"] = f"{options.delimiter!r} is not a character such as ,"
         return found
 
     async def batches(self, position: Any) -> AsyncIterator[Batch]:
@@ -170,58 +197,158 @@ class Reading:
         return last
 
     async def read(self, name: str, offset: int) -> AsyncIterator[Batch]:
-        """Yield the messages of an object from *offset* on."""
-        if self._options.format is ObjectFormat.WHOLE:
-            data = await self._objects.read(name, 0, self._bytes_max + 1)
-            if data is not None:
-                yield self._batch(name, [(0, bytes(data))], None)
-            return
-        # What is longer than a message may be is not kept; its size counts.
-        rest, rest_size, begin = b"", 0, offset
-        while block := await self._objects.read(name, offset, offset + READ_BYTES):
-            offset += len(block)
-            *lines, last = bytes(block).split(b"\n")
-            if not lines:
-                rest, rest_size = self._longer(rest, last), rest_size + len(last)
-                continue
-            sizes = [len(each) + 1 for each in lines]
-            sizes[0] += rest_size
-            lines[0] = self._longer(rest, lines[0])
-            rest, rest_size = self._longer(b"", last), len(last)
-            numbered = []
-            for line, size in zip(lines, sizes, strict=True):
-                numbered.append((begin, line))
-                begin += size
-                if len(numbered) == BATCH_LINES_MAX:
-                    yield self._batch(name, numbered, begin)
-                    numbered = []
-            if numbered:
-                yield self._batch(name, numbered, begin)
-        yield self._batch(name, [(begin, rest)] if rest else [], None)
+        """
+        Yield the messages of an object from *offset* on.
 
-    def _longer(self, line: bytes, more: bytes) -> bytes:
-        """Return *line* with *more*, until it is longer than a message may be."""
-        return line + more[: max(0, self._bytes_max + 1 - len(line))]
-
-    def _batch(
-        self, name: str, messages: list[tuple[int, bytes]], offset: int | None
-    ) -> Batch:
-        is_line = self._options.format is ObjectFormat.LINES
-        records = []
-        for at, value in messages:
-            problem = None
-            if len(value) > self._bytes_max:
-                problem = (
-                    f"the message at {at} of {name} is longer than "
-                    f"{self._options.message_bytes_max}: raise 'message_bytes_max'"
-                )
-                value = value[: self._bytes_max]  # noqa: PLW2901
+        An object that is not of the format is a record with a problem.
+        """
+        read = {
+            ObjectFormat.LINES: self._read_lines,
+            ObjectFormat.CSV: self._read_csv,
+            ObjectFormat.PARQUET: self._read_rows,
+            ObjectFormat.WHOLE: self._read_whole,
+        }[self._options.format]
+        try:
+            async with aclosing(read(name, offset)) as batches:
+                async for batch in batches:
+                    yield batch
+        except InvalidObject as error:
             attributes = {"object.name": name}
-            if is_line:
-                attributes["object.offset"] = str(at)
-            content = value.removesuffix(b"\r") if is_line else value
-            records.append(
-                Record(value=content, attributes=attributes, problem=problem)
+            invalid = Record(
+                value=b"", attributes=attributes, problem=f"{name}: {error}"
             )
-        position = ObjectPosition(name=name, offset=offset)
-        return Batch(records, msgspec.to_builtins(position))
+            yield _batch(name, [invalid], None)
+
+    async def _read_whole(self, name: str, _: int) -> AsyncGenerator[Batch]:
+        data = await self._objects.read(name, 0, self._bytes_max + 1)
+        if data is not None:
+            record = self._record(name, {}, bytes(data), 0)
+            yield _batch(name, [record], None)
+
+    async def _read_lines(self, name: str, offset: int) -> AsyncGenerator[Batch]:
+        def record_of(begin: int, line: bytes) -> Record:
+            attributes = {"object.offset": str(begin)}
+            return self._record(name, attributes, line.removesuffix(b"\r"), begin)
+
+        async for batch in self._read_text(name, offset, record_of):
+            yield batch
+
+    async def _read_csv(self, name: str, offset: int) -> AsyncGenerator[Batch]:
+        header, end = await self._header(name)
+
+        def record_of(begin: int, row: bytes) -> Record | None:
+            row = row.removesuffix(b"\r")
+            if not row and len(header) != 1:
+                return None
+            attributes = {"object.offset": str(begin)}
+            found = self._record(name, attributes, row, begin)
+            if found.problem is not None:
+                return found
+            try:
+                cells = csv_cells(row, self._options.delimiter)
+            except InvalidCsv as error:
+                return found.replace(problem=f"the row at {begin} of {name}: {error}")
+            if len(cells) != len(header):
+                problem = (
+                    f"the row at {begin} of {name} has {len(cells)} cells, and the "
+                    f"first row has {len(header)}"
+                )
+                return found.replace(problem=problem)
+            return found.replace(value=dict(zip(header, cells, strict=True)))
+
+        async for batch in self._read_text(name, max(offset, end), record_of):
+            yield batch
+
+    async def _header(self, name: str) -> tuple[list[str], int]:
+        """Return the first row, and where it ends."""
+        splitter = LineSplitter(0, self._bytes_max, is_quoted=True)
+        line = None
+        async with aclosing(self._blocks(name, 0)) as blocks:
+            async for block in blocks:
+                line = next(splitter.feed(block), None)
+                if line is not None:
+                    break
+        _, row, end = line or splitter.end() or (0, b"", 0)
+        if len(row) > self._bytes_max:
+            raise InvalidObject("its first row is longer than a message may be")
+        try:
+            header = csv_cells(
+                row.removeprefix(_BOM).removesuffix(b"\r"), self._options.delimiter
+            )
+        except InvalidCsv as error:
+            raise InvalidObject(f"its first row: {error}") from error
+        if len(set(header)) < len(header):
+            raise InvalidObject("two cells of its first row have the same name")
+        return header, end
+
+    async def _read_rows(self, name: str, offset: int) -> AsyncGenerator[Batch]:
+        async with aclosing(rows_of(self._objects, name, offset)) as found:
+            async for names, rows in found:
+                record_of = (
+                    _stored_message if names == MESSAGE_COLUMNS.names else _plain_row
+                )
+                records = [
+                    record_of(row, {"object.name": name, "object.row": str(number)})
+                    for number, row in enumerate(rows, offset)
+                ]
+                offset += len(rows)
+                yield _batch(name, records, offset)
+        yield _batch(name, [], None)
+
+    async def _read_text(
+        self, name: str, offset: int, record_of: Callable[[int, bytes], Record | None]
+    ) -> AsyncGenerator[Batch]:
+        is_csv = self._options.format is ObjectFormat.CSV
+        splitter = LineSplitter(offset, self._bytes_max, is_quoted=is_csv)
+        records: list[Record] = []
+        async with aclosing(self._blocks(name, offset)) as blocks:
+            async for block in blocks:
+                for begin, line, end in splitter.feed(block):
+                    record = record_of(begin, line)
+                    if record is not None:
+                        records.append(record)
+                    if len(records) == BATCH_LINES_MAX:
+                        yield _batch(name, records, end)
+                        records = []
+                if records:
+                    yield _batch(name, records, splitter.begin)
+                    records = []
+        last = splitter.end()
+        record = None if last is None else record_of(last[0], last[1])
+        yield _batch(name, [] if record is None else [record], None)
+
+    def _blocks(self, name: str, offset: int) -> AsyncGenerator[bytes]:
+        codec = codec_of(name, self._options.compression)
+        return blocks_of(self._objects, name, offset, codec)
+
+    def _record(
+        self, name: str, attributes: dict[str, str], value: bytes, begin: int
+    ) -> Record:
+        """Return the record of *value*, which is cut if it is too long."""
+        problem = None
+        if len(value) > self._bytes_max:
+            problem = (
+                f"the message at {begin} of {name} is longer than "
+                f"{self._options.message_bytes_max}: raise 'message_bytes_max'"
+            )
+            value = value[: self._bytes_max]
+        attributes = {"object.name": name, **attributes}
+        return Record(value=value, attributes=attributes, problem=problem)
+
+
+def _batch(name: str, records: Sequence[Record], offset: int | None) -> Batch:
+    position = ObjectPosition(name=name, offset=offset)
+    return Batch(records, msgspec.to_builtins(position))
+
+
+def _plain_row(row: dict[str, Any], attributes: dict[str, str]) -> Record:
+    return Record(value=row, attributes=attributes)
+
+
+def _stored_message(row: dict[str, Any], attributes: dict[str, str]) -> Record:
+    """Return the message that a sink has stored as *row*."""
+    return Record(
+        value=row["payload"],
+        key=row["key"],
+        attributes={**dict(row["attributes"] or ()), **attributes},
+    )

@@ -1,0 +1,1 @@
+"""Pure modules: no loop, thread, clock, randomness or network."""
