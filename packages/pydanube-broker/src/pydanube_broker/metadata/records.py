@@ -165,7 +165,7 @@ class SubjectRecord(msgspec.Struct, frozen=True, kw_only=True):
     last_version: int
     """The highest version that was ever assigned."""
     versions: tuple[int, ...]
-    """The versions that were not deleted, in order."""
+    """The versions that were not deleted, in order. Others may be read by their ids."""
 
 
 class SchemaVersionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,11 +174,16 @@ class SchemaVersionRecord(msgspec.Struct, frozen=True, kw_only=True):
     type: SchemaType
     definition: str
     message: str | None
+    message_path: tuple[int, ...]
+    """Protobuf only: the index of the message in its file, after those of the messages
+    in which it is nested, from the outermost on; empty if another file has it."""
     fingerprint: str
     description: str
     created_at: int
     created_by: str
     tags: tuple[str, ...]
+    is_deleted: bool = False
+    """Whether only the type and the path are left, for readers of its messages."""
 
 
 class StagedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):

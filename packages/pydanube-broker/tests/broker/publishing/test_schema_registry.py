@@ -137,6 +137,31 @@ async def test_ids_of_deleted_versions_and_subjects_are_not_reused(
     assert (fresh.schema_id, fresh.version) == (2, 1)
 
 
+async def test_definitions_of_deleted_versions_may_stay_readable(registry):
+    for fields in ("a", "aB", "aBC"):
+        await registry.register("orders", record(*fields))
+    await registry.delete("orders", 2, keep_readable=True)
+    assert [each.version for each in await registry.versions("orders")] == [1, 3]
+    assert await registry.readable_versions("orders") == [1, 2, 3]
+    assert (await registry.by_id(1, 2)).version == 2
+    with pytest.raises(SchemaNotFound):
+        await registry.delete("orders", 2, keep_readable=True)
+    await registry.delete("orders", keep_readable=True)
+    assert (await registry.describe("orders")).versions == ()
+    again, is_new = await registry.register("orders", record("a"))
+    assert (again.version, is_new) == (4, True)
+    await registry.delete("orders", 2)
+    assert await registry.readable_versions("orders") == [1, 3, 4]
+    await registry.delete("orders")
+    for version in (1, 2, 4):
+        with pytest.raises(SchemaNotFound):
+            await registry.by_id(1, version)
+        # Readers still know how messages were written.
+        found = await registry.encoding(1, version)
+        assert (found.type, found.message_path) == (SchemaType.AVRO, ())
+    assert await registry.encoding(1, 5) is None
+
+
 async def test_subject_without_versions_accepts_any_schema(registry):
     await registry.register("orders", record("a"))
     await registry.delete("orders", 1)

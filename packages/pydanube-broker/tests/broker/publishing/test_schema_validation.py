@@ -58,12 +58,13 @@ class Publisher:
         self.schema_id = schema_id
         self.sequence = session.next_sequence
 
-    def publish(self, *payloads, version=1, schema_id=None):
+    def publish(self, *payloads, version=1, schema_id=None, keys=None):
         """Publish a batch and return its outcome; immediate errors are raised."""
         outcome = Outcome()
         id_ = self.schema_id if schema_id is None else schema_id
         frame = frame_of(
             payloads or [AN_ORDER],
+            keys=keys,
             producer=self.session.name,
             producer_id=self.session.producer_id,
             producer_epoch=self.session.epoch,
@@ -161,6 +162,16 @@ async def test_batch_with_an_invalid_message_is_rejected(broker):
     assert "message 2 of the batch" in str(error)
     assert reasons(producer.topic) == {"payload": 2}
     assert await producer.taken(AN_ORDER, AN_ORDER) == 0
+
+
+async def test_tombstones_need_no_schema(broker):
+    producer = await bound(broker, strict(validates_payload=True))
+    assert await producer.taken(b"", b"", keys=[b"a", b"b"], schema_id=0) == 0
+    assert await producer.taken(AN_ORDER, b"", keys=[None, b"a"]) == 2
+    for keys in ([b"a", None], None):
+        await producer.refusal(b"", b"", keys=keys, schema_id=0)
+    await producer.refusal(b"", b"", keys=[b"a", None])
+    await producer.refusal(b"", NO_ORDER, keys=[b"a", b"b"])
 
 
 async def test_messages_are_validated_by_their_own_version(broker):

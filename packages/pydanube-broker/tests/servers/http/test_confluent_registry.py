@@ -144,8 +144,23 @@ async def test_compatibility_is_checked_and_set(ask):
 async def test_subjects_and_versions_are_deleted(ask, api):
     first = await ask("POST", "/subjects/s/versions", body(ONE))
     await ask("POST", "/subjects/s/versions", body(TWO))
-    assert await ask("DELETE", "/subjects/s/versions/1") == 1
+    path = "/subjects/s/versions/1"
+    await refusal(ask, "DELETE", f"{path}?permanent=true", None, 404, 40407)
+    assert await ask("DELETE", path) == 1
+    # Readers of messages that are already stored still find the definition.
+    assert (
+        json.loads((await ask("GET", f"/schemas/ids/{first['id']}"))["schema"]) == ONE
+    )
+    await refusal(ask, "GET", path, None, 404, 40402)
+    assert (await ask("GET", f"{path}?deleted=true"))["version"] == 1
+    assert await ask("GET", "/subjects/s/versions?deleted=true") == [1, 2]
+    await refusal(ask, "POST", "/subjects/s", body(ONE), 404, 40403)
+    found = await ask("POST", "/subjects/s?deleted=true", body(ONE))
+    assert found["id"] == first["id"]
+    await refusal(ask, "DELETE", path, None, 404, 40406)
+    assert await ask("DELETE", f"{path}?permanent=true") == 1
     await refusal(ask, "GET", f"/schemas/ids/{first['id']}", None, 404, 40403)
+    await refusal(ask, "DELETE", path, None, 404, 40402)
     await api.client.topics.create("/default/orders")
     await api.client.topics.configure(
         "/default/orders", schema=pydanube.TopicSchema(subject="s")
@@ -153,7 +168,18 @@ async def test_subjects_and_versions_are_deleted(ask, api):
     text = await refusal(ask, "DELETE", "/subjects/s", None, 422, 42206)
     assert "/default/orders" in text
     await api.client.topics.delete("/default/orders")
-    assert await ask("DELETE", "/subjects/s?permanent=true") == [2]
+    await refusal(ask, "DELETE", "/subjects/s?permanent=true", None, 404, 40405)
+    assert await ask("DELETE", "/subjects/s") == [2]
+    assert await ask("GET", "/subjects") == []
+    assert await ask("GET", "/subjects?deleted=true") == ["s"]
+    await refusal(ask, "GET", "/subjects/s/versions", None, 404, 40401)
+    await refusal(ask, "DELETE", "/subjects/s", None, 404, 40404)
+    again = await ask("POST", "/subjects/s/versions", body(TWO))
+    assert (await ask("POST", "/subjects/s", body(TWO)))["version"] == 3
+    assert again["id"] == first["id"] + 2
+    await ask("DELETE", "/subjects/s")
+    assert await ask("DELETE", "/subjects/s?permanent=true") == [2, 3]
+    assert await ask("GET", "/subjects?deleted=true") == []
     await refusal(ask, "DELETE", "/subjects/s", None, 404, 40401)
 
 

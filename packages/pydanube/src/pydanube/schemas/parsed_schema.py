@@ -111,6 +111,8 @@ class ParsedSchema(ABC):
     type: SchemaType
     steps_per_byte = 1
     """The maximum number of steps to validate a payload, per byte."""
+    message_path: tuple[int, ...] = ()
+    """Protobuf only: the indexes that lead to the message of payloads in its file."""
 
     def __init__(self, definition: bytes | str) -> None:
         self.text = definition_text(definition)

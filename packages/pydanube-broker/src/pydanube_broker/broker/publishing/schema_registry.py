@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -77,6 +77,15 @@ class NewSchema:
     description: str = ""
     created_by: str = ""
     tags: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadEncoding:
+    """The language of a version, and which message of its file a payload is."""
+
+    type: SchemaType
+    message_path: tuple[int, ...]
+    """As in ``SchemaVersionRecord``."""
 
 
 class SchemaRegistry:
@@ -148,41 +157,70 @@ class SchemaRegistry:
         subject: str,
         version: int | None = None,
         *,
+        keep_readable: bool = False,
         check_unused: DeletionCheck | None = None,
     ) -> None:
         """
         Delete one version of *subject*, or the subject with all its versions.
 
-        Their numbers and ids are not reused.  *check_unused* raises if the version or
-        subject is in use.  New uses change the subject's record, so the transaction
-        notices uses that begin after the check.
+        Their numbers and ids are not reused.  With *keep_readable*, readers of messages
+        still find the definitions by their numbers, until they are deleted without it.
+        *check_unused* raises if the version or subject is in use.  New uses change the
+        subject's record, so the transaction notices uses that begin after the check.
 
         Raises:
             SchemaNotFound: The subject or version does not exist.
         """
 
         async def change(record: SubjectRecord) -> list[Operation]:
-            if version is not None and version not in record.versions:
+            kept = await self._kept(record)
+            deletable = record.versions if keep_readable else tuple(kept)
+            if version is not None and version not in deletable:
                 raise _no_version(subject, version)
             if check_unused is not None:
                 await check_unused()
-            deleted = record.versions if version is None else (version,)
-            operations: list[Operation] = [
-                Delete(keys.schema_version(record.schema_id, each)) for each in deleted
-            ]
             key = keys.subject(subject)
+            deleted = deletable if version is None else (version,)
+            left = tuple(each for each in record.versions if each not in deleted)
+            changed = Put(key, replace(record, versions=left))
+            if keep_readable:
+                return [changed]
+            operations: list[Operation] = [
+                Put(keys.schema_version(record.schema_id, each), _emptied(kept[each]))
+                for each in deleted
+            ]
             if version is None:
-                return [
-                    Delete(key),
-                    Delete(keys.SCHEMA_IDS.key(record.schema_id)),
-                    *operations,
-                ]
-            left = tuple(each for each in record.versions if each != version)
-            return [Put(key, replace(record, versions=left)), *operations]
+                number = keys.SCHEMA_IDS.key(record.schema_id)
+                return [Delete(key), Delete(number), *operations]
+            return [changed, *operations]
 
         await self._change(subject, change)
 
     # Queries.
+
+    async def readable_versions(self, subject: str) -> list[int]:
+        """
+        Return the versions that have definitions, in order, also deleted ones.
+
+        Raises:
+            SchemaNotFound: The subject does not exist.
+        """
+        return list(await self._kept((await self._subject(subject)).value))
+
+    async def encoding(self, schema_id: int, version: int) -> PayloadEncoding | None:
+        """Return how payloads of a version are written, also if it was deleted."""
+        stored = await self._store.get(keys.schema_version(schema_id, version))
+        if stored is None:
+            return None
+        return PayloadEncoding(stored.value.type, stored.value.message_path)
+
+    async def used_subjects(self) -> list[str]:
+        """Return the names of the subjects that have a version, in order."""
+        return [
+            keys.SUBJECTS.name_of(path)
+            for path, each in await self._store.scan(keys.SUBJECTS)
+            if each.value.versions
+        ]
 
     async def subjects(self) -> list[str]:
         """Return the names of all subjects, in order."""
@@ -257,16 +295,19 @@ class SchemaRegistry:
             raise SchemaNotFound(f"Schema not found for ID: {schema_id}")
         return stored.value
 
-    async def find(self, subject: str, new: NewSchema) -> SchemaVersion | None:
+    async def find(
+        self, subject: str, new: NewSchema, versions: Container[int]
+    ) -> SchemaVersion | None:
         """
-        Return the version of *subject* that has the schema *new*, if one does.
+        Return the one of *versions* of *subject* that has the schema *new*, if any.
 
         Raises:
             SchemaNotFound: The subject does not exist.
             InvalidSchema: The definition is malformed.
         """
         record = (await self._subject(subject)).value
-        return await self._find_same(subject, record, await self._parse(new))
+        schema = await self._parse(new)
+        return await self._find_same(subject, record, schema, versions)
 
     async def check(
         self, subject: str, new: NewSchema, mode: Compatibility | None = None
@@ -334,7 +375,7 @@ class SchemaRegistry:
             operations.append(Put(keys.SCHEMA_IDS.key(schema_id), subject))
         else:
             record = stored.value
-            known = await self._find_same(subject, record, schema)
+            known = await self._find_same(subject, record, schema, record.versions)
             if known is not None:
                 return known, False
             await self._check_addition(subject, record, schema)
@@ -349,6 +390,7 @@ class SchemaRegistry:
             type=schema.type,
             definition=schema.text,
             message=new.message,
+            message_path=schema.message_path,
             fingerprint=schema.fingerprint,
             description=new.description,
             created_at=self._wall_clock_us(),
@@ -374,11 +416,19 @@ class SchemaRegistry:
             )
 
     async def _find_same(
-        self, subject: str, record: SubjectRecord, schema: ParsedSchema
+        self,
+        subject: str,
+        record: SubjectRecord,
+        schema: ParsedSchema,
+        versions: Container[int],
     ) -> SchemaVersion | None:
-        for found in reversed(await self._versions(subject, record)):
-            if found.type is schema.type and found.fingerprint == schema.fingerprint:
-                return found
+        for version, found in reversed((await self._kept(record)).items()):
+            is_same = (found.type, found.fingerprint) == (
+                schema.type,
+                schema.fingerprint,
+            )
+            if is_same and version in versions:
+                return _version_of(subject, record, version, found)
         return None
 
     async def _violations(
@@ -432,17 +482,26 @@ class SchemaRegistry:
     async def _versions(
         self, subject: str, record: SubjectRecord
     ) -> list[SchemaVersion]:
-        prefix = keys.SCHEMA_VERSIONS.within(record.schema_id)
         return [
-            _version_of(subject, record, int(prefix.name_of(path)), each.value)
-            for path, each in await self._store.scan(prefix)
+            _version_of(subject, record, version, written)
+            for version, written in (await self._kept(record)).items()
+            if version in record.versions
         ]
+
+    async def _kept(self, record: SubjectRecord) -> dict[int, SchemaVersionRecord]:
+        """Return the versions of a subject that have definitions, in order."""
+        prefix = keys.SCHEMA_VERSIONS.within(record.schema_id)
+        return {
+            int(prefix.name_of(path)): each.value
+            for path, each in await self._store.scan(prefix)
+            if not each.value.is_deleted
+        }
 
     async def _version(
         self, subject: str, record: SubjectRecord, version: int
     ) -> SchemaVersion:
         stored = await self._store.get(keys.schema_version(record.schema_id, version))
-        if stored is None:
+        if stored is None or stored.value.is_deleted:
             raise _no_version(subject, version)
         return _version_of(subject, record, version, stored.value)
 
@@ -461,11 +520,24 @@ class SchemaRegistry:
 def _version_of(
     subject: str, record: SubjectRecord, version: int, written: SchemaVersionRecord
 ) -> SchemaVersion:
+    fields = asdict(written)
+    del fields["message_path"], fields["is_deleted"]
     return SchemaVersion(
-        subject=subject,
-        schema_id=record.schema_id,
-        version=version,
-        **asdict(written),
+        subject=subject, schema_id=record.schema_id, version=version, **fields
+    )
+
+
+def _emptied(written: SchemaVersionRecord) -> SchemaVersionRecord:
+    """Return what is left of a deleted version: how its payloads are written."""
+    return replace(
+        written,
+        definition="",
+        message=None,
+        fingerprint="",
+        description="",
+        created_by="",
+        tags=(),
+        is_deleted=True,
     )
 
 

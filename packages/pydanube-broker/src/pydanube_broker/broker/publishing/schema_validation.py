@@ -319,6 +319,8 @@ class SchemaValidation:
         header, subject = frame.header, self.schema.subject
         version = header.schema_version
         if not header.schema_id:
+            if all(map(_tombstones(frame), range(frame.count))):
+                return None
             return _mismatch(
                 "missing",
                 f"{self._topic} requires messages of schema subject '{subject}', "
@@ -435,6 +437,9 @@ def _validate_payloads(
         if small is None
         else small.payloads()
     )
+    if bad:
+        is_tombstone = _tombstones(frame)
+        bad = [each for each in bad if not is_tombstone(each[0])]
     if not bad:
         return None
     index, why = bad[0]
@@ -443,3 +448,12 @@ def _validate_payloads(
     else:
         error = invalid_payload(index, why)
     return _Failure("payload", error, bad)
+
+
+def _tombstones(frame: BatchFrame) -> Callable[[int], bool]:
+    """Return whether a message only deletes its key in compacted topics, by number."""
+    rows = frame.arrow()
+    if "key" not in rows.schema.names:
+        return lambda _: False
+    keys, payloads = rows.column("key"), rows.column("payload")
+    return lambda at: keys[at].is_valid and not payloads[at].as_py()

@@ -152,15 +152,20 @@ class TopicSchemas:
     # Deleting.
 
     async def delete(
-        self, subject: str, version: int | None = None, *, force: bool = False
+        self,
+        subject: str,
+        version: int | None = None,
+        *,
+        force: bool = False,
+        keep_readable: bool = False,
     ) -> None:
         """
         Delete a version of a subject, or the subject with all its versions.
 
         Their numbers and ids are never used again.  Messages of deleted versions are
-        kept, and cannot be decoded any more.  A topic that is bound to a deleted
-        subject rejects all messages, or logs warnings, until a subject of this name is
-        registered again.
+        kept, and cannot be decoded any more, unless *keep_readable* is true.  A topic
+        that is bound to a deleted subject rejects all messages, or logs warnings, until
+        a subject of this name is registered again.
 
         Raises:
             SchemaNotFound: There is no such subject or version.
@@ -168,7 +173,9 @@ class TopicSchemas:
                 and *force* is false.
         """
         check = None if force else partial(self._check_unused, subject, version)
-        await self._registry.delete(subject, version, check_unused=check)
+        await self._registry.delete(
+            subject, version, keep_readable=keep_readable, check_unused=check
+        )
         what = "all versions" if version is None else f"version {version}"
         log.info("deleted %s of the schema %s", what, subject)
         self._invalidate(subject, version)

@@ -14,6 +14,7 @@ import base64
 import binascii
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -38,6 +39,7 @@ from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.operations import handlers as operations
+from pydanube_broker.operations.authorization import visible_subjects
 from pydanube_broker.operations.schemas import new_schema
 from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.connections.errors import as_broker_error, http_status_of
@@ -155,8 +157,8 @@ class RegistryCall:
                 404, 40401, f"Subject '{self.subject}' not found."
             ) from None
 
-    async def version(self) -> Any:
-        """Return the version in the path of the subject in the path."""
+    async def version(self, *, deleted: bool | None = None) -> Any:
+        """Return the version in the path of the subject in the path; see `versions`."""
         text = str(self.request.path_params["version"])
         is_number = text.isascii() and text.isdigit() and len(text) <= 10
         number = int(text) if is_number else 0
@@ -167,11 +169,30 @@ class RegistryCall:
                 f"The version '{text[:20]}' is neither a number from 1 to 2147483647 "
                 "nor 'latest'.",
             )
-        found = await self.describe()
-        if not (found.versions if number == 0 else number in found.versions):
+        known = await self.versions(deleted=deleted)
+        if not (known if number == 0 else number in known):
             raise RegistryError(404, 40402, f"Version {text} not found.")
-        wanted = pb.GetSchema(subject=self.subject, version=number)
+        wanted = pb.GetSchema(subject=self.subject, version=number or known[-1])
         return await self.do(Kind.GET_SCHEMA, wanted)
+
+    async def versions(self, *, deleted: bool | None = None) -> list[int]:
+        """
+        Return the versions of the subject in the path.
+
+        They include those that were not deleted for good, if the query or *deleted*
+        asks for them.
+
+        Raises:
+            RegistryError: There are none.
+        """
+        found = await self.describe()
+        versions = list(found.versions)
+        if self.flag("deleted") if deleted is None else deleted:
+            wanted = pb.DescribeSubject(subject=self.subject)
+            versions = await self.do(Kind.DESCRIBE_SUBJECT, wanted, _readable_versions)
+        if not versions:
+            raise RegistryError(404, 40401, f"Subject '{self.subject}' not found.")
+        return versions
 
     async def by_id(self) -> Any:
         """Return the version that has the id in the path."""
@@ -292,14 +313,24 @@ async def versions_of_id(call: RegistryCall) -> object:
 async def subjects(call: RegistryCall) -> object:
     """Return the subjects that the client may see."""
     prefix = call.request.query_params.get("subjectPrefix", "")
-    found = await call.do(Kind.LIST_SUBJECTS, pb.ListSubjects())
+    handler = None if call.flag("deleted") else _undeleted_subjects
+    found = await call.do(Kind.LIST_SUBJECTS, pb.ListSubjects(), handler)
     return [each for each in found.subjects if each.startswith(prefix)]
+
+
+async def _undeleted_subjects(call: operations.Call, _: pb.ListSubjects) -> pb.Subjects:
+    registry = call.broker.registry
+    return pb.Subjects(subjects=visible_subjects(await registry.used_subjects()))
 
 
 @_answers("GET", f"{_SUBJECT}/versions")
 async def versions(call: RegistryCall) -> object:
     """Return the versions of a subject."""
-    return list((await call.describe()).versions)
+    return await call.versions()
+
+
+async def _readable_versions(call: operations.Call, m: pb.DescribeSubject) -> Any:
+    return await call.broker.registry.readable_versions(m.subject)
 
 
 @_answers("GET", _VERSION)
@@ -333,33 +364,56 @@ async def register(call: RegistryCall) -> object:
 async def look_up(call: RegistryCall) -> object:
     """Return the version of a subject that has the schema in the body."""
     new = await call.new_schema()
-    await call.describe()
+    known = await call.versions()
     wanted = pb.CheckSchema(subject=call.subject, schema=new)
-    found = await call.do(Kind.CHECK_SCHEMA, wanted, _find)
+    found = await call.do(Kind.CHECK_SCHEMA, wanted, partial(_find, known))
     if found is None:
         raise RegistryError(404, 40403, "Schema not found.")
     return await _registered(call, found)
 
 
-async def _find(call: operations.Call, m: pb.CheckSchema) -> Any:
-    return await call.broker.registry.find(m.subject, new_schema(m.schema))
+async def _find(known: list[int], call: operations.Call, m: pb.CheckSchema) -> Any:
+    return await call.broker.registry.find(m.subject, new_schema(m.schema), known)
 
 
 @_answers("DELETE", _SUBJECT)
 async def delete_subject(call: RegistryCall) -> object:
-    """Delete a subject for good, and return its versions."""
+    """Delete a subject, for good if it was deleted before; return its versions."""
+    is_final = call.flag("permanent")
     found = await call.describe()
+    if is_final and found.versions:
+        raise _not_deleted(40405, f"Subject '{call.subject}'")
+    known = await call.versions(deleted=True)
+    if not is_final and not found.versions:
+        raise _is_deleted(40404, f"Subject '{call.subject}'")
     await _delete(call, pb.DeleteSchema(subject=call.subject))
-    return list(found.versions)
+    return known if is_final else list(found.versions)
 
 
 @_answers("DELETE", _VERSION)
 async def delete_version(call: RegistryCall) -> object:
-    """Delete a version for good, and return its number."""
-    found = await call.version()
+    """Delete a version, for good if it was deleted before; return its number."""
+    is_final = call.flag("permanent")
+    found = await call.version(deleted=True)
+    what = f"Subject '{call.subject}' Version {found.version}"
+    was_deleted = found.version not in (await call.describe()).versions
+    if is_final and not was_deleted:
+        raise _not_deleted(40407, what)
+    if was_deleted and not is_final:
+        raise _is_deleted(40406, what)
     wanted = pb.DeleteSchema(subject=call.subject, version=found.version)
     await _delete(call, wanted)
     return int(found.version)
+
+
+def _not_deleted(code: int, what: str) -> RegistryError:
+    text = "was not deleted first before being permanently deleted"
+    return RegistryError(404, code, f"{what} {text}")
+
+
+def _is_deleted(code: int, what: str) -> RegistryError:
+    text = "was soft deleted. Set permanent=true to delete permanently"
+    return RegistryError(404, code, f"{what} {text}")
 
 
 @_answers("POST", _CHECK, f"{_CHECK}/{{version}}")
@@ -449,10 +503,15 @@ async def _registered(call: RegistryCall, found: Any) -> dict[str, object]:
 
 
 async def _delete(call: RegistryCall, wanted: Message) -> None:
+    handler = None if call.flag("permanent") else _hide
     try:
-        await call.do(Kind.DELETE_SCHEMA, wanted)
+        await call.do(Kind.DELETE_SCHEMA, wanted, handler)
     except Conflict as error:
         raise RegistryError(422, 42206, str(error)) from None
+
+
+async def _hide(call: operations.Call, m: pb.DeleteSchema) -> None:
+    await call.broker.schemas.delete(m.subject, m.version or None, keep_readable=True)
 
 
 async def _set_level(call: RegistryCall, mode: Compatibility) -> None:

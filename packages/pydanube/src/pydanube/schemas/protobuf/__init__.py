@@ -63,6 +63,8 @@ class ProtobufSchema(ParsedSchema):
             pool.Add(file)
         self.message: Descriptor = _find_message(pool, self._files[-1], message)
         """The descriptor of payloads."""
+        if self.message.file.name == self._files[-1].name:
+            self.message_path = tuple(_indexes_of(self.message))
 
     @property
     def definition(self) -> tuple[str, str, str | None]:
@@ -184,6 +186,16 @@ def _find_message(
         f"the Protobuf schema has no message {name!r:.100}; it has "
         f"{', '.join(each.full_name for each in known[:10])}"
     )
+
+
+def _indexes_of(message: Descriptor) -> list[int]:
+    """Return the index of a message, after those of the messages that contain it."""
+    outer = message.containing_type
+    if outer is None:
+        names = list(message.file.message_types_by_name)
+        return [names.index(message.name)]
+    names = [each.name for each in outer.nested_types]
+    return [*_indexes_of(outer), names.index(message.name)]
 
 
 def _check_size(file: FileDescriptorProto) -> None:
