@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import ExitStack
 
+import confluent_kafka
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -19,6 +22,7 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from pydanube import sync
+from support.servers.ports import free_port
 from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -57,6 +61,78 @@ def order_class():
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("acme.Order"))
+
+
+def send(address, topic, payload, key=b"k"):
+    """Publish with librdkafka."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": address, "log_level": 0})
+    producer.produce(topic, payload, key)
+    assert producer.flush(20) == 0
+
+
+def fetch(address, topic, number):
+    """Read with librdkafka, and return the values."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": address, "group.id": "g", "log_level": 0}
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    found = consumer.consume(number, 20)
+    consumer.close()
+    return [each.value() for each in found]
+
+
+def run_danube(*arguments):
+    command = [sys.executable, "-m", "pydanube_cli.main", *arguments]
+    ran = subprocess.run(command, check=True, capture_output=True, text=True)
+    return ran.stdout
+
+
+@pytest.mark.soak
+def test_values_of_serializers_are_values_of_all_clients(tmp_path):
+    port = str(free_port())
+    with (
+        BrokerProcess(tmp_path / "data", "--kafka-port", port) as broker,
+        SchemaRegistryClient({"url": broker.http_url}) as registry,
+        sync.connect(broker.url) as client,
+    ):
+        address = f"127.0.0.1:{port}"
+        text, cls = json.dumps(JSON), order_class()
+        serialized = {
+            "avro": AvroSerializer(registry, json.dumps(AVRO))(ORDER, context("avro")),
+            "json": JSONSerializer(text, registry)({"id": 7}, context("json")),
+            "protobuf": ProtobufSerializer(cls, registry)(
+                cls(id=7, name="ada"), context("protobuf")
+            ),
+        }
+        deserializers = {
+            "avro": AvroDeserializer(registry),
+            "json": JSONDeserializer(text, schema_registry_client=registry),
+            "protobuf": ProtobufDeserializer(cls, schema_registry_client=registry),
+        }
+        expected = {
+            "avro": ORDER,
+            "json": {"id": 7},
+            "protobuf": {"id": 7, "name": "ada"},
+        }
+        for topic, payload in serialized.items():
+            send(address, topic, payload)
+            send(address, topic, None)
+            with client.producer(
+                f"/default/{topic}", subject=f"{topic}-value"
+            ) as native:
+                native.send(expected[topic], key="k")
+            batches = client.read(f"/default/{topic}")
+            first, _, third = [each for batch in batches for each in batch]
+            assert first.value == third.value == expected[topic]
+            kafka, tombstone, own = fetch(address, topic, 3)
+            assert (kafka, tombstone) == (payload, None)
+            read = deserializers[topic]
+            assert read(own, context(topic)) == read(payload, context(topic))
+        shown = run_danube(
+            *("read", "/default/avro", "-n", "1", "--decode", "-o", "json"),
+            *("--url", broker.url),
+        )
+        assert json.loads(shown)["value"] == ORDER
 
 
 def test_serializers_register_schemas_and_read_them(tmp_path):

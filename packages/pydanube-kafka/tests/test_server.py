@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -296,6 +297,85 @@ async def test_a_schema_refuses_records_with_the_reason():
         assert found.error_code is ErrorCode.invalid_record
         assert "schema" in found.error_message
         assert await read_all(running) == []
+
+
+async def registered(client, subject, *definitions):
+    """Register versions in JSON Schema; return the prefixes of their values."""
+    found = [
+        await client.schemas.register(subject, Schema.json_schema(each))
+        for each in definitions
+    ]
+    return [b"\0" + (each.schema_id << 14 | each.version).to_bytes(4) for each in found]
+
+
+def batch_of(*values, **numbers):
+    count = len(values)
+    records = Records(
+        timestamps=[1] * count,
+        keys=[b"k"] * count,
+        values=values,
+        headers=[()] * count,
+    )
+    return encode_batch(records, range(count), **numbers)
+
+
+async def test_values_with_ids_of_schemas_are_values_for_native_clients():
+    async with served() as running, KafkaRequests(running.port) as raw:
+        client = running.client
+        one, two = await registered(client, "orders", '{"maximum": 9}', "{}")
+        await client.topics.create("/default/orders")
+        binding = TopicSchema(
+            subject="orders", policy=SchemaPolicy.ENFORCE, validates_payload=True
+        )
+        await client.topics.configure("/default/orders", schema=binding)
+        sent = [one + b"1", None, two + b"20", one + b"3"]
+        numbers = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+        for _ in range(2):
+            # The second one is a repetition.
+            data = batch_of(*sent, **numbers)
+            answer = await raw.produce("orders", b"", data=data)
+            assert (answer.error_code, answer.base_offset) == (0, 0)
+        answer = await raw.produce("orders", one + b"4", 4)
+        assert answer.base_offset == 4
+        read = await read_all(running)
+        assert [each.payload for each in read] == [b"1", b"", b"20", b"3", b"4"]
+        assert [each.schema_version for each in read] == [1, 1, 2, 1, 1]
+        data = batch_of(two + b"5", one + b"6", one + b"99")
+        bad = await raw.produce("orders", b"", data=data)
+        assert bad.error_code is ErrorCode.invalid_record
+        assert [each.batch_index for each in bad.record_errors] == [2]
+        deleted = await raw.produce("orders", b"", data=batch_of(None))
+        assert (deleted.error_code, deleted.base_offset) == (0, 6)
+        unknown = await raw.produce("orders", b"\0\0\0\0\1")
+        assert unknown.error_code is ErrorCode.invalid_record
+        assert "not in the registry: 1" in unknown.error_message
+        mixed = await raw.produce("orders", b"", data=batch_of(one + b"1", b"2"))
+        assert "not all values" in mixed.error_message
+        # What clients have written comes back, also without the schema.
+        await client.schemas.delete("orders", force=True)
+        assert await client.schemas.subjects() == []
+        async with consumer(running, "orders") as kafka:
+            found = [each.value for each in await take(kafka, 7)]
+        # Of a batch that is divided, each part is stored or not.
+        assert found == [*sent, one + b"4", two + b"5", None]
+
+
+async def test_values_of_native_producers_have_the_id_of_their_schema():
+    async with served() as running:
+        client, schema = running.client, Schema.json_schema('{"type": "object"}')
+        async with client.producer("/default/orders", schema=schema) as native:
+            await native.send({"id": 1}, key="k")
+            await native.send_batch([{"id": n} for n in range(2, 700)])
+        async with client.producer("/default/orders") as native:
+            await native.send(b"plain")
+        (prefix,) = await registered(client, "default-orders", '{"type": "object"}')
+        async with consumer(running, "orders") as kafka:
+            found = [each.value for each in await take(kafka, 700)]
+        assert found[0].startswith(prefix)
+        assert [json.loads(each[5:])["id"] for each in found[:-1]] == list(
+            range(1, 700)
+        )
+        assert found[-1] == b"plain"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from collections import OrderedDict
 
 from pydanube.wire.batches import BatchFrame
 from pydanube_kafka.pure.messages import decode_messages
+from pydanube_kafka.pure.value_prefix import ValuePrefix, with_prefix
+from pydanube_kafka.schema_prefixes import SchemaPrefixes
 from pydanube_kafka.wire.record_batches import encode_batch
 
 BYTES_MAX = 32 * 1024 * 1024
@@ -21,7 +23,8 @@ class EncodedBatches:
     Bounds: ``BYTES_MAX``, and one batch for each request that encodes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefixes: SchemaPrefixes) -> None:
+        self._prefixes = prefixes
         self._batches: OrderedDict[tuple[int, int, int], bytes] = OrderedDict()
         self._byte_count = 0
 
@@ -31,17 +34,21 @@ class EncodedBatches:
 
         Raises:
             CorruptBatch: It is damaged.
+            Unavailable: Its schema cannot be looked up.
         """
         key = topic_id, frame.base, frame.end
         known = self._batches.get(key)
         if known is not None:
             self._batches.move_to_end(key)
             return known
+        header, prefix = frame.header, None
+        if header.schema_id:
+            prefix = await self._prefixes.find(header.schema_id, header.schema_version)
         if frame.count <= INLINE_MESSAGES_MAX:
-            data = _encode(frame)
+            data = _encode(frame, prefix)
         else:
             loop = asyncio.get_running_loop()
-            data = await loop.run_in_executor(None, _encode, frame)
+            data = await loop.run_in_executor(None, _encode, frame, prefix)
         self._keep(key, data)
         return data
 
@@ -53,6 +60,8 @@ class EncodedBatches:
             self._byte_count -= len(dropped)
 
 
-def _encode(frame: BatchFrame) -> bytes:
+def _encode(frame: BatchFrame, prefix: ValuePrefix | None) -> bytes:
     records, offsets = decode_messages(frame)
+    if prefix is not None:
+        records = with_prefix(records, prefix)
     return encode_batch(records, offsets, leader_epoch=frame.header.epoch)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, TypeVar
 
 from pydanube.aio.locks import NamedSemaphores
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,
     MessageTooLarge,
+    SchemaMismatch,
 )
+from pydanube.model.schemas import SchemaPolicy
 from pydanube.schemas.language import BadPayload
 from pydanube.wire.batches import BatchFrame, BatchHeader, restamp_producer
 from pydanube.wire.native.kinds import Kind
@@ -26,14 +29,22 @@ from pydanube_broker.broker.pure.producer_session import ProducerSession
 from pydanube_kafka.calls import NO_ANSWER, Call, Done, Handler, waiting
 from pydanube_kafka.errors import HANDLED, code_of
 from pydanube_kafka.pure.messages import encode_messages
+from pydanube_kafka.pure.value_prefix import (
+    RUNS_MAX,
+    Run,
+    divide,
+    ids_of,
+)
 from pydanube_kafka.transacting import place_batch
 from pydanube_kafka.wire.apis import Api, ErrorCode
 from pydanube_kafka.wire.record_batches import (
     BadRecords,
     RecordBatch,
+    Records,
     decode_batches,
 )
 
+T = TypeVar("T")
 INLINE_BYTES_MAX = 64 * 1024
 """Larger batches are decoded in a thread."""
 SESSION_IDLE_S = 600.0
@@ -229,9 +240,31 @@ async def _publish_batch(
         header.producer_id, header.producer_epoch = session.producer_id, session.epoch
         header.base_sequence = _unwrapped(batch.base_sequence, session.next_sequence)
     header.producer = producer
-    frame = await _frame_of(topic, batch, header, now_us)
+    frames = await _frames_of(call, topic, batch, header)
+    if session is None:
+        fenced = topic.registrations.find_fencing(producer)
+        if fenced is not None:
+            raise fenced
+    # Nothing is awaited in between: the offsets of a batch follow each other.
+    starts = accumulate((each.count for each in frames), initial=0)
+    return _joined(
+        [
+            _publish_frame(topic, session, each, start)
+            for each, start in zip(frames, starts, strict=False)
+        ]
+    )
+
+
+def _publish_frame(
+    topic: Topic, session: ProducerSession | None, frame: BatchFrame, start: int
+) -> asyncio.Future[_Result]:
+    """
+    Publish a batch of the broker; the result comes when it is stored.
+
+    Its first message is number *start* of the client's batch.
+    """
     frame.is_verified = True
-    stored = waiting()
+    stored: asyncio.Future[_Result] = waiting()
 
     def on_published(offsets: int | Sequence[int], error: BrokerError | None) -> None:
         if stored.done():
@@ -244,36 +277,102 @@ async def _publish_batch(
             start = topic.offsets().base_offset
             stored.set_result(_Result(base_offset=base, base_start=start))
 
-    if session is not None:
-        topic.publish(session, frame, on_published)
-    else:
-        fenced = topic.registrations.find_fencing(producer)
-        if fenced is not None:
-            raise fenced
+    def reject(bad: Sequence[BadPayload]) -> BatchFrame | None:
+        # It is stored whole, or not at all.
+        if not stored.done():
+            stored.set_result(_rejected([(start + at, why) for at, why in bad]))
+        return None
 
-        def reject(bad: Sequence[BadPayload]) -> BatchFrame | None:
-            # A batch of Kafka is stored whole, or not at all.
-            if not stored.done():
-                stored.set_result(_rejected(bad))
-            return None
-
-        topic.publish_batched(frame, on_published, reject)
+    try:
+        if session is not None:
+            topic.publish(session, frame, on_published)
+        else:
+            topic.publish_batched(frame, on_published, reject)
+    except BrokerError as error:
+        on_published(0, error)
     return stored
 
 
-async def _frame_of(
-    topic: Topic, batch: RecordBatch, header: BatchHeader, now_us: int
-) -> BatchFrame:
-    """Return *batch* as the broker's; large ones are converted in a thread."""
-    if len(batch.body) <= INLINE_BYTES_MAX:
-        frame = _convert(batch, header, now_us, topic.limits.max_message_size)
-    else:
-        frame = await asyncio.get_running_loop().run_in_executor(
-            None, _convert, batch, header, now_us, topic.limits.max_message_size
+def _joined(parts: list[asyncio.Future[_Result]]) -> asyncio.Future[_Result]:
+    """Return the result of a batch that was divided: that of the first part to fail."""
+    if len(parts) == 1:
+        return parts[0]
+    joined: asyncio.Future[_Result] = waiting()
+    left = len(parts)
+
+    def count(_: asyncio.Future[_Result]) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0 and not joined.done():
+            results = [each.result() for each in parts]
+            failed = (each for each in results if each.code is not ErrorCode.none)
+            joined.set_result(next(failed, results[0]))
+
+    for each in parts:
+        each.add_done_callback(count)
+    return joined
+
+
+async def _frames_of(
+    call: Call, topic: Topic, batch: RecordBatch, header: BatchHeader
+) -> list[BatchFrame]:
+    """
+    Return *batch* as the broker's; large ones are converted in threads.
+
+    If its values name their schemas, it is divided where the schema changes: each batch
+    of the broker has one.
+
+    Raises:
+        SchemaMismatch: The topic needs a schema, and not all values name one.
+        MessageTooLarge: A message or the batch is too large.
+    """
+    in_thread = len(batch.body) > INLINE_BYTES_MAX
+
+    async def run(convert: Callable[..., T], *arguments: Any) -> T:
+        if not in_thread:
+            return convert(*arguments)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, convert, *arguments)
+
+    records = await run(_decode, batch, topic.limits.max_message_size)
+    runs, ids = list[Run](), ids_of(records.values)
+    if ids:
+        known = await call.server.prefixes.find_all(ids)
+        runs = await run(divide, records, known)
+        if not runs:
+            _check_may_lack_schema(topic, ids - known.keys())
+    frames = []
+    for each in runs or [Run(None, 0, records)]:
+        own = replace(header, base_sequence=header.base_sequence + each.start)
+        if each.prefix is not None:
+            own.schema_id, own.schema_version = (
+                each.prefix.schema_id,
+                each.prefix.version,
+            )
+        now_us = header.first_publish_time
+        frames.append(await run(encode_messages, each.records, own, now_us))
+        if frames[-1].byte_count > BATCH_BYTES_MAX:
+            raise too_large(frames[-1].byte_count, BATCH_BYTES_MAX, topic.name)
+    return frames
+
+
+def _check_may_lack_schema(topic: Topic, unknown: Set[int]) -> None:
+    """Raise if a topic needs a schema, and say why the values of a batch name none."""
+    schema = topic.schema
+    if schema is None or schema.policy is not SchemaPolicy.ENFORCE:
+        return
+    if unknown:
+        reason = "these ids, or some of them, are not in the registry: " + ", ".join(
+            map(str, sorted(unknown)[:5])
         )
-    if frame.byte_count > BATCH_BYTES_MAX:
-        raise too_large(frame.byte_count, BATCH_BYTES_MAX, topic.name)
-    return frame
+    else:
+        reason = (
+            "not all values of the batch begin with the id of a schema and have bytes "
+            f"after it, or the id changes more than {RUNS_MAX} times"
+        )
+    raise SchemaMismatch(
+        f"{topic.name} requires messages of schema subject '{schema.subject}'; {reason}"
+    )
 
 
 async def _stage_batch(
@@ -293,13 +392,15 @@ async def _stage_batch(
     if writer.stage is not None:
         header.producer = writer.stage.producer
     # Before its turn is taken: a batch that cannot be converted is not counted.
-    frame = await _frame_of(topic, batch, header, now_us)
+    frames = await _frames_of(call, topic, batch, header)
     if writer.stage is None or not place_batch(
         entry.producer, topic.name, batch.base_sequence, batch.count
     ):
         return _staged(writer.written())
-    restamp_producer(frame, 0, 0, writer.stage.next_sequence)
-    return _staged(writer.put(frame))
+    for each in frames:
+        restamp_producer(each, 0, 0, writer.stage.next_sequence)
+        writer.put(each)
+    return _staged(writer.written())
 
 
 def _staged(written: asyncio.Future[BrokerError | None]) -> asyncio.Future[_Result]:
@@ -322,9 +423,7 @@ def _rejected(bad: Sequence[BadPayload]) -> _Result:
     return _Result(ErrorCode.invalid_record, message=message, bad=bad)
 
 
-def _convert(
-    batch: RecordBatch, header: BatchHeader, now_us: int, message_bytes_max: int | None
-) -> BatchFrame:
+def _decode(batch: RecordBatch, message_bytes_max: int | None) -> Records:
     records = batch.records()
     if message_bytes_max:
         longest = max(len(value or b"") for value in records.values)
@@ -332,7 +431,7 @@ def _convert(
             raise MessageTooLarge(
                 f"a record has {longest} bytes; the topic allows {message_bytes_max}"
             )
-    return encode_messages(records, header, now_us)
+    return records
 
 
 def _unwrapped(sequence: int, expected: int) -> int:

@@ -24,6 +24,7 @@ from pydanube_kafka.grouping import GROUPING
 from pydanube_kafka.naming import NAMING
 from pydanube_kafka.producing import PRODUCING, ProducerSessions
 from pydanube_kafka.pure.names import TopicNames
+from pydanube_kafka.schema_prefixes import SchemaPrefixes
 from pydanube_kafka.transacting import TRANSACTING, Transactions
 from pydanube_kafka.wire.apis import Api
 
@@ -63,7 +64,10 @@ class KafkaServer:
         self.sessions = ProducerSessions(parts.broker, config.producers_max)
         self.transactions = Transactions(parts.broker, tasks, config.producers_max)
         self.groups = Groups(config, tasks)
-        self.encoded = EncodedBatches()
+        self.prefixes = SchemaPrefixes(
+            parts.broker.registry, asyncio.get_running_loop().time
+        )
+        self.encoded = EncodedBatches(self.prefixes)
         self._connections: dict[KafkaConnection, None] = {}
         self._is_closing = False
 

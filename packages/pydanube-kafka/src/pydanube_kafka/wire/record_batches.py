@@ -338,10 +338,11 @@ def _sized(data: bytes | None) -> bytes:
 def _varint(value: int) -> bytes:
     if 0 <= value < len(_VARINTS):
         return _VARINTS[value]
-    return _encode_varint(value)
+    return encode_varint(value)
 
 
-def _encode_varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
+    """Return *value*, which may be negative, in seven bits of each byte."""
     left, encoded = (value << 1) ^ (value >> 63), bytearray()
     while left > 0x7F:
         encoded.append(left & 0x7F | 0x80)
@@ -350,5 +351,5 @@ def _encode_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-_VARINTS = tuple(_encode_varint(value) for value in range(8192))
-_NULL = _encode_varint(-1)
+_VARINTS = tuple(encode_varint(value) for value in range(8192))
+_NULL = encode_varint(-1)
