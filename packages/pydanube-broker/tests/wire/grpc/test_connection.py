@@ -76,9 +76,9 @@ def test_a_short_request_is_one_event():
     grpc = connection()
     body = message(b"hello")
     assert grpc.receive(request(1) + data(1, body, ends=True)) == [
-        started(),
-        MessageReceived(1, b"hello", is_last=True),
+        CallStarted(1, METHOD, None, message=b"hello")
     ]
+    assert grpc.held_bytes == len(body)
     grpc.receive(request(3) + data(3, body[:-1]))
     assert grpc.receive(data(3, body[-1:], ends=True)) == [
         MessageReceived(3, b"hello", is_last=True)

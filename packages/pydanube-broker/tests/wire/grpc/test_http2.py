@@ -133,8 +133,16 @@ def test_padding_and_priorities_are_removed():
     received = frame(FrameType.HEADERS, END_HEADERS | PADDED | 0x20, 1, block)
     received += frame(FrameType.DATA, END_STREAM | PADDED, 1, b"\x02hello\0\0")
     assert connected().receive(received) == [
+        RequestReceived(1, REQUEST, is_last=True, body=b"hello")
+    ]
+
+
+def test_a_body_belongs_to_the_request_of_its_stream():
+    received = request(1) + request(3) + data(1, b"one", ends=True)
+    assert connected().receive(received) == [
         RequestReceived(1, REQUEST, is_last=False),
-        DataReceived(1, b"hello", is_last=True),
+        RequestReceived(3, REQUEST, is_last=False),
+        DataReceived(1, b"one", is_last=True),
     ]
 
 

@@ -163,10 +163,10 @@ class GrpcProtocol(asyncio.Protocol):
         self._turn.spend(self._grpc.http2.work - before)
         for event in events:
             # A match statement would take several times as long.
-            if type(event) is MessageReceived:
-                self._take(event)
-            elif type(event) is CallStarted:
+            if type(event) is CallStarted:
                 self._begin(event)
+            elif type(event) is MessageReceived:
+                self._take(event)
             elif type(event) is HalfClosed:
                 self._finish(event.call)
             elif type(event) is CallCancelled:
@@ -332,11 +332,17 @@ class GrpcProtocol(asyncio.Protocol):
                 f"more than {STRANGER_CALLS_MAX} calls at a time need credentials",
             )
             return
+        call, message = PendingCall(method, event, identity, meter), event.message
         if method.streams_requests:
             requests = self._requests[number] = RequestStream(self, number, method)
-            self._run(number, PendingCall(method, event, identity, meter), requests)
+            self._run(number, call, requests)
+            if message is not None:
+                requests.add(message)
+                requests.end()
+        elif message is None:
+            self._pending[number] = call
         else:
-            self._pending[number] = PendingCall(method, event, identity, meter)
+            self._run(number, call, message)
 
     def _identity_of(self, started: CallStarted, method: Method) -> ClientIdentity:
         """

@@ -27,7 +27,7 @@ from pydanube_broker.wire.grpc.http2_events import (
     SendCompleted,
     StreamReset,
 )
-from pydanube_broker.wire.grpc.http2_frames import ErrorCode
+from pydanube_broker.wire.grpc.http2_frames import ErrorCode, Response
 from pydanube_broker.wire.grpc.http2_stream import STREAM_WINDOW
 from pydanube_broker.wire.grpc.status import StatusCode
 
@@ -69,6 +69,7 @@ _HEADERS = (
 )
 _HEADERS_BLOCK = encode_headers(_HEADERS)
 _OK_BLOCK = encode_headers([(b"grpc-status", b"0")])
+_OK = Response(_HEADERS_BLOCK, _OK_BLOCK)
 _NOT_GRPC_BLOCK = encode_headers(
     [
         (b":status", b"415"),
@@ -96,6 +97,9 @@ class CallStarted:
     """The broker that the caller means, if it is connected to a proxy."""
     is_forwarded: bool = False
     """Whether another broker forwards the call."""
+    message: bytes | None = None
+    """The only message, if it was received together with the headers.  The caller will
+    send no more messages then."""
 
 
 @dataclass(slots=True)
@@ -215,9 +219,19 @@ class GrpcConnection:
         message_bytes_max = self._message_bytes_max
         if request[0] in self._public:
             message_bytes_max = min(message_bytes_max, PUBLIC_MESSAGE_BYTES_MAX)
-        self._calls[number] = _Call(message_bytes_max)
+        call = self._calls[number] = _Call(message_bytes_max)
+        body = event.body
+        if _is_message(body, message_bytes_max):
+            # The usual case: all of a short request.
+            call.held_bytes = len(body)
+            self.held_bytes += call.held_bytes
+            message = body[PREFIX_BYTES:]
+            self._events.append(CallStarted(number, *request, message))
+            return
         self._events.append(CallStarted(number, *request))
-        if event.is_last:
+        if body:
+            self._take_data(number, body, is_last=True)
+        elif event.is_last:
             self._events.append(HalfClosed(number))
 
     def _take_data(self, number: int, part: bytes, *, is_last: bool) -> None:
@@ -234,12 +248,7 @@ class GrpcConnection:
             if call.missing > 0 and not is_last:
                 return
             received, call.received = call.received, None
-        elif (
-            is_last
-            and PREFIX_BYTES <= part_bytes <= call.message_bytes_max
-            and _PREFIX.unpack_from(part) == (0, part_bytes - PREFIX_BYTES)
-        ):
-            # The usual case: all of a short request.
+        elif is_last and _is_message(part, call.message_bytes_max):
             self._events.append(
                 MessageReceived(number, part[PREFIX_BYTES:], is_last=True)
             )
@@ -328,7 +337,7 @@ class GrpcConnection:
         if self._end(number) is None:
             return
         data = _PREFIX.pack(0, len(message)) + message
-        http2.send_response(number, _HEADERS_BLOCK, data, _OK_BLOCK)
+        http2.send_response(number, _OK, data)
 
     def begin(self, number: int) -> None:
         """Send the response headers, so that the caller knows its call is accepted."""
@@ -385,6 +394,15 @@ class GrpcConnection:
         if call is not None:
             self.held_bytes -= call.held_bytes
         return call
+
+
+def _is_message(body: bytes, message_bytes_max: int) -> bool:
+    """Return whether *body* is one whole message, not compressed and not too long."""
+    size = len(body)
+    return PREFIX_BYTES <= size <= message_bytes_max and _PREFIX.unpack_from(body) == (
+        0,
+        size - PREFIX_BYTES,
+    )
 
 
 def _request_of(headers: Headers) -> _Request | None:

@@ -48,6 +48,7 @@ from pydanube_broker.wire.grpc.http2_frames import (
     HEADER_BYTES,
     HEADERS,
     PADDED,
+    PING,
     PREFACE,
     PRIORITY,
     PRIORITY_BYTES,
@@ -60,6 +61,7 @@ from pydanube_broker.wire.grpc.http2_frames import (
     ErrorCode,
     FrameType,
     Http2Error,
+    Response,
     Setting,
     encode_frame,
     is_request,
@@ -110,6 +112,8 @@ class Http2Connection:
         self._spend = self.allowance.spend
         self._preface_received = False
         self._settings_received = False
+        # The only type that the next frame may have; None: any.
+        self._expected: int | None = SETTINGS
         self._decoder = HeaderDecoder()
         # Valid header lists, by identity.
         self._valid: dict[int, Headers] = {}
@@ -186,12 +190,13 @@ class Http2Connection:
                 return
             self._preface_received = True
             at = len(PREFACE)
+        unpack, receive = FRAME_HEADER.unpack_from, _RECEIVE
         while end - at >= HEADER_BYTES:
             if self.work >= work_end:
                 self.has_backlog = True
                 self._at = at
                 return
-            high, low, kind, flags, stream = FRAME_HEADER.unpack_from(received, at)
+            high, low, kind, flags, stream = unpack(received, at)
             length = high << 8 | low
             if length > FRAME_BYTES_MAX:
                 raise Http2Error(
@@ -202,22 +207,19 @@ class Http2Connection:
                 break
             at = body_at + length
             self.work += 1 + length // WORK_BYTES
-            if self._block is not None and kind != CONTINUATION:
-                raise Http2Error("another frame within a header block")
-            if not self._settings_received and kind != SETTINGS:
-                raise Http2Error("the first frame is not SETTINGS")
-            size = FRAME_SIZES.get(kind, length)
-            if length != size:
+            if self._expected is not None and kind != self._expected:
+                raise Http2Error(
+                    "the first frame is not SETTINGS"
+                    if self._expected == SETTINGS
+                    else "another frame within a header block"
+                )
+            take, size = receive.get(kind, _IGNORED)
+            if size is not None and length != size:
                 raise Http2Error(
                     f"a frame of type {kind} has {length} bytes instead of {size}",
                     ErrorCode.FRAME_SIZE_ERROR,
                 )
-            take = _RECEIVE.get(kind)
-            if take is None:
-                # RFC 9113 requires unknown frames to be ignored.
-                self._spend(1)
-            else:
-                take(self, flags, stream & WINDOW_MAX, received[body_at:at])
+            take(self, flags, stream & WINDOW_MAX, received[body_at:at])
         self._received, self._at = received[at:], 0
 
     def _receive_headers(self, flags: int, stream: int, body: bytes) -> None:
@@ -233,6 +235,7 @@ class Http2Connection:
             self._open(stream, flags, body)
         else:
             self._block = (stream, flags, bytearray(body))
+            self._expected = CONTINUATION
 
     def _receive_continuation(self, flags: int, stream: int, body: bytes) -> None:
         if self._block is None or self._block[0] != stream:
@@ -246,7 +249,7 @@ class Http2Connection:
                 ErrorCode.ENHANCE_YOUR_CALM,
             )
         if flags & END_HEADERS:
-            self._block = None
+            self._block = self._expected = None
             self._open(stream, first_flags, bytes(block))
 
     def _open(self, number: int, flags: int, block: bytes) -> None:
@@ -343,13 +346,24 @@ class Http2Connection:
         if flags & PADDED:
             body = without_padding(flags, body)
             self.acknowledge_data(number, size - len(body))
-        is_last = bool(flags & END_STREAM)
-        stream.is_closed_by_peer = is_last
-        if not is_last and len(body) < DATA_BYTES_MIN:
+        if flags & END_STREAM:
+            stream.is_closed_by_peer = True
+            self._add_last(number, body)
+            return
+        if len(body) < DATA_BYTES_MIN:
             self._spend(1)
             if not body:
                 return
-        self._events.append(DataReceived(number, body, is_last=is_last))
+        self._events.append(DataReceived(number, body, is_last=False))
+
+    def _add_last(self, number: int, body: bytes) -> None:
+        """Add the end of a request's body to the events."""
+        last = self._events[-1] if self._events else None
+        if type(last) is RequestReceived and last.stream == number:
+            # The usual case: all of a short request.
+            last.body, last.is_last = body, True
+        else:
+            self._events.append(DataReceived(number, body, is_last=True))
 
     def _receive_window_update(self, _: int, number: int, body: bytes) -> None:
         increment = U32.unpack(body)[0] & WINDOW_MAX
@@ -419,7 +433,7 @@ class Http2Connection:
                 window = value
         if window != self._initial_window:
             self._set_initial_window(window)
-        self._settings_received = True
+        self._settings_received, self._expected = True, None
         self._write(FrameType.SETTINGS, ACK, 0, b"")
         self._send_blocked()
 
@@ -443,13 +457,17 @@ class Http2Connection:
             raise Http2Error("a PING on a stream")
         self._spend(1)
         if not flags & ACK:
-            self._write(FrameType.PING, ACK, 0, body)
+            self._output.append(encode_frame(PING, ACK, 0, body))
 
     def _receive_priority(self, _: int, stream: int, __: bytes) -> None:
         # Priorities are obsolete, but the frame must be well-formed.
         self._spend(1)
         if not stream:
             raise Http2Error("a PRIORITY without a stream")
+
+    def _ignore(self, _: int, __: int, ___: bytes) -> None:
+        # RFC 9113 requires unknown frames to be ignored.
+        self._spend(1)
 
     def _receive_goaway(self, _: int, stream: int, __: bytes) -> None:
         self._spend(1)
@@ -504,8 +522,8 @@ class Http2Connection:
         stream.is_drained = not stream.pending
         return stream.is_drained
 
-    def send_response(self, number: int, block: bytes, data: bytes, end: bytes) -> None:
-        """Send a complete response: headers, data and trailers."""
+    def send_response(self, number: int, response: Response, data: bytes) -> None:
+        """Send a complete response: headers, *data* and trailers."""
         stream = self._streams.get(number)
         if stream is None:
             return
@@ -518,16 +536,12 @@ class Http2Connection:
             # The usual case: three frames as one piece of output.
             self._sendable -= size
             self.allowance.earn_messages(1, size)
-            self._output.append(
-                encode_frame(HEADERS, END_HEADERS, number, block)
-                + encode_frame(DATA, 0, number, data)
-                + encode_frame(HEADERS, END_HEADERS | END_STREAM, number, end)
-            )
+            self._output.append(response.encode(number, data))
             self._finish(number)
             return
-        self.send_headers(number, block)
+        self.send_headers(number, response.block)
         self.send_data(number, data)
-        self.send_trailers(number, end)
+        self.send_trailers(number, response.end)
 
     def send_trailers(self, number: int, block: bytes) -> None:
         """End the response with trailers; the stream is closed when they are sent."""
@@ -680,15 +694,21 @@ class Http2Connection:
         self._output.append(encode_frame(kind, flags, stream, body))
 
 
-_RECEIVE: dict[int, Callable[[Http2Connection, int, int, bytes], None]] = {
-    FrameType.DATA: Http2Connection._receive_data,  # noqa: SLF001  # The table of this class.
-    FrameType.HEADERS: Http2Connection._receive_headers,  # noqa: SLF001
-    FrameType.PRIORITY: Http2Connection._receive_priority,  # noqa: SLF001
-    FrameType.RST_STREAM: Http2Connection._receive_reset,  # noqa: SLF001
-    FrameType.SETTINGS: Http2Connection._receive_settings,  # noqa: SLF001
-    FrameType.PUSH_PROMISE: Http2Connection._receive_push,  # noqa: SLF001
-    FrameType.PING: Http2Connection._receive_ping,  # noqa: SLF001
-    FrameType.GOAWAY: Http2Connection._receive_goaway,  # noqa: SLF001
-    FrameType.WINDOW_UPDATE: Http2Connection._receive_window_update,  # noqa: SLF001
-    FrameType.CONTINUATION: Http2Connection._receive_continuation,  # noqa: SLF001
+_Receive = Callable[[Http2Connection, int, int, bytes], None]
+_IGNORED: tuple[_Receive, int | None] = (Http2Connection._ignore, None)  # noqa: SLF001  # A table of this class.
+_RECEIVE: dict[int, tuple[_Receive, int | None]] = {
+    kind: (receive, FRAME_SIZES.get(kind))
+    for kind, receive in (
+        (DATA, Http2Connection._receive_data),  # noqa: SLF001
+        (HEADERS, Http2Connection._receive_headers),  # noqa: SLF001
+        (FrameType.PRIORITY, Http2Connection._receive_priority),  # noqa: SLF001
+        (FrameType.RST_STREAM, Http2Connection._receive_reset),  # noqa: SLF001
+        (SETTINGS, Http2Connection._receive_settings),  # noqa: SLF001
+        (FrameType.PUSH_PROMISE, Http2Connection._receive_push),  # noqa: SLF001
+        (PING, Http2Connection._receive_ping),  # noqa: SLF001
+        (FrameType.GOAWAY, Http2Connection._receive_goaway),  # noqa: SLF001
+        (FrameType.WINDOW_UPDATE, Http2Connection._receive_window_update),  # noqa: SLF001
+        (CONTINUATION, Http2Connection._receive_continuation),  # noqa: SLF001
+    )
 }
+"""How a frame of each type is received, and how many bytes its body must have."""

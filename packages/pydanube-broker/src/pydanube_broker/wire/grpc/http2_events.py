@@ -9,17 +9,19 @@ from pydanube_broker.wire.grpc.hpack import Headers
 
 @dataclass(slots=True)
 class RequestReceived:
-    """The headers of a request were received."""
+    """The headers of a request were received, and perhaps its body with them."""
 
     stream: int
     headers: Headers
     is_last: bool
-    """Whether the request has no body."""
+    """Whether the request is complete."""
+    body: bytes = b""
+    """The body, if it was complete and received together with the headers."""
 
 
 @dataclass(slots=True)
 class DataReceived:
-    """A part of a request's body was received."""
+    """A part of a request's body was received, and not with its headers."""
 
     stream: int
     data: bytes

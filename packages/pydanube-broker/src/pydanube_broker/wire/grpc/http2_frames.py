@@ -17,6 +17,7 @@ FRAME_HEADER = struct.Struct(">HBBBI")
 """The length in two parts, type, flags and stream of a frame."""
 HEADER_BYTES = 9
 TYPE_AT = 3
+STREAM_AT = 5
 U32 = struct.Struct(">I")
 SETTING = struct.Struct(">HI")
 
@@ -83,6 +84,7 @@ _CONNECTION_HEADERS = {
 # Members of enums take longer to look up than these.
 DATA, HEADERS = int(FrameType.DATA), int(FrameType.HEADERS)
 SETTINGS, CONTINUATION = int(FrameType.SETTINGS), int(FrameType.CONTINUATION)
+PING = int(FrameType.PING)
 
 ACK = 0x1
 END_STREAM = 0x1
@@ -114,6 +116,32 @@ def encode_frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
     """Return the bytes of a frame."""
     length = len(body)
     return FRAME_HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream) + body
+
+
+class Response:
+    """Responses that differ only in their data: the headers and trailers of each."""
+
+    __slots__ = ("_data_start", "_end_start", "_start", "block", "end")
+
+    def __init__(self, block: bytes, end: bytes) -> None:
+        """*block* and *end* are made by ``encode_headers``."""
+        self.block, self.end = block, end
+        self._start = encode_frame(HEADERS, END_HEADERS, 0, block)[:STREAM_AT]
+        self._data_start = encode_frame(DATA, 0, 0, b"")[TYPE_AT:STREAM_AT]
+        last = encode_frame(HEADERS, END_HEADERS | END_STREAM, 0, end)
+        self._end_start = last[:STREAM_AT]
+
+    def encode(self, stream: int, data: bytes) -> bytes:
+        """Return the frames of the response with *data*, which fits into one frame."""
+        number, length = U32.pack(stream), U32.pack(len(data))[1:]
+        data_start, end_start = self._data_start, self._end_start
+        # One join takes half of the time of three frames.
+        return b"".join(
+            (
+                *(self._start, number, self.block, length, data_start, number, data),
+                *(end_start, number, self.end),
+            )
+        )
 
 
 def is_request(headers: Headers) -> bool:
