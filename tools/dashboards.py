@@ -74,7 +74,12 @@ def top(query: str, label: str) -> str:
 
 
 OVERVIEW = [
-    Panel("Brokers that are ready", "short", {"": "sum(danube_ready)"}, "stat"),
+    Panel(
+        "Brokers that are ready",
+        "short",
+        {"": "sum(max without (process) (danube_ready))"},
+        "stat",
+    ),
     Panel("Topics", "short", {"": total(gauge("danube_topics"))}, "stat"),
     Panel("Producers", "short", {"": total(gauge("danube_producers"))}, "stat"),
     Panel("Consumers", "short", {"": total(gauge("danube_consumers"))}, "stat"),
@@ -219,15 +224,21 @@ BROKERS = [
     Panel(
         "Processor time",
         "percentunit",
-        {"{{instance}}": rate("process_cpu_seconds_total")},
+        {"{{instance}} {{process}}": rate("process_cpu_seconds_total")},
     ),
-    Panel("Memory", "bytes", {"{{instance}}": gauge("process_resident_memory_bytes")}),
+    Panel(
+        "Memory",
+        "bytes",
+        {"{{instance}} {{process}}": gauge("process_resident_memory_bytes")},
+    ),
     Panel(
         "Connections",
         "short",
         {
-            "{{instance}} native": gauge("danube_connections"),
-            "{{instance}} {{listener}}": gauge("danube_listener_connections"),
+            "{{instance}} {{process}} native": gauge("danube_connections"),
+            "{{instance}} {{process}} {{listener}}": gauge(
+                "danube_listener_connections"
+            ),
         },
     ),
     Panel(
@@ -258,19 +269,21 @@ BROKERS = [
     Panel(
         "Unsealed messages in memory",
         "bytes",
-        {"{{instance}}": gauge("danube_tail_memory_bytes")},
+        {"{{instance}} {{process}}": gauge("danube_tail_memory_bytes")},
     ),
-    Panel("Open files", "short", {"{{instance}}": gauge("process_open_fds")}),
+    Panel(
+        "Open files", "short", {"{{instance}} {{process}}": gauge("process_open_fds")}
+    ),
     Panel(
         "Shards of the cluster",
         "short",
-        {"{{instance}}": gauge("danube_cluster_shards")},
+        {"{{instance}} {{process}}": gauge("danube_cluster_shards")},
     ),
     Panel(
         "Mean time of a takeover",
         "s",
         {
-            "{{instance}}": mean(
+            "{{instance}} {{process}}": mean(
                 "danube_cluster_takeover_seconds_total",
                 "danube_cluster_takeovers_total",
             )
@@ -279,13 +292,17 @@ BROKERS = [
 ]
 
 STORAGE = [
-    Panel("Journal", "bytes", {"{{instance}}": gauge("danube_journal_bytes")}),
+    Panel(
+        "Journal", "bytes", {"{{instance}} {{process}}": gauge("danube_journal_bytes")}
+    ),
     Panel(
         "Commits and syncs of the journal",
         "cps",
         {
-            "{{instance}} commits": rate("danube_journal_commit_seconds_count"),
-            "{{instance}} syncs": rate("danube_journal_syncs_total"),
+            "{{instance}} {{process}} commits": rate(
+                "danube_journal_commit_seconds_count"
+            ),
+            "{{instance}} {{process}} syncs": rate("danube_journal_syncs_total"),
         },
     ),
     Panel("Time of a commit", "s", median_and_p99("danube_journal_commit_seconds")),
@@ -295,21 +312,23 @@ STORAGE = [
         "Segments",
         "bytes",
         {
-            "{{instance}} all": gauge("danube_segment_bytes"),
-            "{{instance}} on the local disk": gauge("danube_local_segment_bytes"),
+            "{{instance}} {{process}} all": gauge("danube_segment_bytes"),
+            "{{instance}} {{process}} on the local disk": gauge(
+                "danube_local_segment_bytes"
+            ),
         },
     ),
     Panel(
         "Waiting for upload",
         "bytes",
-        {"{{instance}}": gauge("danube_upload_backlog_bytes")},
+        {"{{instance}} {{process}}": gauge("danube_upload_backlog_bytes")},
     ),
     Panel(
         "Remote object store",
         "Bps",
         {
-            "{{instance}} uploaded": rate("danube_uploaded_bytes_total"),
-            "{{instance}} read": rate("danube_remote_read_bytes_total"),
+            "{{instance}} {{process}} uploaded": rate("danube_uploaded_bytes_total"),
+            "{{instance}} {{process}} read": rate("danube_remote_read_bytes_total"),
         },
     ),
     Panel(
@@ -325,14 +344,14 @@ STORAGE = [
     Panel(
         "Staged parts",
         "bytes",
-        {"{{instance}}": gauge("danube_staged_bytes")},
+        {"{{instance}} {{process}}": gauge("danube_staged_bytes")},
         help="Messages of Spark's exactly-once sink and of transactions that are not "
         "committed yet.",
     ),
     Panel(
         "Staged commits that are not complete",
         "short",
-        {"{{instance}}": gauge("danube_staged_commits_undone")},
+        {"{{instance}} {{process}}": gauge("danube_staged_commits_undone")},
     ),
 ]
 

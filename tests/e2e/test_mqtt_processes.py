@@ -81,7 +81,10 @@ async def test_clients_of_all_processes_reach_each_other(tmp_path):
         {"filter": f"{name}/#", "topic": f"/default/{name}", "reliable": name != "u"}
         for name in "abcdefu"
     ]
-    with mqtt_processes(tmp_path, COUNT, rules=rules) as broker:
+    sessions_max = 2 * len(CLIENTS)
+    with mqtt_processes(
+        tmp_path, COUNT, rules=rules, sessions_max=sessions_max
+    ) as broker:
         async with AsyncExitStack() as stack:
             clients = [
                 await stack.enter_async_context(mqtt_client(broker, each))
@@ -118,6 +121,11 @@ async def test_clients_of_all_processes_reach_each_other(tmp_path):
                     # The other processes learn of it a moment later.
                     while await retained(client, "a/#") != [b"5"]:
                         continue
+            # The limit is that of the broker, whose processes have four sessions each.
+            for each in CLIENTS:
+                refused = await stack.enter_async_context(mqtt_client(broker))
+                answer = await refused.connect(f"{each}-more")
+                assert answer.reason is Reason.QUOTA_EXCEEDED
         async with pydanube.connect(broker.stream_url) as native:
             for name in "abcdef":
                 found = [m async for b in native.read(f"/default/{name}") for m in b]

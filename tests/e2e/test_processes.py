@@ -7,13 +7,14 @@ import json
 import os
 import signal
 import ssl
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
 import pydanube
-from pydanube.model.errors import PermissionDenied
+from pydanube.model.errors import PermissionDenied, QuotaExceeded
 from pydanube.objects.directory import DirectoryObjects
 from pydanube_broker.servers.directories.restore import choose_backup, restore_backup
 from support.drivers.running import received
@@ -188,9 +189,10 @@ async def test_process_that_cannot_start_leaves_its_topics_to_the_others(
                 if number == 0:
                     os.kill(second, signal.SIGKILL)
             await received_by_all(client, sent)
+        log = tmp_path / "broker.log"
+        await eventually(lambda: "processes/2 cannot be used" in log.read_text())
         assert first in broker.children()
         assert broker.stop() == 0
-    assert "processes/2 cannot be used" in (tmp_path / "broker.log").read_text()
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -261,6 +263,31 @@ async def test_any_process_answers_for_the_broker(
             ]
             assert len(counts) == 3
             assert sum(counts) == len(TOPICS)
+        await limits_are_those_of_the_broker(broker)
+
+
+async def limits_are_those_of_the_broker(broker: BrokerProcess) -> None:
+    """Check a quota of connections, which come to three processes by chance."""
+    async with pydanube.connect(broker.url) as admin, AsyncExitStack() as stack:
+        await admin.security.set_quota("anonymous", pydanube.Quota(connections=7))
+
+        async def is_refused() -> bool:
+            # A process may not know the quota at first.
+            async with AsyncExitStack() as attempt:
+                try:
+                    await attempt.enter_async_context(pydanube.connect(broker.url))
+                except QuotaExceeded:
+                    return True
+                return False
+
+        for _ in range(6):
+            await stack.enter_async_context(pydanube.connect(broker.url))
+        await eventually(is_refused)
+        for _ in range(8):
+            assert await is_refused()
+        [found] = await admin.security.quotas()
+        assert found.used == {"connections": 7, "sessions": 0}
+        assert found.refused_count >= 9
 
 
 async def test_tls_and_keys_hold_at_every_process(tmp_path: Path) -> None:

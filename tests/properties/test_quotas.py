@@ -13,6 +13,7 @@ from pydanube.security.refusal_limit import (
     RefusalLimit,
 )
 from pydanube_broker.dispatch.quota_meter import QuotaCounts, QuotaMeter
+from pydanube_broker.dispatch.shared_counts import SharedCounts, bytes_of
 
 BILLING = QuotaTarget.parse("user:billing")
 RATES = st.integers(1024, 10**8)
@@ -20,14 +21,15 @@ PAUSES = st.floats(0, 5)
 SIZES = st.integers(0, 10**7)
 
 
-@given(rate=RATES, arrivals=st.lists(st.tuples(PAUSES, SIZES, st.integers(0, 3))))
-def test_callers_that_wait_stay_below_the_rate(rate, arrivals):
-    # Several callers share a meter; each waits for its own delay before the next.
-    meter = QuotaMeter(BILLING, QuotaCounts(), Quota(bytes_in_per_s=rate), 0.0)
+ARRIVALS = st.lists(st.tuples(PAUSES, SIZES, st.integers(0, 3)))
+
+
+def check_rate(meters, rate, arrivals):
+    """Let callers share *meters*; each waits for its own delay before the next."""
     free_at, now, passed = [0.0] * 4, 0.0, 0
     for pause, size, caller in arrivals:
         now = max(now + pause, free_at[caller])
-        delay_s = meter.take_in(size, now)
+        delay_s = meters[caller % len(meters)].take_in(size, now)
         assert delay_s >= 0
         passed += size
         free_at[caller] = now + delay_s
@@ -35,6 +37,27 @@ def test_callers_that_wait_stay_below_the_rate(rate, arrivals):
     # time that has passed.
     end = max([now, *free_at])
     assert passed <= rate * (end + 1) + rate * 1e-2
+
+
+@given(rate=RATES, arrivals=ARRIVALS)
+def test_callers_that_wait_stay_below_the_rate(rate, arrivals):
+    meter = QuotaMeter(BILLING, QuotaCounts(), Quota(bytes_in_per_s=rate), 0.0)
+    check_rate([meter], rate, arrivals)
+
+
+@given(rate=RATES, arrivals=ARRIVALS)
+def test_callers_of_several_processes_stay_below_the_rate_of_one(rate, arrivals):
+    rows, processes = 64, 3
+    memory = memoryview(bytearray(bytes_of(processes, rows)))
+    quota = Quota(bytes_in_per_s=rate)
+    meters = [
+        QuotaMeter(
+            *(BILLING, QuotaCounts(), quota, 0.0),
+            SharedCounts(memory, number=number + 1, count=processes, rows=rows),
+        )
+        for number in range(processes)
+    ]
+    check_rate(meters, rate, arrivals)
 
 
 @given(rate=RATES, sizes=st.lists(SIZES, min_size=1))

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pydanube_broker.dispatch.shared_counts import SharedCounts, bytes_of
 from pydanube_broker.metadata.shared_sqlite import SharedSqliteStore, open_shared_sqlite
 from support.fakes.broker_clusters import BrokerCluster, Member
 from support.worlds.chance import Chance
@@ -16,6 +17,9 @@ from support.worlds.cluster import ClusterBroker, running_cluster
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Directories there need no disk."""
+
+PROCESSES_MAX = 16
+ROWS = 256
 
 
 class ProcessCluster(BrokerCluster):
@@ -35,19 +39,30 @@ class ProcessCluster(BrokerCluster):
     ) -> None:
         super().__init__(wall_clock_us, **options)
         self._directory = directory
+        self._memory = memoryview(bytearray(bytes_of(PROCESSES_MAX, ROWS)))
+        self._numbers: dict[str, int] = {}
         self.store = store  # type: ignore[assignment]  # Both are metadata stores.
 
     @asynccontextmanager
     async def _open(self, broker_id: str, storage: Any) -> AsyncIterator[Member]:
+        number = self._numbers.setdefault(broker_id, len(self._numbers) + 1)
+        counts = SharedCounts(
+            self._memory, number=number, count=PROCESSES_MAX, rows=ROWS
+        )
         async with (
             open_shared_sqlite(_file_in(self._directory), broker_id) as store,
             self._member(
-                broker_id, store, storage, journals=self._directory / "journals"
+                broker_id,
+                store,
+                storage,
+                journals=self._directory / "journals",
+                shared_counts=counts,
             ) as member,
         ):
             try:
                 yield member
             finally:
+                counts.clear(number)
                 # Others do not reach it while it closes its files.
                 self.members.pop(broker_id, None)
 

@@ -16,6 +16,7 @@ from pydanube_broker.dispatch.quota_meter import (
     delay_out_s,
     take_out,
 )
+from pydanube_broker.dispatch.shared_counts import SharedCounts, bytes_of
 
 SHOP = QuotaTarget.parse("/shop")
 BILLING = QuotaTarget.parse("user:billing")
@@ -24,6 +25,22 @@ MIB = 1024 * 1024
 
 def meter_of(target=BILLING, **limits):
     return QuotaMeter(target, QuotaCounts(), Quota(**limits), 0.0)
+
+
+def meters_of_processes(target=BILLING, **limits):
+    """Return the meters of a target in two processes of one broker."""
+    rows = 64
+    memory = memoryview(bytearray(bytes_of(2, rows)))
+    return [
+        QuotaMeter(
+            target,
+            QuotaCounts(),
+            Quota(**limits),
+            0.0,
+            SharedCounts(memory, number=number, count=2, rows=rows),
+        )
+        for number in (1, 2)
+    ]
 
 
 def test_meter_without_limits_delays_and_refuses_nothing():
@@ -97,7 +114,7 @@ def test_what_is_added_counts_with_the_measurement():
     before = meter.added()
     meter.add("storage_bytes", 30)
     meter.check("storage_bytes", 10)
-    meter.on_measured(Counter(storage_bytes=65), before)
+    meter.on_measured(Counter(storage_bytes=40), Counter(storage_bytes=25), before)
     assert meter.used("storage_bytes") == 95
     with pytest.raises(QuotaExceeded, match="shorten the retention"):
         meter.check("storage_bytes", 6)
@@ -130,3 +147,45 @@ def test_credit_of_a_limited_consumer_is_a_part_of_a_second():
     assert credit_bytes_of([meter_of(bytes_out_per_s=1024)], 16 * MIB) == (
         CREDIT_BYTES_MIN
     )
+
+
+def test_rate_of_processes_is_one_rate():
+    first, second = meters_of_processes(bytes_in_per_s=MIB)
+    assert first.take_in(MIB, 0.0) == 0
+    assert second.take_in(MIB // 2, 0.0) == pytest.approx(0.5)
+    assert first.delay_in_s(0.0) == pytest.approx(0.5)
+    assert second.take_in(0, 0.5) == 0
+
+
+def test_idle_process_finds_no_debt_of_those_that_kept_to_the_rate():
+    first, second = meters_of_processes(bytes_in_per_s=MIB)
+    for second_passed in range(60):
+        assert first.take_in(MIB, float(second_passed)) == 0
+    assert second.take_in(MIB // 4, 60.0) == 0
+
+
+def test_connections_of_processes_have_one_limit():
+    first, second = meters_of_processes(connections=2)
+    first.connect()
+    second.connect()
+    for meter in (first, second):
+        with pytest.raises(QuotaExceeded, match="is 2, and 2 are in use"):
+            meter.connect()
+        assert meter.used("connections") == 2
+    second.disconnect()
+    first.connect()
+
+
+def test_stored_bytes_of_processes_add_up_between_measurements():
+    first, second = meters_of_processes(SHOP, storage_bytes=100)
+    for meter, unsealed in ((first, 10), (second, 20)):
+        before = meter.added()
+        # Segments are known to both, and what is not sealed only to the owner.
+        meter.on_measured(
+            Counter(storage_bytes=30), Counter(storage_bytes=unsealed), before
+        )
+    assert first.used("storage_bytes") == second.used("storage_bytes") == 60
+    first.add("storage_bytes", 35)
+    assert second.used("storage_bytes") == 95
+    with pytest.raises(QuotaExceeded, match="95 are in use"):
+        second.check("storage_bytes", 6)

@@ -80,7 +80,8 @@ class MqttServer:
         self.loop = asyncio.get_running_loop()
         self.connections: dict[Connection, None] = {}
         self.clients: dict[str, Client] = {}
-        """The sessions, by the id of their client."""
+        """The sessions of this process, by the id of their client."""
+        self._session_count = parts.counts.shared.of("mqtt")
         rules = self._rules = Rules(config.rules)
         self._elsewhere = (
             None
@@ -173,6 +174,7 @@ class MqttServer:
             for each in session.subscriptions.values():
                 if each.filter.group:
                     self._subscribing.shared.add(each.filter, session.client_id)
+        self._session_count.put("sessions", len(self.clients))
         if self._elsewhere is None:
             await self._subscribing.shared.delete_unused()
         else:
@@ -256,11 +258,12 @@ class MqttServer:
             known = None
         is_present = known is not None
         if known is None:
-            if len(self.clients) >= self.config.sessions_max:
+            count = len(self.clients) + self._session_count.others("sessions")
+            if count >= self.config.sessions_max:
                 raise PacketError(
                     Reason.QUOTA_EXCEEDED,
-                    f"the broker has {len(self.clients)} sessions, as many as "
-                    "mqtt.sessions_max allows",
+                    f"the broker has {count} sessions, as many as mqtt.sessions_max "
+                    "allows",
                 )
             session = Session(client_id=client_id, owner=principal, limits=self._limits)
             known = Client(session)
@@ -270,6 +273,7 @@ class MqttServer:
             self._owners.add(principal, is_new=True)
             known.is_counted = True
         self.clients[client_id] = known
+        self._session_count.put("sessions", len(self.clients))
         known.connection = connection
         known.will = None
         session.owner, session.expiry_s = principal, expiry_s
@@ -455,6 +459,7 @@ class MqttServer:
             client.is_counted = False
             self._owners.remove(client.session.owner)
         del self.clients[client_id]
+        self._session_count.put("sessions", len(self.clients))
         self._writer.forget(client_id)
         self._subscribing.end(client)
 

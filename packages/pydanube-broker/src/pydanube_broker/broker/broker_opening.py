@@ -62,6 +62,7 @@ from pydanube_broker.broker.topics.topic_loading import TopicLoader
 from pydanube_broker.broker.topics.topic_schemas import TopicSchemas
 from pydanube_broker.broker.topics.topic_views import TopicViews
 from pydanube_broker.broker.topics.topics import Topics
+from pydanube_broker.dispatch.shared_counts import ONE_PROCESS, SharedCounts
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import BrokerRecord, NamespaceRecord
 from pydanube_broker.metadata.store import (
@@ -108,6 +109,7 @@ async def open_broker(
     default_quota: Quota = NO_QUOTA,
     stores: Mapping[str, NamedStoreConfig] = MappingProxyType({}),
     peers: Peers | None = None,
+    shared_counts: SharedCounts = ONE_PROCESS,
 ) -> AsyncIterator[Broker]:
     """
     Open a broker on *store* and *storage*.
@@ -130,7 +132,8 @@ async def open_broker(
     Topics with messages that are not sealed are opened at once, the others on first
     use.  With *shards*, the broker is one of a cluster: it opens topics when it serves
     their shards (``Broker.shard_serving``), and its id is that of *new_broker_id*.  It
-    publishes its own messages, as dead letters, at *peers*.  On exit it is drained.
+    publishes its own messages, as dead letters, at *peers*.  *shared_counts* has what
+    the other processes of a broker with several count.  On exit it is drained.
     """
     broker_id = await retry_on_conflict(
         partial(_found_cluster, store, new_broker_id, wall_clock_us)
@@ -165,6 +168,7 @@ async def open_broker(
             wall_clock_us=wall_clock_us,
             default=default_quota,
             is_exempt=is_superuser,
+            shared=shared_counts,
         )
         catalog = Catalog(
             store,

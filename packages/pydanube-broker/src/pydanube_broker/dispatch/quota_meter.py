@@ -15,10 +15,15 @@ from collections.abc import Iterable
 from pydanube.model.errors import QuotaExceeded
 from pydanube.model.token_bucket import TokenBucket
 from pydanube.security.quotas import NO_QUOTA, Quota, QuotaScope, QuotaTarget
+from pydanube_broker.dispatch.shared_counts import ONE_PROCESS, SharedCounts
 
 CREDIT_BYTES_MIN = 64 * 1024
 """The least credit of a consumer whose rate is limited."""
 _CREDITS_PER_S = 8
+
+MEASURED = ("topics", "subscriptions", "storage_bytes")
+"""The limits whose use is measured now and then."""
+_RATES = ("bytes_in_per_s", "bytes_out_per_s", "requests_per_s")
 
 REMEDIES = {
     "connections": "close some connections",
@@ -39,11 +44,17 @@ class QuotaCounts:
 
 
 class QuotaMeter:
-    """The use of one target; without limits it delays and refuses nothing."""
+    """
+    The use of one target; without limits it delays and refuses nothing.
+
+    If the broker has several processes, each has a meter for the target, and all charge
+    what the others have charged.
+    """
 
     __slots__ = (
-        *("_added", "_counts", "_measured", "bytes_in", "bytes_out", "connections"),
-        *("quota", "refused_count", "requests", "target", "throttled_s"),
+        *("_added", "_counts", "_measured", "_shared", "bytes_in", "bytes_out"),
+        *("connections", "quota", "refused_count", "requests", "target"),
+        "throttled_s",
     )
 
     def __init__(
@@ -52,11 +63,13 @@ class QuotaMeter:
         counts: QuotaCounts,
         quota: Quota = NO_QUOTA,
         now: float = 0.0,
+        shared: SharedCounts = ONE_PROCESS,
     ) -> None:
         self.target = target
+        self._shared = shared.of(str(target))
         self.quota = NO_QUOTA
         self.connections = 0
-        """The open connections of the principal."""
+        """The open connections of the principal to this process."""
         self.bytes_in: TokenBucket | None = None
         """None: no limit."""
         self.bytes_out: TokenBucket | None = None
@@ -64,7 +77,7 @@ class QuotaMeter:
         self.requests: TokenBucket | None = None
         """None: no limit."""
         self.throttled_s = 0.0
-        """The sum of all delays."""
+        """The sum of all delays in this process."""
         self.refused_count = 0
         self._counts = counts
         self._measured: Counter[str] = Counter()
@@ -73,6 +86,9 @@ class QuotaMeter:
 
     def set_quota(self, quota: Quota, now: float) -> None:
         """Change the limits; what is used stays."""
+        # A limit counts what is charged from now on.
+        for limit in _RATES:
+            self._shared.news(limit)
         self.quota = quota
         self.bytes_in = _changed(self.bytes_in, quota.bytes_in_per_s, now)
         self.bytes_out = _changed(self.bytes_out, quota.bytes_out_per_s, now)
@@ -94,15 +110,15 @@ class QuotaMeter:
 
     def delay_in_s(self, now: float) -> float:
         """Return the seconds until more may be published."""
-        return 0.0 if self.bytes_in is None else self.bytes_in.delay_s(now)
+        return self._delay_s(self.bytes_in, "bytes_in_per_s", now)
 
     def delay_out_s(self, now: float) -> float:
         """Return the seconds until more may be sent."""
-        return 0.0 if self.bytes_out is None else self.bytes_out.delay_s(now)
+        return self._delay_s(self.bytes_out, "bytes_out_per_s", now)
 
     def delay_request_s(self, now: float) -> float:
         """Return the seconds until the next request may be received."""
-        return 0.0 if self.requests is None else self.requests.delay_s(now)
+        return self._delay_s(self.requests, "requests_per_s", now)
 
     def delay_received_s(self, now: float) -> float:
         """Return the seconds until anything more may be received."""
@@ -111,11 +127,13 @@ class QuotaMeter:
     def on_throttled(self, limit: str, delay_s: float) -> None:
         """Count a delay."""
         self.throttled_s += delay_s
+        self._shared.add("throttled_us", int(delay_s * 1e6))
         self._counts.throttled_s[self.target.scope, limit] += delay_s  # type: ignore[assignment]
 
     def on_refused(self, limit: str) -> None:
         """Count a refusal."""
         self.refused_count += 1
+        self._shared.add("refused", 1)
         self._counts.refused[self.target.scope, limit] += 1
 
     # Counts and storage.
@@ -127,12 +145,14 @@ class QuotaMeter:
         Raises:
             QuotaExceeded: There are as many as allowed; the connection is not counted.
         """
-        self.check_count("connections", self.connections, 1)
+        self.check("connections")
         self.connections += 1
+        self._shared.add("connections", 1)
 
     def disconnect(self) -> None:
         """Count a lost connection."""
         self.connections -= 1
+        self._shared.add("connections", -1)
 
     def check(self, limit: str, more: int = 1) -> None:
         """
@@ -146,26 +166,41 @@ class QuotaMeter:
     def add(self, limit: str, change: int) -> None:
         """Count what was added or removed since the last measurement."""
         self._added[limit] += change
+        self._shared.add(limit, change)
 
     def used(self, limit: str) -> int:
-        """Return how much there is of what *limit* limits."""
+        """Return how much there is of what *limit* limits, in all processes."""
+        others = self._shared.others(limit)
         if limit == "connections":
-            return self.connections
-        return max(0, self._measured[limit] + self._added[limit])
+            return self.connections + others
+        return max(0, self._measured[limit] + self._added[limit] + others)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the principal has connections to this process, or sessions in it."""
+        return self.connections > 0 or self._added["sessions"] > 0
+
+    def release(self) -> None:
+        """Forget the counts of this process, which the others read."""
+        self._shared.release()
 
     def added(self) -> Counter[str]:
         """Return what was counted since the last measurement, which begins now."""
         return self._added.copy()
 
-    def on_measured(self, measured: Counter[str], before: Counter[str]) -> None:
+    def on_measured(
+        self, measured: Counter[str], own: Counter[str], before: Counter[str]
+    ) -> None:
         """
-        Take over a measurement.
+        Take over a measurement: *measured* by all processes, and *own* by this one.
 
         *before* is what ``added`` returned when it began.  What was added meanwhile may
         be counted twice until the next measurement.
         """
-        self._measured = measured
+        self._measured = measured + own
         self._added.subtract(before)
+        for limit in MEASURED:
+            self._shared.put(limit, own[limit] + self._added[limit])
 
     def check_count(self, limit: str, used: int, more: int) -> None:
         """
@@ -189,11 +224,21 @@ class QuotaMeter:
     ) -> float:
         if bucket is None:
             return 0.0
+        if self._shared.has_others:
+            self._shared.add(limit, amount)
+            bucket.take_past(self._shared.news(limit), now)
         bucket.take(amount, now)
         delay_s = bucket.delay_s(now)
         if delay_s > 0:
             self.on_throttled(limit, delay_s)
         return delay_s
+
+    def _delay_s(self, bucket: TokenBucket | None, limit: str, now: float) -> float:
+        if bucket is None:
+            return 0.0
+        if self._shared.has_others:
+            bucket.take_past(self._shared.news(limit), now)
+        return bucket.delay_s(now)
 
 
 def take_out(meters: Iterable[QuotaMeter], byte_count: int, now: float) -> float:

@@ -50,6 +50,7 @@ from pydanube_broker.cluster.overview import PEER_ADMIN, PEER_GRPC
 from pydanube_broker.cluster.pure.placement import PlacementLimits
 from pydanube_broker.cluster.session import ClusterSession
 from pydanube_broker.cluster.shard_owners import ShardOwners
+from pydanube_broker.dispatch.shared_counts import ONE_PROCESS, SharedCounts
 from pydanube_broker.metadata.sessions import Session
 from pydanube_broker.metadata.shared_sqlite import SharedSqliteStore
 from pydanube_broker.metadata.store import MetadataStore, retry_on_conflict
@@ -171,13 +172,15 @@ async def serve(
     *,
     own: ListenConfig | None = None,
     listener_ports: Mapping[str, int] = MappingProxyType({}),
+    shared_counts: SharedCounts = ONE_PROCESS,
 ) -> AsyncIterator[RunningBroker]:
     """
     Run a complete broker during the body.
 
     With *own*, it shares the ports of ``config.listen`` with other processes of the
     broker, and *own* has further ports and the addresses of this process;
-    *listener_ports* are those of the listeners of plug-ins, by their names.
+    *listener_ports* are those of the listeners of plug-ins, by their names, and
+    *shared_counts* has what the processes count together.
 
     At the end, the broker refuses to publish, commits accepted messages, saves cursors
     and sends clients GOODBYE.
@@ -196,7 +199,11 @@ async def serve(
     listens = config.listen
     reached = config if own is None else reached_config(config, own)
     counts = {
-        name: ConnectionCounts(listener=name, connections_max=listens.connections_max)
+        name: ConnectionCounts(
+            listener=name,
+            connections_max=listens.connections_max,
+            shared=shared_counts,
+        )
         for name in (
             "grpc",
             "admin",
@@ -276,6 +283,7 @@ async def serve(
                 stores=config.stores,
                 tracing=tracing,
                 peers=None if channels is None else PeerCalls(channels),
+                shared_counts=shared_counts,
             ) as broker,
             verifying_api_keys(
                 authenticator,
@@ -288,6 +296,7 @@ async def serve(
                 listens,
                 authenticator,
                 exemplars=NO_EXEMPLARS if tracing is None else tracing.published,
+                shared=shared_counts,
             ) as server,
             listen(
                 server,
@@ -683,7 +692,12 @@ def _forwarding(
     if broker.shards is None or channels is None:
         return None
     owners = Owners(broker.topics.find_addresses, broker.shards.addresses_of_owners)
-    return Forwarding(owners, listener=listener, channels=channels)
+    return Forwarding(
+        owners,
+        listener=listener,
+        channels=channels,
+        proof=broker.quotas.shared.proof,
+    )
 
 
 def run(config: BrokerConfig, *, ignored_variables: Sequence[str] = ()) -> None:
@@ -741,7 +755,11 @@ async def _run(config: BrokerConfig, part: ProcessPart | None = None) -> None:
         try:
             shared: dict[str, Any] = {}
             if part is not None:
-                shared = {"own": part.own, "listener_ports": part.listener_ports}
+                shared = {
+                    "own": part.own,
+                    "listener_ports": part.listener_ports,
+                    "shared_counts": part.shared_counts,
+                }
             async with serve(config, **shared) as running:
                 if part is None:
                     sys.stdout.write(

@@ -17,8 +17,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import mmap
 import os
 import pickle
+import secrets
 import select
 import signal
 import socket
@@ -35,6 +37,7 @@ from pydanube.model.errors import DirectoryLocked, InvalidConfig
 from pydanube.model.extras import require
 from pydanube.model.retry import RetryPolicy
 from pydanube.security.addresses import host_in_url
+from pydanube_broker.dispatch.shared_counts import SharedCounts, bytes_of
 from pydanube_broker.servers.directories.directory import (
     DataDirectory,
     hold_directory,
@@ -69,6 +72,7 @@ HANDOVER_S = 20.0
 """How long a supervisor waits for the processes of one that was killed."""
 RESTARTS = RetryPolicy(first_s=0.1, max_s=15.0)
 """When a process is started again that has ended shortly after its start."""
+PROOF_BYTES = 16
 _READY = b"r"
 _BEAT = b"b"
 
@@ -83,6 +87,8 @@ class ProcessPart:
     """The ports of its own of the listeners of plug-ins."""
     pipe: int
     """The pipe to the supervisor."""
+    shared_counts: SharedCounts
+    """The counts of all processes for limits of the broker."""
 
     @asynccontextmanager
     async def reporting(self, stop: Callable[[], None]) -> AsyncIterator[None]:
@@ -129,6 +135,9 @@ class _Supervisor:
     config: BrokerConfig
     children: list[_Child]
     wakeup: int
+    memory: memoryview
+    """The memory of ``SharedCounts``."""
+    proof: str = field(default_factory=lambda: secrets.token_hex(PROOF_BYTES))
     signals: list[int] = field(default_factory=list)
     is_stopping: bool = False
     is_serving: bool = False
@@ -181,6 +190,15 @@ class _Supervisor:
             own=own_listens(self.config, child.ports),
             listener_ports=child.ports.listeners,
             pipe=pipe,
+            shared_counts=self._counts_of(child),
+        )
+
+    def _counts_of(self, child: _Child) -> SharedCounts:
+        return SharedCounts(
+            self.memory,
+            number=child.number,
+            count=len(self.children),
+            proof=self.proof,
         )
 
     def _wait(self) -> None:
@@ -237,6 +255,8 @@ class _Supervisor:
     def _on_end(self, child: _Child, code: int) -> None:
         os.close(child.pipe)
         pid, child.pid, child.pipe = child.pid, None, -1
+        # Its connections are closed.
+        self._counts_of(child).clear(child.number)
         if self.is_stopping:
             # A process that has just been forked ends by the signal itself.
             if code not in {0, -signal.SIGINT, -signal.SIGTERM}:
@@ -319,7 +339,9 @@ def supervising(config: BrokerConfig) -> Iterator[ProcessPart | None]:
         _prepare(config, directory)
         ports = _Ports(stack, config)
         config, children = ports.reserve(process_count(config))
-        supervisor = _Supervisor(config, children, _wakeup(stack))
+        # All processes inherit the memory.
+        memory = memoryview(mmap.mmap(-1, bytes_of(len(children))))
+        supervisor = _Supervisor(config, children, _wakeup(stack), memory)
         # Collections of the processes leave these objects alone, so that their memory
         # stays common to all.
         gc.collect()

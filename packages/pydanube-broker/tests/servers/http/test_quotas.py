@@ -7,6 +7,7 @@ import asyncio
 import httpx
 
 from pydanube.security.quotas import Quota, QuotaTarget
+from pydanube_broker.dispatch.shared_counts import SharedCounts, bytes_of
 from pydanube_broker.operations import quota_holds
 from pydanube_broker.servers.http import quotas as http_quotas
 from pydanube_broker.servers.http.app import BrokerState
@@ -58,3 +59,21 @@ async def test_connections_beyond_the_quota_are_refused(broker):
             assert (await first.get(url)).status_code == 200
         meter = broker.broker.quotas.describe(ANONYMOUS)
         assert meter.refused_count == 1
+
+
+async def test_request_that_another_process_has_charged_is_not_charged_again(broker):
+    memory = memoryview(bytearray(bytes_of(2)))
+    quotas = broker.broker.quotas
+    quotas.shared = SharedCounts(memory, number=2, count=2, proof="secret")
+    state = BrokerState()
+    state.on_serving(broker.broker, broker.server, ())
+    await quotas.set(ANONYMOUS, Quota(connections=1))
+    # The connection of the client is at the first process.
+    SharedCounts(memory, number=1, count=2).of("anonymous").add("connections", 1)
+    async with open_http("127.0.0.1", 0, state) as port:
+        url = f"http://127.0.0.1:{port}/api/v1/list_namespaces"
+        async with httpx.AsyncClient() as http:
+            for proof, status in (("1", 429), ("secret", 200)):
+                answer = await http.get(url, headers={"x-danube-forwarded": proof})
+                assert answer.status_code == status
+    assert quotas.describe(ANONYMOUS).used["connections"] == 1

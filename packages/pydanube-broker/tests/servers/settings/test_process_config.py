@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from pydanube.model.errors import InvalidConfig
-from pydanube_broker.servers.settings.config import load_config
+from pydanube_broker.servers.settings.config import (
+    BrokerConfig,
+    ProcessesConfig,
+    load_config,
+)
+from pydanube_broker.servers.settings.listener_config import ListenerConfig
 from pydanube_broker.servers.settings.process_config import (
     OwnPorts,
     config_of_process,
@@ -97,6 +102,14 @@ def test_native_clients_are_told_the_port_of_a_process():
             {"metadata.kind": "etcd", "metadata.etcd.endpoints": "localhost:2379"},
             "metadata.kind is etcd",
         ),
+        # The store of a plug-in.
+        (
+            {
+                "metadata.kind": "zookeeper",
+                "metadata.zookeeper.endpoints": "localhost:2181",
+            },
+            "metadata.kind is zookeeper",
+        ),
     ],
 )
 def test_settings_that_need_one_process_are_refused(flags, reason):
@@ -104,6 +117,38 @@ def test_settings_that_need_one_process_are_refused(flags, reason):
     remote = {"storage.remote.url": "fs:///remote"}
     with pytest.raises(InvalidConfig, match=reason):
         config_of(**{"processes.count": 2, **redis, **remote, **flags})
+
+
+class FtpConfig(ListenerConfig, frozen=True, kw_only=True):
+    """The settings of a listener that knows nothing of other processes."""
+
+    NAME = "ftp"
+    TITLE = "FTP"
+
+
+class ConfigWithFtp(BrokerConfig, frozen=True, kw_only=True):
+    """The settings of a broker with the plug-in."""
+
+    ftp: FtpConfig = FtpConfig()
+
+
+def test_listener_that_does_not_find_topics_of_other_processes_is_refused():
+    several = ProcessesConfig(count=3)
+    with pytest.raises(
+        InvalidConfig,
+        match=r"^ftp\.port: expected nothing, because processes\.count is 3: a broker "
+        r"with a listener for FTP has one process, got 2121$",
+    ):
+        ConfigWithFtp(processes=several, ftp=FtpConfig(port=2121))
+    # It is installed and has no port, or there is one process.
+    ConfigWithFtp(processes=several)
+    ConfigWithFtp(ftp=FtpConfig(port=2121))
+
+
+@pytest.mark.parametrize("claim", ["SERVES_PROCESSES", "SERVES_CLUSTERS"])
+def test_listener_that_finds_topics_of_other_processes_is_opened(claim, monkeypatch):
+    monkeypatch.setattr(FtpConfig, claim, True)
+    ConfigWithFtp(processes=ProcessesConfig(count=3), ftp=FtpConfig(port=2121))
 
 
 @pytest.mark.parametrize(

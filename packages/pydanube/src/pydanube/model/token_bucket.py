@@ -43,6 +43,12 @@ class TokenBucket:
         self._refill(now)
         self._tokens -= messages
 
+    def take_past(self, messages: int, now: float) -> None:
+        """Remove tokens for *messages* that went elsewhere since the last call."""
+        # They were spread over that time, in which the bucket was not full.
+        self._tokens -= messages
+        self._refill(now)
+
     def delay_s(self, now: float) -> float:
         """Return the seconds until there is no debt."""
         self._refill(now)

@@ -3,7 +3,8 @@ The quotas in the metadata store, and the meters of what clients and topics use.
 
 All brokers of a cluster follow the store, so a change applies to all of them within
 seconds.  Rates and connections are counted by each broker for itself: a count that
-brokers share would cost a request to the metadata store for each batch.
+brokers share would cost a request to the metadata store for each batch.  The processes
+of one broker count together, in memory that they share.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from pydanube.security.quotas import (
 )
 from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_broker.cluster.mirror import follow
-from pydanube_broker.dispatch.quota_meter import QuotaCounts, QuotaMeter
+from pydanube_broker.dispatch.quota_meter import MEASURED, QuotaCounts, QuotaMeter
+from pydanube_broker.dispatch.shared_counts import ONE_PROCESS, SharedCounts
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.key import Prefix
 from pydanube_broker.metadata.records import QuotaRecord, TopicRecord
@@ -66,7 +68,6 @@ REMOVED_MAX = 1000
 T = TypeVar("T")
 
 _FIELDS = tuple(field.name for field in fields(Quota))
-_MEASURED = ("topics", "subscriptions", "storage_bytes")
 
 
 class Quotas:
@@ -83,12 +84,14 @@ class Quotas:
         is_exempt: Callable[[Principal], bool] | None = None,
         quotas_max: int = QUOTAS_MAX,
         meters_max: int = METERS_MAX,
+        shared: SharedCounts = ONE_PROCESS,
     ) -> None:
         """
         Create the quotas of the topics *opened*.
 
         Principals without a quota of their own have *default*; those for which
-        *is_exempt* returns true have none.
+        *is_exempt* returns true have none.  *shared* has what the other processes of
+        the broker count.
         """
         self.default = default
         self._quotas_max = quotas_max
@@ -97,6 +100,8 @@ class Quotas:
         self.quotas: dict[QuotaTarget, Quota] = {}
         """The quotas in the metadata store."""
         self._store = store
+        self.shared = shared
+        """The counts of the other processes of the broker."""
         self._opened = opened
         self._clock = clock
         self._wall_clock_us = wall_clock_us
@@ -125,7 +130,7 @@ class Quotas:
             return self._exempt
         target = QuotaTarget(QuotaScope.PRINCIPAL, principal.name or ANONYMOUS_MEMBER)
         quota = self.quotas.get(target, self.default)
-        meter = QuotaMeter(target, self.counts, quota, self._clock())
+        meter = QuotaMeter(target, self.counts, quota, self._clock(), self.shared)
         if len(self._principals) >= self._meters_max:
             self._forget_idle()
         self._principals[principal.name] = meter
@@ -163,9 +168,8 @@ class Quotas:
         now = self._clock()
         for name, meter in self._principals.items():
             is_held = meter.delay_in_s(now) or meter.delay_out_s(now)
-            is_used = meter.connections or meter.used("sessions")
-            if not is_used and not is_held:
-                del self._principals[name]
+            if not meter.is_used and not is_held:
+                self._principals.pop(name).release()
                 return
 
     # Changes.
@@ -235,15 +239,24 @@ class Quotas:
             meter = self._meters.get(target)
         limits = [
             name
-            for name in ("connections", "sessions", *_MEASURED)
+            for name in ("connections", "sessions", *MEASURED)
             if name in LIMITS_OF[target.scope]
         ]
+        others = self.shared.of(str(target))
+        if meter is None:
+            # Other processes of the broker may have clients of the principal.
+            found = {each: others.others(each) for each in limits}
+            used = found if any(found.values()) else {}
+        else:
+            used = {each: meter.used(each) for each in limits}
         return QuotaDescription(
             target=str(target),
             quota=self.quotas.get(target, self.default if is_principal else NO_QUOTA),
-            used={} if meter is None else {each: meter.used(each) for each in limits},
-            throttled_s=0.0 if meter is None else meter.throttled_s,
-            refused_count=0 if meter is None else meter.refused_count,
+            used=used,
+            throttled_s=(0.0 if meter is None else meter.throttled_s)
+            + others.others("throttled_us") / 1e6,
+            refused_count=(0 if meter is None else meter.refused_count)
+            + others.others("refused"),
             is_default=is_principal and target not in self.quotas,
         )
 
@@ -335,12 +348,16 @@ class Quotas:
                         meter.set_quota(quota or self.default, now)
             elif quota is None:
                 # Whatever waits for it goes on.
-                self._meters.pop(target).set_quota(NO_QUOTA, now)
+                removed = self._meters.pop(target)
+                removed.set_quota(NO_QUOTA, now)
+                removed.release()
                 moved.add(target)
             elif target in self._meters:
                 self._meters[target].set_quota(quota, now)
             else:
-                self._meters[target] = QuotaMeter(target, self.counts, quota, now)
+                self._meters[target] = QuotaMeter(
+                    target, self.counts, quota, now, self.shared
+                )
                 self._unmeasured.add(target)
                 self._measure_soon.set()
                 moved.add(target)
@@ -355,7 +372,9 @@ class Quotas:
         while True:
             targets = None
             try:
-                async with asyncio.timeout(MEASURE_S):
+                # The processes of a broker measure at the same time: what one of them
+                # has added since is not yet in the measurement of another.
+                async with asyncio.timeout(MEASURE_S - self._clock() % MEASURE_S):
                     await self._measure_soon.wait()
                 self._measure_soon.clear()
                 targets = list(self._unmeasured)
@@ -394,12 +413,14 @@ class Quotas:
             _count(topics, name, "subscriptions", 1)
         async for name, segment in self._pages(keys.SEGMENTS, parts):
             _count(topics, name, "storage_bytes", segment.byte_count)
+        own: dict[QuotaTarget, Counter[str]] = {each: Counter() for each in meters}
         for topic in list(self._opened.values()):
             # What is not sealed yet; other brokers know that of their topics.
-            for counts in topics.get(str(topic.topic_id), ()):
-                counts["storage_bytes"] += topic.offsets().tail_bytes
+            for target in _targets_of(topic.name):
+                if target in own and str(topic.topic_id) in topics:
+                    own[target]["storage_bytes"] += topic.offsets().tail_bytes
         for target, meter in meters.items():
-            meter.on_measured(found[target], before[target])
+            meter.on_measured(found[target], own[target], before[target])
 
     async def _count_topics(
         self, found: Mapping[QuotaTarget, Counter[str]]
@@ -498,7 +519,7 @@ def _quota_of(target: QuotaTarget, record: QuotaRecord) -> Quota | None:
 
 
 def _is_measured(quota: Quota) -> bool:
-    return any(getattr(quota, each) for each in _MEASURED)
+    return any(getattr(quota, each) for each in MEASURED)
 
 
 def _namespace_of(target: QuotaTarget) -> NamespaceName:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from pydanube_broker.dispatch.shared_counts import (
+    ONE_PROCESS,
+    SharedCount,
+    SharedCounts,
+)
 
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionCounts:
-    """The connections of a listener other than that of the native protocol."""
+    """The connections of a listener, in this process of the broker."""
 
     listener: str
-    """``grpc``, ``admin``, ``http`` or ``mqtt``."""
+    """``stream``, ``grpc``, ``admin``, ``http`` or ``mqtt``."""
     connections_max: int = 10_000
+    """The most connections in all processes together."""
+    shared: SharedCounts = field(default=ONE_PROCESS, repr=False)
     open_count: int = 0
     refused_total: int = 0
     """Connections that were closed because there were too many."""
@@ -20,11 +28,16 @@ class ConnectionCounts:
     """Connections that were closed because the peer was silent or too slow."""
     abusive_total: int = 0
     """Connections that were closed because the peer violated protocol or limits."""
+    _count: SharedCount = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._count = self.shared.of(f"listener:{self.listener}")
 
     def admit(self) -> bool:
         """Count a new connection; return whether to keep it.  Call ``lose`` later."""
         self.open_count += 1
-        if self.open_count <= self.connections_max:
+        self._count.add("connections", 1)
+        if self.open_count + self._count.others("connections") <= self.connections_max:
             return True
         self.refused_total += 1
         return False
@@ -32,6 +45,7 @@ class ConnectionCounts:
     def lose(self) -> None:
         """Count a lost connection."""
         self.open_count -= 1
+        self._count.add("connections", -1)
 
 
 def enable_keepalive(connection: socket.socket, timeout_s: float) -> None:

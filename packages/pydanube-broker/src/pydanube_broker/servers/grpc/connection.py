@@ -321,7 +321,7 @@ class GrpcProtocol(asyncio.Protocol):
             return
         try:
             identity = self._identity_of(event, method)
-            meter = self._meter_of(method, identity)
+            meter = self._meter_of(method, identity, event)
         except BrokerError as error:
             # Before the request arrives, which therefore takes no memory.
             self._grpc.finish(number, *method.service.refusal(error))
@@ -377,7 +377,9 @@ class GrpcProtocol(asyncio.Protocol):
             self._is_stranger = False
             self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
 
-    def _meter_of(self, method: Method, identity: ClientIdentity) -> QuotaMeter | None:
+    def _meter_of(
+        self, method: Method, identity: ClientIdentity, started: CallStarted
+    ) -> QuotaMeter | None:
         """
         Return the meter of the caller's quota; None: the call needs none.
 
@@ -387,14 +389,26 @@ class GrpcProtocol(asyncio.Protocol):
         broker = self._server.broker
         if broker is None or method.rule is None or method.service.is_public:
             return None
+        if self._is_charged(started):
+            # The client has no connection to this process.
+            return broker.quotas.of_principal(identity.principal)
         return self._quota_uses.admit(broker.quotas, identity.principal)
+
+    def _is_charged(self, started: CallStarted) -> bool:
+        """Return whether another process of the broker has charged a call."""
+        broker = self._server.broker
+        return (
+            broker is not None
+            and started.forwarded is not None
+            and broker.quotas.shared.is_proof(started.forwarded)
+        )
 
     def _hold_of(
         self, call: PendingCall, data: bytes | RequestStream
     ) -> Coroutine[Any, Any, None] | None:
         """Charge a call, and return for how long it has to wait; None: not at all."""
         meter, rule = call.meter, call.method.rule
-        if meter is None or rule is None:
+        if meter is None or rule is None or self._is_charged(call.started):
             return None
         delay_s, due = 0.0, meter.delay_request_s
         if rule.charge is Charge.PUBLISHED:

@@ -71,9 +71,20 @@ class Forwarding:
     """The forwarded calls of one gRPC server."""
 
     def __init__(
-        self, owners: Owners, *, listener: str, channels: PeerChannels
+        self,
+        owners: Owners,
+        *,
+        listener: str,
+        channels: PeerChannels,
+        proof: str = "1",
     ) -> None:
-        """*listener* is the name of the owner's listener among its addresses."""
+        """
+        *listener* is the name of the owner's listener among its addresses.
+
+        *proof* shows other processes of the broker that calls are charged; see
+        ``SharedCounts``.
+        """
+        self._proof = proof
         self._owners = owners
         self._listener = listener
         self._channels = channels
@@ -210,7 +221,7 @@ class Forwarding:
                 (name.decode(), value.decode("latin-1"))
                 for name, value in started.credentials
             ),
-            (FORWARDED.decode(), "1"),
+            (FORWARDED.decode(), self._proof),
         ]
         data = request.SerializeToString()
         try:

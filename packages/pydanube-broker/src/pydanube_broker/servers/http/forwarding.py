@@ -57,7 +57,8 @@ class HttpForwarding:
         addresses = await broker.topics.find_addresses(TopicName.parse(topic))
         if PEER_HTTP not in addresses:
             return None
-        headers = {"content-type": JSON, FORWARDED: "1"}
+        proof = broker.quotas.shared.proof
+        headers = {"content-type": JSON, FORWARDED: proof}
         if "authorization" in request.headers:
             headers["authorization"] = request.headers["authorization"]
         url, path = addresses[PEER_HTTP], request.url.path

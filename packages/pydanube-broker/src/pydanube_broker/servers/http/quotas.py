@@ -13,6 +13,7 @@ from pydanube_broker.dispatch.quota_meter import QuotaMeter
 from pydanube_broker.operations.quota_holds import wait_for_quota
 from pydanube_broker.servers.connections.quota_uses import QuotaUses
 from pydanube_broker.servers.http.authentication import PUBLIC_PATHS
+from pydanube_broker.servers.http.forwarding import FORWARDED
 from pydanube_broker.servers.http.responses import error_response
 
 QUOTA_USES = "quota_uses"
@@ -46,6 +47,10 @@ class QuotaMiddleware:
             quotas = self._broker().quotas
         except Unavailable:
             # The broker is starting, as the application will answer.
+            return None
+        proof = dict(scope["headers"]).get(FORWARDED.encode(), b"")
+        if quotas.shared.is_proof(proof):
+            # The process that forwards the request has charged it.
             return None
         principal = state.get("principal", ANONYMOUS)
         uses: QuotaUses | None = state.get(QUOTA_USES)

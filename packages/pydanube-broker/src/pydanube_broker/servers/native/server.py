@@ -18,8 +18,10 @@ from pydanube.wire.native.messages import error_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.publishing.topic import Topic
+from pydanube_broker.dispatch.shared_counts import ONE_PROCESS, SharedCounts
 from pydanube_broker.operations.authorization import follow_access
 from pydanube_broker.servers.connections.authentication import Authenticator
+from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.connections.receive_memory import ReceiveMemory, Receiver
 from pydanube_broker.servers.settings.config import ListenConfig
 from pydanube_broker.servers.settings.security_config import SecurityConfig
@@ -61,8 +63,14 @@ class NativeServer:
         limits: ListenConfig,
         authenticator: Authenticator | None = None,
         exemplars: Mapping[int, Exemplar] = NO_EXEMPLARS,
+        *,
+        shared: SharedCounts = ONE_PROCESS,
     ) -> None:
-        """*exemplars* are batches whose storing was traced."""
+        """
+        *exemplars* are batches whose storing was traced.
+
+        *shared* has what the other processes of the broker count.
+        """
         self.broker = broker
         self.authenticator = authenticator or Authenticator(SecurityConfig())
         self.limits = limits
@@ -71,8 +79,12 @@ class NativeServer:
         self.handshaking: dict[Connection, None] = {}
         """The connections that have not sent HELLO."""
         self.connections_total = 0
-        self.refused_total = 0
-        """Connections that were closed because there were too many."""
+        self._counts = ConnectionCounts(
+            listener="stream", connections_max=limits.connections_max, shared=shared
+        )
+        # The connections whose clients have sent HELLO.
+        self._admitted: set[Connection] = set()
+        self._strangers_refused = 0
         self.timed_out_total = 0
         """Connections that were closed because the client was silent."""
         self.receive_memory = ReceiveMemory(limits.receive_bytes_max)
@@ -98,7 +110,7 @@ class NativeServer:
             del self.handshaking[connection]
             connection.abort()
         elif len(self.handshaking) > HANDSHAKING_MAX:
-            self.refused_total += 1
+            self._strangers_refused += 1
             oldest = next(iter(self.handshaking))
             del self.handshaking[oldest]
             oldest.abort()
@@ -111,9 +123,8 @@ class NativeServer:
             QuotaExceeded: The number of connections is at its limit.
         """
         self.handshaking.pop(connection, None)
-        open_count = len(self.connections) - len(self.handshaking)
-        if open_count > self.limits.connections_max:
-            self.refused_total += 1
+        self._admitted.add(connection)
+        if not self._counts.admit():
             raise QuotaExceeded(
                 f"the broker has {self.limits.connections_max} connections of the "
                 "native protocol, as many as listen.connections_max allows; close "
@@ -124,7 +135,15 @@ class NativeServer:
         """Remove a connection that was lost."""
         self.connections.pop(connection, None)
         self.handshaking.pop(connection, None)
+        if connection in self._admitted:
+            self._admitted.remove(connection)
+            self._counts.lose()
         self.receive_memory.release(connection)
+
+    @property
+    def refused_total(self) -> int:
+        """The connections that were closed because there were too many."""
+        return self._strangers_refused + self._counts.refused_total
 
     def error(self, error: BrokerError) -> pb.Error:
         """Count *error*, and return the message for the client."""
@@ -174,16 +193,22 @@ async def open_native_server(
     limits: ListenConfig | None = None,
     authenticator: Authenticator | None = None,
     exemplars: Mapping[int, Exemplar] = NO_EXEMPLARS,
+    shared: SharedCounts = ONE_PROCESS,
 ) -> AsyncIterator[NativeServer]:
     """
     Open a server of the native protocol over *broker*, without a listener.
 
     Without *authenticator*, clients need no credentials.  *exemplars* are batches whose
-    storing was traced.
+    storing was traced, and *shared* has what the other processes of the broker count.
     """
     async with task_scope() as tasks:
         server = NativeServer(
-            broker, tasks, limits or ListenConfig(), authenticator, exemplars
+            broker,
+            tasks,
+            limits or ListenConfig(),
+            authenticator,
+            exemplars,
+            shared=shared,
         )
         server.run(server.sweep_regularly())
         if broker.access.is_enforced:

@@ -144,8 +144,9 @@ class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The maximum length of a frame of the native protocol. Batches may be 16,448 bytes
     shorter before compression. A longer frame closes its connection."""
     connections_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
-    """The maximum number of connections of each port. Beyond it, the native protocol
-    refuses clients with quota_exceeded; the other ports close the connection."""
+    """The maximum number of connections of each port, to all processes together. Beyond
+    it, the native protocol refuses clients with quota_exceeded; the other ports close
+    the connection."""
     receive_bytes_max: Annotated[int, Meta(ge=MIB)] = 256 * MIB
     """The maximum memory for partly received frames of the native protocol, over all
     connections; each connection also has a buffer of 32 KiB. A frame that does not fit

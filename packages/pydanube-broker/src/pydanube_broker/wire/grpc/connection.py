@@ -31,7 +31,7 @@ from pydanube_broker.wire.grpc.http2_frames import ErrorCode, Response
 from pydanube_broker.wire.grpc.http2_stream import STREAM_WINDOW
 from pydanube_broker.wire.grpc.status import StatusCode
 
-_Request = tuple[str, float | None, Headers, str, bool]
+_Request = tuple[str, float | None, Headers, str, bytes | None]
 
 PREFIX_BYTES = 5
 STATUS_TEXT_MAX = 4096
@@ -95,11 +95,16 @@ class CallStarted:
     """The headers with credentials of the caller."""
     broker_url: str = ""
     """The broker that the caller means, if it is connected to a proxy."""
-    is_forwarded: bool = False
-    """Whether another broker forwards the call."""
+    forwarded: bytes | None = None
+    """The value of ``FORWARDED``, if another broker forwards the call."""
     message: bytes | None = None
     """The only message, if it was received together with the headers.  The caller will
     send no more messages then."""
+
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether another broker forwards the call."""
+        return self.forwarded is not None
 
 
 @dataclass(slots=True)
@@ -417,7 +422,7 @@ def _request_of(headers: Headers) -> _Request | None:
         timeout_s,
         credentials,
         values.get(BROKER_URL, b"").decode("latin-1"),
-        FORWARDED in values,
+        values.get(FORWARDED),
     )
 
 
