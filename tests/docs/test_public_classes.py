@@ -26,6 +26,8 @@ ONLY_FOR_TYPES = {
     "pa": pa,
     "Sequence": collections.abc.Sequence,
     "Callable": collections.abc.Callable,
+    # The classes that a client imports when they are used.
+    **{name: getattr(pydanube, name) for name in pydanube.__all__},
 }
 """Names that modules import for type checkers alone."""
 

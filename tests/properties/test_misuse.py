@@ -38,13 +38,19 @@ def arguments():
         for name, method in inspect.getmembers(cls, inspect.isfunction):
             if name.startswith("_") or name in FOR_OTHER_MODULES:
                 continue
-            for parameter in inspect.signature(method, eval_str=True).parameters:
+            for parameter in parameters_of(method):
                 if parameter != "self":
                     yield from names_of(method, parameter)
 
 
+def parameters_of(method):
+    # A client imports some classes only when they are used.
+    names = {name: getattr(pydanube, name) for name in pydanube.__all__}
+    return inspect.signature(method, eval_str=True, locals=names).parameters
+
+
 def names_of(method, parameter):
-    found = inspect.signature(method, eval_str=True).parameters[parameter]
+    found = parameters_of(method)[parameter]
     names = [parameter]
     if found.kind is inspect.Parameter.VAR_KEYWORD:
         (keywords,) = typing.get_args(found.annotation)

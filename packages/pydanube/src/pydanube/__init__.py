@@ -27,10 +27,6 @@ from pydanube.model.schemas import SchemaType as SchemaType
 from pydanube.model.schemas import SchemaVersion as SchemaVersion
 from pydanube.model.schemas import SubjectDescription as SubjectDescription
 from pydanube.model.schemas import TopicSchema as TopicSchema
-from pydanube.model.staging import StagedCommit as StagedCommit
-from pydanube.model.staging import StagedPart as StagedPart
-from pydanube.model.staging import StagingDescription as StagingDescription
-from pydanube.model.staging import TransactionAcks as TransactionAcks
 from pydanube.model.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -122,6 +118,10 @@ if TYPE_CHECKING:
     from pydanube.model.findings import FindingKind as FindingKind
     from pydanube.model.findings import Findings as Findings
     from pydanube.model.findings import SubscriptionFinding as SubscriptionFinding
+    from pydanube.model.staging import StagedCommit as StagedCommit
+    from pydanube.model.staging import StagedPart as StagedPart
+    from pydanube.model.staging import StagingDescription as StagingDescription
+    from pydanube.model.staging import TransactionAcks as TransactionAcks
     from pydanube.schemas.compatibility import Direction as Direction
     from pydanube.schemas.compatibility import Violation as Violation
     from pydanube.schemas.language import Incompatibility as Incompatibility
@@ -195,7 +195,10 @@ _HOMES = {
     "SegmentsVerified": "pydanube.model.descriptions",
     "SendOptions": "pydanube.client.pure.batching",
     "ShardMove": "pydanube.model.clusters",
+    "StagedCommit": "pydanube.model.staging",
+    "StagedPart": "pydanube.model.staging",
     "Staging": "pydanube.client.workers.staging",
+    "StagingDescription": "pydanube.model.staging",
     "Storage": "pydanube.client.operations.storage",
     "StorageDescription": "pydanube.model.descriptions",
     "SubscriptionChanges": "pydanube.client.operations.changes",
@@ -210,6 +213,7 @@ _HOMES = {
     "TopicSettings": "pydanube.model.descriptions",
     "Topics": "pydanube.client.operations.topics",
     "Transaction": "pydanube.client.workers.transactions",
+    "TransactionAcks": "pydanube.model.staging",
     "TypedProducer": "pydanube.client.producers.typed_producer",
     "TypedProducerKeywords": "pydanube.client.messages.options",
     "Violation": "pydanube.schemas.compatibility",

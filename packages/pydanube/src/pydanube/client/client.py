@@ -1,5 +1,7 @@
 """The client of a broker: opens producers, consumers and readers."""
 
+# ruff: noqa: PLC0415  # Programs start faster without what they do not use.
+
 from __future__ import annotations
 
 import os
@@ -8,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from pathlib import Path
 from time import time_ns
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from pydanube.aio.async_scopes import async_scope
 from pydanube.client.connections.credentials import TokenSource, credentials_of
@@ -31,8 +33,6 @@ from pydanube.client.connections.urls import (
     tls_of,
 )
 from pydanube.client.consumers.consumer import Consumer
-from pydanube.client.consumers.dead_letters import DeadLetters
-from pydanube.client.consumers.multi_topic_consumer import open_multi_topic_consumer
 from pydanube.client.consumers.partitioned_consumer import open_consumer
 from pydanube.client.consumers.reader import PREFETCH_BYTES, read
 from pydanube.client.counters import ClientCounters
@@ -51,24 +51,13 @@ from pydanube.client.messages.options import (
 )
 from pydanube.client.messages.schema import Schema, schema_of
 from pydanube.client.messages.writer_schemas import ValueDecoding, WriterSchemas
-from pydanube.client.operations.cluster import Cluster
-from pydanube.client.operations.namespaces import Namespaces
-from pydanube.client.operations.schemas import Schemas
-from pydanube.client.operations.security import Security
-from pydanube.client.operations.storage import Storage
-from pydanube.client.operations.subscriptions import Subscriptions
-from pydanube.client.operations.topics import Topics
 from pydanube.client.producers.partitioned_producer import (
     PartitionedProducer,
     open_producer,
 )
 from pydanube.client.producers.producer import Producer
-from pydanube.client.producers.typed_producer import TypedProducer, open_typed_producer
 from pydanube.client.pure.topic_selection import TopicSelection
 from pydanube.client.workers.handlers import ForWorkers
-from pydanube.client.workers.request_reply import RequestReply
-from pydanube.client.workers.staging import Staging
-from pydanube.client.workers.transactions import Transaction, open_transaction
 from pydanube.client.workers.workers import (
     STOP_TIMEOUT_S,
     F,
@@ -96,6 +85,20 @@ from pydanube.model.policy import (
 from pydanube.model.positions import PositionLike, parse_choice, to_position
 from pydanube.model.redaction import without_password
 from pydanube.model.url_options import UrlOptions
+
+if TYPE_CHECKING:
+    from pydanube.client.consumers.dead_letters import DeadLetters
+    from pydanube.client.operations.cluster import Cluster
+    from pydanube.client.operations.namespaces import Namespaces
+    from pydanube.client.operations.schemas import Schemas
+    from pydanube.client.operations.security import Security
+    from pydanube.client.operations.storage import Storage
+    from pydanube.client.operations.subscriptions import Subscriptions
+    from pydanube.client.operations.topics import Topics
+    from pydanube.client.producers.typed_producer import TypedProducer
+    from pydanube.client.workers.request_reply import RequestReply
+    from pydanube.client.workers.staging import Staging
+    from pydanube.client.workers.transactions import Transaction
 
 DEFAULT_URL = "danube://127.0.0.1:6651"
 URL_VARIABLE = "DANUBE_URL"
@@ -232,36 +235,50 @@ class Client(ForWorkers):
     @property
     def topics(self) -> Topics:
         """The topics of the broker or of its cluster, and their partitions."""
+        from pydanube.client.operations.topics import Topics
+
         return Topics(self.requester)
 
     @property
     def subscriptions(self) -> Subscriptions:
         """The subscriptions of all topics."""
+        from pydanube.client.operations.subscriptions import Subscriptions
+
         return Subscriptions(self.requester)
 
     @property
     def namespaces(self) -> Namespaces:
         """The namespaces of the broker or of its cluster."""
+        from pydanube.client.operations.namespaces import Namespaces
+
         return Namespaces(self.requester)
 
     @property
     def schemas(self) -> Schemas:
         """The schema registry."""
+        from pydanube.client.operations.schemas import Schemas
+
         return Schemas(self.requester)
 
     @property
     def storage(self) -> Storage:
         """The segments of topics, and backups."""
+        from pydanube.client.operations.storage import Storage
+
         return Storage(self.requester)
 
     @property
     def security(self) -> Security:
         """Identities, roles, bindings, API keys and quotas."""
+        from pydanube.client.operations.security import Security
+
         return Security(self.requester)
 
     @property
     def cluster(self) -> Cluster:
         """The brokers that this client can reach."""
+        from pydanube.client.operations.cluster import Cluster
+
         return Cluster(self.requester)
 
     @cached_property
@@ -270,6 +287,8 @@ class Client(ForWorkers):
 
     @cached_property
     def _request_reply(self) -> RequestReply:
+        from pydanube.client.workers.request_reply import RequestReply
+
         return RequestReply(self.requester, self._value_decoding(None))
 
     # Producing and consuming.
@@ -335,6 +354,8 @@ class Client(ForWorkers):
             opening: AbstractAsyncContextManager[Any]
             opening = open_producer(self.requester, topic_name, options, partitions)
         else:
+            from pydanube.client.producers.typed_producer import open_typed_producer
+
             opening = open_typed_producer(
                 self.requester,
                 topic_name,
@@ -352,6 +373,8 @@ class Client(ForWorkers):
         self, topic: str, subscription: str, *, dead_letter_topic: str | None = None
     ) -> DeadLetters:
         """Return the dead letters of *subscription*, to inspect, replay or drop."""
+        from pydanube.client.consumers.dead_letters import DeadLetters
+
         return DeadLetters(
             self.requester,
             topic,
@@ -366,6 +389,8 @@ class Client(ForWorkers):
 
         *name* identifies the program across restarts; see ``Transaction``.
         """
+        from pydanube.client.workers.transactions import open_transaction
+
         name = parse_client_name("transaction", name)
         opening = open_transaction(self.requester, name)
         return AsyncScope(opening, call_of("transaction", name), "transaction")
@@ -374,10 +399,14 @@ class Client(ForWorkers):
         self, name: str
     ) -> AbstractAsyncContextManager[Transaction]:
         """Open a transaction whose messages the caller gives back if it fails."""
+        from pydanube.client.workers.transactions import open_transaction
+
         return open_transaction(self.requester, name, gives_back=False)
 
     def staging(self, query: str, version: int) -> Staging:
         """Return one version of *query*'s output, to stage in parts and commit once."""
+        from pydanube.client.workers.staging import Staging
+
         return Staging(self.requester, query, version)
 
     @overload
@@ -443,6 +472,10 @@ class Client(ForWorkers):
         if selection.is_single:
             opening = open_consumer(self.requester, selection.names[0], options)
         else:
+            from pydanube.client.consumers.multi_topic_consumer import (
+                open_multi_topic_consumer,
+            )
+
             opening = open_multi_topic_consumer(self.requester, selection, options)
         return AsyncScope(opening, call_of("consumer", topic), "consumer")
 

@@ -134,7 +134,17 @@ def check(declaration: Callable[..., Any] | type, values: Mapping[str, object]) 
 
 @cache
 def _hints(declaration: Callable[..., Any] | type) -> dict[str, Any]:
-    hints = get_type_hints(declaration)
+    if isinstance(declaration, types.FunctionType):
+        # The module need not know the type of what the function returns.
+        named = {
+            name: hint
+            for name, hint in declaration.__annotations__.items()
+            if name != "return"
+        }
+        arguments = types.SimpleNamespace(__annotations__=named)
+        hints = get_type_hints(arguments, declaration.__globals__)
+    else:
+        hints = get_type_hints(declaration)
     for name, hint in list(hints.items()):
         if get_origin(hint) is Unpack:
             del hints[name]

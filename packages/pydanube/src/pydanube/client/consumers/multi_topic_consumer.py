@@ -20,7 +20,6 @@ from pydanube.client.consumers.partitioned_consumer import (
 )
 from pydanube.client.messages.messages import T_co
 from pydanube.client.messages.options import ConsumerOptions
-from pydanube.client.operations.topics import Topics
 from pydanube.client.pure.topic_selection import TopicSelection
 from pydanube.model.errors import BrokerError, InvalidRequest, TopicNotFound
 from pydanube.wire.pb import stream_pb2 as pb
@@ -118,6 +117,8 @@ async def _find(client: Requester, selection: TopicSelection) -> list[str]:
     for name in selection.names:
         found += (await find_partitions(client, name)).topics
     for namespace in selection.namespaces():
+        from pydanube.client.operations.topics import Topics  # noqa: PLC0415
+
         found += selection.matching(await Topics(client).list(namespace))
     return list(dict.fromkeys(found))
 

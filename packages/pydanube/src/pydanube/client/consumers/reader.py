@@ -12,7 +12,6 @@ from pydanube.client.connections.partitions import existing_partitions, find_par
 from pydanube.client.connections.requester import Requester
 from pydanube.client.messages.messages import MessageBatch, ReceivedBatch
 from pydanube.client.messages.writer_schemas import ValueDecoding
-from pydanube.client.operations.topics import Topics
 from pydanube.model.errors import BrokerError, InvalidRequest, TopicNotFound
 from pydanube.model.policy import AtTime, Position, Start
 from pydanube.model.positions import PositionLike, to_position
@@ -183,6 +182,8 @@ async def _read_one(
     elif isinstance(start, AtTime):
         time = start.publish_time
     if isinstance(start, Start) or not follow:
+        from pydanube.client.operations.topics import Topics  # noqa: PLC0415
+
         facts = await Topics(client).describe(topic)
         known_end = facts.end_offset
         if isinstance(start, Start):

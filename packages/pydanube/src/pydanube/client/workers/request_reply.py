@@ -28,7 +28,6 @@ from pydanube.client.messages.options import (
     parse_or_choose_name,
 )
 from pydanube.client.messages.writer_schemas import ValueDecoding
-from pydanube.client.operations.topics import Topics
 from pydanube.client.producers.partitioned_producer import (
     PartitionedProducer,
     open_producer,
@@ -163,6 +162,8 @@ class RequestReply:
         opening.cancel()
         with suppress(BrokerError, TimeoutError):
             async with self._client.closing():
+                from pydanube.client.operations.topics import Topics  # noqa: PLC0415
+
                 await Topics(self._client).delete(self._topic, force=True)
 
     # The reply topic.

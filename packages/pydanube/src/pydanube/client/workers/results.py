@@ -29,6 +29,7 @@ from functools import partial
 from itertools import islice
 from types import NoneType, UnionType
 from typing import (
+    TYPE_CHECKING,
     Any,
     Generic,
     Protocol,
@@ -46,11 +47,13 @@ from pydanube.client.producers.producer import Pending, Producer
 from pydanube.client.producers.typed_producer import TypedProducer
 from pydanube.client.pure.batching import SendOptions
 from pydanube.client.workers.handlers import RESULTS_MAX, Middleware, chained
-from pydanube.client.workers.transactions import Transaction
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.names import TopicName
 from pydanube.model.request_reply import CORRELATION_ID
 from pydanube.model.schemas import SchemaReference
+
+if TYPE_CHECKING:
+    from pydanube.client.workers.transactions import Transaction
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -39,19 +39,14 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from pydanube.model.descriptions import CopyState
 from pydanube.model.errors import BrokerError, InvalidRequest, error_of
-from pydanube.model.findings import FindingKind
 from pydanube.model.policy import (
     AtTime,
-    Backoff,
     CorruptionPolicy,
     Deduplication,
     DispatchMode,
     Durability,
-    PoisonPolicy,
     Position,
-    ProducerAccess,
     Retention,
     Start,
     TopicPolicy,
@@ -78,15 +73,15 @@ OFFSETS_END = 2**64
 _ALIASES = {"base": "base_offset", "end": "end_offset", "name": "part"}
 """The names of dataclass fields in messages that do not have a field of that name."""
 
-_PREFIXES: dict[type[Enum], str] = {
-    Backoff: "BACKOFF_",
-    CopyState: "COPY_",
-    CorruptionPolicy: "CORRUPTION_",
-    FindingKind: "FINDING_",
-    PoisonPolicy: "POISON_",
-    ProducerAccess: "ACCESS_",
+_PREFIXES = {
+    "Backoff": "BACKOFF_",
+    "CopyState": "COPY_",
+    "CorruptionPolicy": "CORRUPTION_",
+    "FindingKind": "FINDING_",
+    "PoisonPolicy": "POISON_",
+    "ProducerAccess": "ACCESS_",
 }
-"""The prefix of an enum's numbers in the protocol."""
+"""The prefix of an enum's numbers in the protocol, by the name of the enum."""
 
 
 # Dataclasses.
@@ -279,7 +274,7 @@ def enum_from_wire(enum: type[E], number: int) -> E:
 @cache
 def _numbers(enum: Any) -> Mapping[Any, int]:
     known = pb.DESCRIPTOR.enum_types_by_name[enum.__name__].values_by_name
-    prefix = _PREFIXES.get(enum, "")
+    prefix = _PREFIXES.get(enum.__name__, "")
     return {member: known[prefix + member.name].number for member in enum}
 
 
