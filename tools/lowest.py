@@ -46,6 +46,7 @@ PROGRAMS = (
         "mqtt",
         "mysql-cdc",
         "nats",
+        "otlp",
         "postgres-cdc",
         "rabbitmq",
         "redis",

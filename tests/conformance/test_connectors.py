@@ -27,6 +27,15 @@ POSTGRES = {"url": "postgresql://h/d", "tables": {"public.orders": None}}
 SQL = {"url": "sqlite://", "table": "t", "column": "id"}
 
 OPTIONS = {
+    "chat-sink": (
+        {"url": "https://h/x", "text": "{value.a}", "body": {"a": ["{key}"]}},
+        [
+            {"url": "ftp://x"},
+            {"text": "{what}"},
+            {"body": {"a": [{"b": "{what}"}]}},
+            {"timeout": "x"},
+        ],
+    ),
     "elasticsearch-sink": (
         {"url": "http://h:1", "index": "i"},
         [{"url": "h"}, {"index": ""}],
@@ -122,6 +131,17 @@ OPTIONS = {
             {"delimiter": ";;"},
         ],
     ),
+    "otlp-source": (
+        {"api_keys": ["k"]},
+        [
+            {"listen": "4318"},
+            {"path": "v1"},
+            {"body_bytes_max": "much"},
+            {"decoded_bytes_max": "much"},
+            {"api_keys": [""]},
+            {"key_file": "/none"},
+        ],
+    ),
     "postgres-sink": ({"url": POSTGRES["url"], "table": "t"}, [{"url": " "}]),
     "postgres-source": (
         POSTGRES,
@@ -208,7 +228,7 @@ def test_a_malformed_option_is_a_problem_of_this_option(kind, change, tmp_path):
 
 
 SCHEMES = {
-    **dict.fromkeys(("http-sink", "http-source"), "http"),
+    **dict.fromkeys(("chat-sink", "http-sink", "http-source"), "http"),
     **dict.fromkeys(("postgres-sink", "postgres-source", "sql-source"), "postgresql"),
     **dict.fromkeys(("rabbitmq-sink", "rabbitmq-source"), "amqp"),
     **dict.fromkeys(("redis-sink", "redis-source"), "redis"),

@@ -287,15 +287,33 @@ async def test_a_message_is_sent_to_slack(tmp_path):
     with LocalServer(lambda _: Answer(200)) as server:
         variable = {"SLACK_WEBHOOK_URL": f"{server.url}/services/x"}
         async with connectors("slack.yaml", tmp_path, **variable) as (client, until):
-            [line] = re.findall(r"^danube produce /default/slack.*", PAGE, re.MULTILINE)
-            *_, payload = shlex.split(line)
-            check_line(line)
-            async with client.producer("/default/slack") as producer:
-                await producer.send(payload)
+            async with client.producer("/default/alerts") as producer:
+                await producer.send(b'{"severity": "high", "summary": "<!here> full"}')
             await until(lambda found: found.messages == 1)
     request = server.requests[-1]
     assert request.headers["content-type"] == "application/json"
-    assert list(json.loads(request.body)) == ["text"]
+    assert json.loads(request.body) == {"text": "*high*: &lt;!here&gt; full"}
+
+
+async def test_logs_of_opentelemetry_are_received(tmp_path):
+    address = f"127.0.0.1:{free_port()}"
+    change = ("127.0.0.1:4318", address)
+    async with connectors("otlp.yaml", tmp_path, change, LOGS_KEY="k") as (
+        client,
+        until,
+    ):
+        await until(lambda found: found.state is State.RUNNING)
+        record = {"body": {"stringValue": "full"}}
+        logs = {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}
+        async with httpx.AsyncClient(timeout=60) as http:
+            answer = await http.post(
+                f"http://{address}/v1/logs",
+                json=logs,
+                headers={"authorization": "Bearer k"},
+            )
+        assert answer.json() == {}
+        [payload] = await payloads(client, "/default/logs")
+    assert json.loads(payload) == {"body": "full"}
 
 
 async def test_a_message_is_mailed(tmp_path):

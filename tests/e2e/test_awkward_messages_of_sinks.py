@@ -33,6 +33,14 @@ def http_server(_):
 
 
 @contextmanager
+def chat(_):
+    from support.servers.http_server import Answer, LocalServer
+
+    with LocalServer(lambda _: Answer(200)) as server:
+        yield {"url": server.url, "text": "{key} {value.a} {payload} {time:%F}"}
+
+
+@contextmanager
 def files(directory):
     yield {"url": f"fs://{directory}/files"}
 
@@ -199,6 +207,7 @@ def elasticsearch_by_key(directory):
 
 
 SERVERS = [
+    ("chat-sink", chat),
     ("elasticsearch-sink", elasticsearch, pytest.mark.soak),
     ("elasticsearch-sink", elasticsearch_by_key, pytest.mark.soak),
     ("files-sink", files),

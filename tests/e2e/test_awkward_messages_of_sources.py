@@ -18,7 +18,7 @@ from pydanube_connect.connector import Source
 from pydanube_connect.kinds import KINDS, find_kind
 from pydanube_connect.status import State
 from support.drivers.connectors import declared, running
-from support.fakes.awkward_messages import PAYLOADS, PLAIN
+from support.fakes.awkward_messages import LONG, PAYLOADS, PLAIN
 from support.servers.ports import free_port
 
 pytestmark = [pytest.mark.e2e]
@@ -68,6 +68,31 @@ async def webhook(_):
         return len(given)
 
     yield options, feed
+
+
+@asynccontextmanager
+async def otlp(_):
+    httpx = pytest.importorskip("httpx")
+    logs = pytest.importorskip("opentelemetry.proto.collector.logs.v1.logs_service_pb2")
+    address = f"127.0.0.1:{free_port()}"
+    url = f"http://{address}/v1/logs"
+
+    async def feed():
+        request = logs.ExportLogsServiceRequest()
+        records = request.resource_logs.add().scope_logs.add().log_records
+        for payload in ALL:
+            record = records.add()
+            record.body.string_value = payload.decode(errors="replace")
+            record.attributes.add(key="").value.bytes_value = payload[:LONG]
+            record.trace_id, record.time_unix_nano = payload[:20], 2**64 - 1
+        type_ = {"content-type": "application/x-protobuf"}
+        async with httpx.AsyncClient(timeout=60) as http:
+            data = request.SerializeToString()
+            answer = await http.post(url, content=data, headers=type_)
+            assert answer.status_code == 200, answer.text
+        return len(ALL)
+
+    yield {"listen": address}, feed
 
 
 @asynccontextmanager
@@ -361,6 +386,7 @@ SYSTEMS = [
     ("nats-source", nats, pytest.mark.soak),
     ("objects-source", object_lines),
     ("objects-source", objects),
+    ("otlp-source", otlp),
     ("postgres-source", postgres),
     ("rabbitmq-source", rabbitmq, pytest.mark.soak),
     ("redis-source", redis),

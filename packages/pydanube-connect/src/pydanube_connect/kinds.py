@@ -18,6 +18,7 @@ from pydanube.model.suggestions import did_you_mean
 from pydanube_connect.connector import Connector, Sink, Source
 
 KINDS = {
+    "chat-sink": "pydanube_connect.sinks.chat:ChatSink",
     "clickhouse-sink": "pydanube_connect.sinks.spark:ClickhouseSink",
     "delta-sink": "pydanube_connect.sinks.spark:DeltaSink",
     "elasticsearch-sink": "pydanube_connect.sinks.elasticsearch:ElasticsearchSink",
@@ -37,6 +38,7 @@ KINDS = {
     "nats-sink": "pydanube_connect.sinks.nats:NatsSink",
     "nats-source": "pydanube_connect.sources.nats:NatsSource",
     "objects-source": "pydanube_connect.sources.objects:ObjectsSource",
+    "otlp-source": "pydanube_connect.sources.otlp:OtlpSource",
     "postgres-sink": "pydanube_connect.sinks.postgres:PostgresSink",
     "postgres-source": "pydanube_connect.sources.postgres:PostgresSource",
     "qdrant-sink": "pydanube_connect.sinks.qdrant:QdrantSink",

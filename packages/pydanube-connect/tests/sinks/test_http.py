@@ -2,9 +2,13 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from types import SimpleNamespace
 
 import pytest
 
+from pydanube_connect.pure.failures import Transient
 from pydanube_connect.sinks.http import HttpOptions, HttpSink
 from pydanube_connect.status import State
 from support.drivers.connectors import declared, running
@@ -103,3 +107,53 @@ def test_sink_fails_if_messages_cannot_be_written(status_code):
     assert status.state is State.FAILED
     assert str(status_code) in status.error
     assert backlog == COUNT
+
+
+async def test_a_server_says_how_long_to_wait():
+    """The one that does not say it is asked again and again."""
+    wait = Answer(429, b"", {"retry-after": "500"})
+    with (
+        LocalServer(lambda _: wait) as patient,
+        LocalServer(lambda _: Answer(429)) as other,
+    ):
+        text = "connectors:\n" + "".join(
+            f"""
+  {name}:
+    kind: http-sink
+    topic: {TOPIC}
+    retries: {{backoff: 1ms, backoff_max: 1ms}}
+    options: {{url: "{server.url}"}}
+"""
+            for name, server in (("patient", patient), ("other", other))
+        )
+        async with memory_broker() as broker, broker.connect() as client:
+            async with client.producer(TOPIC) as producer:
+                await producer.send(b"x")
+            async with running(declared(text, broker.url)) as until:
+                await until(lambda found: found["patient"].retries)
+                found = await until(lambda found: found["other"].retries > 50)
+                assert found["patient"].retries == 1
+                assert len(patient.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "least_s"),
+    [("7", 7), ("1.5", 1.5), ("soon", 0), ("nan", 0), ("inf", 0), ("-5", -5)],
+)
+async def test_retry_after_is_a_number_of_seconds(text, least_s):
+    with LocalServer(lambda _: Answer(503, b"", {"retry-after": text})) as server:
+        async with HttpSink(HttpOptions(url=server.url)) as sink:
+            message = SimpleNamespace(id=("t", 0), payload=b"", attributes={})
+            with pytest.raises(Transient) as raised:
+                await sink.write([message])
+    assert raised.value.retry_after_s == least_s
+
+
+async def test_retry_after_may_be_a_time():
+    when = format_datetime(datetime(2999, 1, 2, tzinfo=UTC), usegmt=True)
+    with LocalServer(lambda _: Answer(503, b"", {"retry-after": when})) as server:
+        async with HttpSink(HttpOptions(url=server.url)) as sink:
+            message = SimpleNamespace(id=("t", 0), payload=b"", attributes={})
+            with pytest.raises(Transient) as raised:
+                await sink.write([message])
+    assert raised.value.retry_after_s > 3600

@@ -12,6 +12,11 @@ from pydanube.model.errors import BrokerError, Remedy
 class Transient(Exception):
     """The other system cannot be used at the moment: try again later."""
 
+    def __init__(self, reason: str = "", *, retry_after_s: float = 0.0) -> None:
+        """*retry_after_s* is how long the other system says to wait at least."""
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s
+
 
 class ConnectorFailed(Exception):
     """The connector cannot continue until somebody changes something."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
+import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from email.utils import parsedate_to_datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 RETRYABLE = frozenset({408, 425, 429})
 """Statuses below 500 after which the same request may succeed."""
-MISCONFIGURED = frozenset({401, 403, 404, 405, 407})
+MISCONFIGURED = frozenset({401, 403, 404, 405, 407, 410})
 """Statuses that do not depend on the message."""
 SHOWN_CHARACTERS_MAX = 200
 TRACE = "traceparent"
@@ -38,7 +41,7 @@ class Method(Enum):
     PATCH = "PATCH"
 
 
-class HttpOptions(Section, frozen=True):
+class HttpOptions(Section, frozen=True, kw_only=True):
     """The options of ``HttpSink``."""
 
     url: Annotated[str, Meta(description="The URL of the requests.")]
@@ -74,7 +77,8 @@ class HttpSink(Sink):
 
     def __init__(self, options: HttpOptions) -> None:
         super().__init__(options)
-        self._http: httpx.AsyncClient
+        self.http: httpx.AsyncClient
+        """The client, while the sink is open."""
         self._resources = AsyncExitStack()
         # Those of a batch that was not written as a whole.
         self._written: set[tuple[str, int]] = set()
@@ -95,7 +99,7 @@ class HttpSink(Sink):
             timeout=parse_duration(options.timeout),
             headers={"content-type": options.content_type, **options.headers},
         )
-        self._http = await self._resources.enter_async_context(client)
+        self.http = await self._resources.enter_async_context(client)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -106,7 +110,7 @@ class HttpSink(Sink):
         import httpx  # noqa: PLC0415
 
         try:
-            response = await self._http.options(self.options.url)
+            response = await self.http.options(self.options.url)
         except httpx.TransportError as error:
             raise Transient(f"no answer: {type(error).__name__}: {error}") from error
         if response.status_code in {401, 403, 404}:
@@ -143,6 +147,10 @@ class HttpSink(Sink):
         if rejected:
             raise Rejected(rejected)
 
+    def body_of(self, message: Message) -> bytes:
+        """Return the body of the request for *message*."""
+        return message.payload
+
     async def _send(self, message: Message) -> str | None:
         """Send *message*; return why the server rejects it, or None."""
         import httpx  # noqa: PLC0415
@@ -154,10 +162,10 @@ class HttpSink(Sink):
         if _TRACE.fullmatch(trace):
             headers[TRACE] = trace
         try:
-            response = await self._http.request(
+            response = await self.http.request(
                 options.method.value,
                 options.url,
-                content=message.payload,
+                content=self.body_of(message),
                 headers=headers,
             )
         except httpx.TransportError as error:
@@ -166,7 +174,7 @@ class HttpSink(Sink):
             return None
         reason = _summary(response)
         if response.status_code >= 500 or response.status_code in RETRYABLE:
-            raise Transient(reason)
+            raise Transient(reason, retry_after_s=_retry_after_s(response))
         if response.status_code in MISCONFIGURED or response.status_code < 400:
             raise ConnectorFailed(reason)
         return reason
@@ -175,3 +183,16 @@ class HttpSink(Sink):
 def _summary(response: Any) -> str:
     text = " ".join(response.text.split())[:SHOWN_CHARACTERS_MAX]
     return f"the server answers {response.status_code}: {text or 'no body'}"
+
+
+def _retry_after_s(response: Any) -> float:
+    """Return how long the server says to wait, in seconds or until a time."""
+    text = response.headers.get("retry-after", "")
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - time.time_ns() / 1e9
+        except ValueError:
+            return 0.0
+    return seconds if math.isfinite(seconds) else 0.0

@@ -37,6 +37,7 @@ EXTRAS = {
     "sql": ("sqlalchemy",),
     "mysql-cdc": ("pymysql", "pymysqlreplication"),
     "nats": ("nats",),
+    "otlp": ("opentelemetry.proto",),
     "rabbitmq": ("aio_pika",),
     "postgres-cdc": ("psycopg",),
     "qdrant": ("qdrant_client",),

@@ -1,0 +1,172 @@
+"""
+A source of logs that OpenTelemetry's exporters and collectors send: OTLP over HTTP.
+
+A request is answered after its records are on the broker's disk.  A sender that gets no
+answer, or 429 or 503, sends the request again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
+
+from pydanube.model.quantities import BYTE_UNITS, parse_quantity
+from pydanube_connect.channel import Inbox
+from pydanube_connect.connector import Source
+from pydanube_connect.option_problems import size_problems
+from pydanube_connect.pure.failures import Transient
+from pydanube_connect.pure.records import Batch, Record
+from pydanube_connect.sources.http_listener import (
+    Admission,
+    ListenerOptions,
+    Refused,
+    check_listener,
+    listener_problems,
+    received_batches,
+)
+from pydanube_connect.sources.pure.otlp_logs import (
+    InvalidLogs,
+    TooManyLogs,
+    answer_body,
+    error_body,
+    records_in_json,
+    records_in_protobuf,
+)
+
+if TYPE_CHECKING:
+    from starlette.requests import Request  # An extra.
+    from starlette.responses import Response
+
+REQUESTS_MAX = 64
+"""Further requests at the same time are answered with 503."""
+JSON, PROTOBUF = "application/json", "application/x-protobuf"
+_AUTOMATIC = zlib.MAX_WBITS | 32
+"""The format of zlib or of gzip, as the data says."""
+
+
+class OtlpOptions(ListenerOptions, frozen=True):
+    """The options of ``OtlpSource``."""
+
+    listen: Annotated[str, Meta(description="The address, such as `0.0.0.0:4318`.")] = (
+        "127.0.0.1:4318"
+    )
+    path: Annotated[str, Meta(description="The path of the requests.")] = "/v1/logs"
+    body_bytes_max: Annotated[
+        str, Meta(description="The maximum size of a body; 413 above it.")
+    ] = "4MiB"
+    decoded_bytes_max: Annotated[
+        str,
+        Meta(description="The maximum size of a body that was compressed; 413 above."),
+    ] = "8MiB"
+
+
+class OtlpSource(Source):
+    """
+    Receives logs by OTLP over HTTP, and answers when they are on disk.
+
+    Delivery: at least once; a sender that gets no answer sends its logs again.
+    """
+
+    Options = OtlpOptions
+    extra = "otlp"
+    has_positions = False
+    refuses = True
+
+    @classmethod
+    def problems(cls, options: OtlpOptions) -> dict[str, str]:
+        """Return the options that are malformed."""
+        found = listener_problems(options)
+        return found | size_problems(options, "decoded_bytes_max")
+
+    async def check(self) -> None:
+        """Listen, and stop again."""
+        check_listener(self.options)
+
+    async def batches(self, position: Any) -> AsyncIterator[Batch]:
+        """Listen, and yield what requests bring."""
+        del position
+        inbox = Inbox()
+        handler = _Handler(self.options, inbox)
+        async for batch in received_batches(self.options, handler.answer, inbox):
+            yield batch
+
+
+class _Handler:
+    def __init__(self, options: OtlpOptions, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._admission = Admission(options)
+        size = parse_quantity(options.decoded_bytes_max, BYTE_UNITS)
+        self._decoded_bytes_max = int(size or 0)
+        self._requests = 0
+        # Decoded requests are much larger than their bytes.
+        self._decoding = asyncio.Semaphore(1)
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a request after its records are stored."""
+        from starlette.responses import Response  # noqa: PLC0415
+
+        is_json = _content_type(request) == JSON
+        headers = {"content-type": JSON if is_json else PROTOBUF}
+        self._requests += 1
+        try:
+            async with asyncio.timeout(self._admission.timeout_s):
+                records = await self._records(request, is_json=is_json)
+                refusals = await self._inbox.deliver(records) if records else {}
+        except Refused as error:
+            body = error_body(is_json=is_json, reason=str(error))
+            return Response(body, error.status, headers | error.headers)
+        except (Transient, TimeoutError) as error:
+            reason = f"the logs are not stored: {str(error) or 'timeout'}"
+            body = error_body(is_json=is_json, reason=reason)
+            return Response(body, 503, headers | Refused(503, reason).headers)
+        finally:
+            self._requests -= 1
+        first = next(iter(refusals.values()), "")
+        body = answer_body(is_json=is_json, refused=len(refusals), reason=first)
+        return Response(body, headers=headers)
+
+    async def _records(self, request: Request, *, is_json: bool) -> list[Record]:
+        if self._requests > REQUESTS_MAX:
+            raise Refused(503, f"more than {REQUESTS_MAX} requests at the same time")
+        if not is_json and _content_type(request) != PROTOBUF:
+            raise Refused(415, f"the content type is neither {PROTOBUF} nor {JSON}")
+        body = await self._admission.admit(request)
+        encoding = request.headers.get("content-encoding", "identity").lower()
+        read = records_in_json if is_json else records_in_protobuf
+        async with self._decoding:
+            # Other requests are answered meanwhile.
+            return await asyncio.to_thread(self._decode, body, encoding, read)
+
+    def _decode(self, body: bytes, encoding: str, read: Any) -> list[Record]:
+        try:
+            if encoding != "identity":
+                body = _decompressed(body, encoding, self._decoded_bytes_max)
+            found: list[Record] = read(body)
+        except InvalidLogs as error:
+            raise Refused(400, str(error)) from error
+        except TooManyLogs as error:
+            raise Refused(413, str(error)) from error
+        return found
+
+
+def _content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _decompressed(body: bytes, encoding: str, bytes_max: int) -> bytes:
+    if encoding not in {"gzip", "deflate"}:
+        raise Refused(415, f"the content encoding {encoding!r} is not gzip or deflate")
+    stream = zlib.decompressobj(_AUTOMATIC)
+    try:
+        found = stream.decompress(body, bytes_max + 1)
+    except zlib.error as error:
+        raise Refused(400, f"the body is not {encoding}: {error}") from error
+    if len(found) > bytes_max:
+        raise Refused(413, f"the decompressed body has more than {bytes_max} bytes")
+    if not stream.eof or stream.unused_data:
+        raise Refused(400, f"the body is not one {encoding} stream")
+    return found
