@@ -56,7 +56,14 @@ SECTIONS = {
         "Namespaces",
         "Storage",
         "Security",
+        "Connectors",
         "Cluster",
+    ],
+    "Stored connectors": [
+        "StoredConnector",
+        "StoredConnectorList",
+        "ConnectorHealth",
+        "ConnectorReport",
     ],
     "Descriptions of topics and subscriptions": [
         "TopicDescription",

@@ -284,7 +284,7 @@ def connectors_page() -> str:
 The kinds of connectors, and what stands under `options`.
 [Connectors](../guide/connect.md) describes the other fields,
 [the gallery](../guide/connectors.md) shows an example of each kind;
-`danube connect list KIND` prints the options of a kind."""
+`danube connect kinds KIND` prints the options of a kind."""
     ]
     for name in KINDS:
         kind = find_kind(name, REFERENCE)

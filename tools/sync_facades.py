@@ -20,6 +20,7 @@ from typing import get_overloads
 from pydanube import client
 from pydanube.client.client import Client
 from pydanube.client.operations.cluster import Cluster
+from pydanube.client.operations.connectors import Connectors
 from pydanube.client.operations.namespaces import Namespaces
 from pydanube.client.operations.schemas import Schemas
 from pydanube.client.operations.security import Security
@@ -29,7 +30,10 @@ from pydanube.client.operations.topics import Topics
 
 MODULE = Path(client.__file__).with_name("sync_facades.py")
 
-CLASSES = [Topics, Subscriptions, Namespaces, Schemas, Storage, Security, Cluster]
+CLASSES = [
+    *(Topics, Subscriptions, Namespaces, Schemas, Storage, Security),
+    *(Connectors, Cluster),
+]
 OPENED = {"producer": "self._producer", "consumer": "Consumer"}
 """The overloaded methods that return scopes, and what makes the objects of these."""
 ITERATED = ["read"]

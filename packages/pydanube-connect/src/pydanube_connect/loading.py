@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydanube.client.client import DEFAULT_URL, URL_VARIABLE
 from pydanube.declarations.functions import NoSuchFunction, check_function
-from pydanube.declarations.loading import open_file
+from pydanube.declarations.loading import DeclaredFile, open_file
 from pydanube.declarations.pure.problems import Path as SpecPath
 from pydanube.declarations.pure.problems import Problems
 from pydanube.declarations.pure.reading import Document
@@ -36,6 +36,10 @@ _NOT_OF_SPARK = ("subscription", "type", "batch")
 _OF_SOURCES = ("partitions", "deduplicate", "transform", "mapping", "schema")
 
 
+Permit = Callable[[str], Awaitable[None]]
+"""Raises PermissionDenied if a connector may not publish to a topic."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeclaredConnector:
     """A connector of a file that is valid."""
@@ -52,6 +56,8 @@ class DeclaredConnector:
     """The steps before the mapping of a source."""
     document: Document
     """The file, for the lines of problems."""
+    permit: Permit | None = None
+    """Decides about topics that messages choose; None: the broker alone decides."""
 
     def make(self) -> Connector:
         """Return the connector, which is not open yet."""
@@ -86,33 +92,46 @@ def load(
     """
     environment = environment or {}
     declared = open_file(file, parameters or {}, environment)
-    file, problems = declared.path, declared.problems
     tree = declared.substitution.substitute(declared.document.tree)
-    parsed = parse_section(tree, ConnectFile, (), problems)
-    found = []
-    if parsed is not None:
-        if not parsed.connectors:
-            problems.add(("connectors",), "declares no connectors")
-        default = parsed.broker or environment.get(URL_VARIABLE) or DEFAULT_URL
-        for name, each in parsed.connectors.items():
-            checks = _Checks(name, each, file.parent, problems)
-            kind, options = checks.run()
-            transform = checks.transform()
-            if kind is not None and options is not None:
-                found.append(
-                    DeclaredConnector(
-                        name,
-                        file,
-                        kind,
-                        each,
-                        options,
-                        each.broker or default,
-                        declared.substitution.redact,
-                        transform,
-                        declared.document,
-                    )
-                )
+    default = environment.get(URL_VARIABLE) or DEFAULT_URL
+    found = connectors_of(declared, tree, default)
     declared.refuse()
+    return found
+
+
+def connectors_of(
+    declared: DeclaredFile, tree: dict[str, Any], default_broker: str
+) -> list[DeclaredConnector]:
+    """
+    Return the valid connectors in *tree*, the content of a file after substitution.
+
+    The problems of the others are added to those of *declared*.
+    """
+    file, problems = declared.path, declared.problems
+    parsed = parse_section(tree, ConnectFile, (), problems)
+    if parsed is None:
+        return []
+    if not parsed.connectors:
+        problems.add(("connectors",), "declares no connectors")
+    found = []
+    for name, each in parsed.connectors.items():
+        checks = _Checks(name, each, file.parent, problems)
+        kind, options = checks.run()
+        transform = checks.transform()
+        if kind is not None and options is not None:
+            found.append(
+                DeclaredConnector(
+                    name,
+                    file,
+                    kind,
+                    each,
+                    options,
+                    each.broker or parsed.broker or default_broker,
+                    declared.substitution.redact,
+                    transform,
+                    declared.document,
+                )
+            )
     return found
 
 

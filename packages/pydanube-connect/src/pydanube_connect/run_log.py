@@ -42,10 +42,19 @@ class RunLog(logging.Filter):
     def __init__(self, redactions: Mapping[str, Callable[[str], str]]) -> None:
         """*redactions* remove the secrets of each connector from its lines."""
         super().__init__()
-        self._redactions = redactions
-        self._lines: dict[str, deque[LogLine]] = {
-            name: deque(maxlen=LINES_MAX) for name in redactions
-        }
+        self._redactions: dict[str, Callable[[str], str]] = {}
+        self._lines: dict[str, deque[LogLine]] = {}
+        for name, redact in redactions.items():
+            self.open(name, redact)
+
+    def open(self, name: str, redact: Callable[[str], str]) -> None:
+        """Keep the lines of the connector *name*."""
+        self._redactions[name] = redact
+        self._lines[name] = deque(maxlen=LINES_MAX)
+
+    def close(self, name: str) -> None:
+        """Forget the lines of the connector *name*."""
+        del self._redactions[name], self._lines[name]
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep the line, if it is of a connector; return True."""

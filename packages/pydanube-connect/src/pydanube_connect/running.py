@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -103,15 +103,25 @@ class ConnectorRuns:
         interval_s: float = 10.0,
         run_spark: RunSpark = refuse_spark,
         telemetry: Telemetry | None = None,
+        is_open: bool = False,
     ) -> None:
-        """Prepare them; see ``run_connectors``.  *telemetry* traces their batches."""
-        self._log = RunLog({each.name: each.redact for each in connectors})
-        self._runs = {
-            each.name: _Run(each, report, self._log, run_spark, telemetry)
-            for each in connectors
-        }
+        """
+        Prepare them; see ``run_connectors``.
+
+        *telemetry* traces their batches.  With *is_open*, ``run`` waits for more of
+        them until it is stopped.
+        """
+        self._log = RunLog({})
+        self._report = report
+        self._run_spark = run_spark
+        self._telemetry = telemetry
+        self._is_open = is_open
+        self._runs: dict[str, _Run] = {}
+        self._running: dict[str, asyncio.Future[None]] = {}
         self._interval_s = interval_s
         self._has_changed = asyncio.Event()
+        for each in connectors:
+            self.add(each)
 
     @property
     def statuses(self) -> list[ConnectorStatus]:
@@ -129,15 +139,15 @@ class ConnectorRuns:
     async def _run(self, stop: asyncio.Event) -> None:
         async with task_scope() as tasks:
             tasks.run(self._stop_after(stop))
-            tasks.run(_report_regularly(self._runs.values(), self._interval_s))
-            running: dict[str, asyncio.Future[None]] = {}
+            tasks.run(_report_regularly(self._runs, self._interval_s))
+            running = self._running
             while True:
                 self._has_changed.clear()
                 for name, each in self._runs.items():
                     if each.is_due:
                         running[name] = tasks.start(each.supervise())
                 pending = [each for each in running.values() if not each.done()]
-                if not pending:
+                if not pending and (stop.is_set() or not self._is_open):
                     break
                 changed = tasks.start(self._has_changed.wait())
                 waiting: list[asyncio.Future[Any]] = [*pending, changed]
@@ -145,6 +155,35 @@ class ConnectorRuns:
                 changed.cancel()
             for task in running.values():
                 await task
+
+    def add(self, declared: DeclaredConnector) -> None:
+        """Run another connector, of another name than those that there are."""
+        assert declared.name not in self._runs
+        self._log.open(declared.name, declared.redact)
+        self._runs[declared.name] = _Run(
+            declared, self._report, self._log, self._run_spark, self._telemetry
+        )
+        self._has_changed.set()
+
+    async def remove(self, name: str) -> None:
+        """
+        Stop the connector *name* after what it has in hand, and forget it.
+
+        Cancellation: It is stopped, and not forgotten.
+        """
+        run = self._runs[name]
+        run.stop()
+        task = self._running.get(name)
+        if task is not None:
+            await asyncio.wait([task])
+            del self._running[name]
+        del self._runs[name]
+        self._log.close(name)
+
+    def find_status(self, name: str) -> ConnectorStatus | None:
+        """Return the status of the connector *name*, or None if there is none."""
+        run = self._runs.get(name)
+        return None if run is None else run.status
 
     def log_lines(self, name: str, after: int = 0) -> list[LogLine]:
         """
@@ -160,6 +199,7 @@ class ConnectorRuns:
         await stop.wait()
         for each in self._runs.values():
             each.stop()
+        self._has_changed.set()
 
     def pause(self, name: str) -> ConnectorStatus:
         """
@@ -366,8 +406,8 @@ class _Run:
                 await writing.run(stop)
 
 
-async def _report_regularly(runs: Iterable[_Run], interval_s: float) -> None:
+async def _report_regularly(runs: Mapping[str, _Run], interval_s: float) -> None:
     while True:
         await asyncio.sleep(interval_s)
-        for each in runs:
+        for each in runs.values():
             each.report_changes()

@@ -321,6 +321,8 @@ class SourceRun:
                     "topics, and attributes to tell the messages apart"
                 )
             spec = self._declared.spec
+            if self._declared.permit is not None and topic != spec.topic:
+                await self._declared.permit(topic)
             age = spec.deduplicate
             await ensure_topic(
                 self._client,

@@ -109,11 +109,11 @@ def test_trials_are_shown_as_they_end(tmp_path):
 
 
 def test_kinds_and_their_options_are_listed():
-    assert "webhook" in danube("connect", "list").stdout
+    assert "webhook" in danube("connect", "kinds").stdout
     options = json.loads(
-        danube("connect", "list", "mqtt-source", "--format", "json").stdout
+        danube("connect", "kinds", "mqtt-source", "--format", "json").stdout
     )
     assert options[0]["name"] == "client_id"
-    unknown = danube("connect", "list", "mqqt-source")
+    unknown = danube("connect", "kinds", "mqqt-source")
     assert unknown.returncode == 2
     assert "did you mean 'mqtt-source'?" in unknown.stderr

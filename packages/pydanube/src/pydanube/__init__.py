@@ -59,6 +59,10 @@ if TYPE_CHECKING:
     )
     from pydanube.client.operations.changes import TopicChanges as TopicChanges
     from pydanube.client.operations.cluster import Cluster as Cluster
+    from pydanube.client.operations.connectors import Connectors as Connectors
+    from pydanube.client.operations.connectors import (
+        StoredConnectorList as StoredConnectorList,
+    )
     from pydanube.client.operations.namespaces import Namespaces as Namespaces
     from pydanube.client.operations.schemas import Schemas as Schemas
     from pydanube.client.operations.security import ClientIdentity as ClientIdentity
@@ -122,6 +126,9 @@ if TYPE_CHECKING:
     from pydanube.model.staging import StagedPart as StagedPart
     from pydanube.model.staging import StagingDescription as StagingDescription
     from pydanube.model.staging import TransactionAcks as TransactionAcks
+    from pydanube.model.stored_connectors import ConnectorHealth as ConnectorHealth
+    from pydanube.model.stored_connectors import ConnectorReport as ConnectorReport
+    from pydanube.model.stored_connectors import StoredConnector as StoredConnector
     from pydanube.schemas.compatibility import Direction as Direction
     from pydanube.schemas.compatibility import Violation as Violation
     from pydanube.schemas.language import Incompatibility as Incompatibility
@@ -148,6 +155,9 @@ _HOMES = {
     "ConnectionDescription": "pydanube.model.connections",
     "ConnectionMember": "pydanube.model.connections",
     "Connections": "pydanube.model.connections",
+    "ConnectorHealth": "pydanube.model.stored_connectors",
+    "ConnectorReport": "pydanube.model.stored_connectors",
+    "Connectors": "pydanube.client.operations.connectors",
     "Consumer": "pydanube.client.consumers.consumer",
     "ConsumerKeywords": "pydanube.client.messages.options",
     "CopyState": "pydanube.model.descriptions",
@@ -201,6 +211,8 @@ _HOMES = {
     "StagingDescription": "pydanube.model.staging",
     "Storage": "pydanube.client.operations.storage",
     "StorageDescription": "pydanube.model.descriptions",
+    "StoredConnector": "pydanube.model.stored_connectors",
+    "StoredConnectorList": "pydanube.client.operations.connectors",
     "SubscriptionChanges": "pydanube.client.operations.changes",
     "SubscriptionCounts": "pydanube.model.descriptions",
     "SubscriptionDescription": "pydanube.model.descriptions",

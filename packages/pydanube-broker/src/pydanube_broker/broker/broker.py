@@ -36,6 +36,7 @@ from pydanube_broker.broker.governance.catalog import Catalog
 from pydanube_broker.broker.governance.iceberg_tables import IcebergTables
 from pydanube_broker.broker.governance.namespaces import Namespaces
 from pydanube_broker.broker.governance.quotas import Quotas
+from pydanube_broker.broker.governance.stored_connectors import StoredConnectors
 from pydanube_broker.broker.named_stores import NamedStores
 from pydanube_broker.broker.publishing.message_batcher import MessageBatcher
 from pydanube_broker.broker.publishing.schema_registry import SchemaRegistry
@@ -89,6 +90,8 @@ class Broker:
     """The records of topics; ``topics`` changes them."""
     connections: OpenConnections
     """The clients that are connected through any listener."""
+    connectors: StoredConnectors
+    """The definitions of connectors, which workers run."""
     consumer_registry: ConsumerRegistry
     """The consumer ids that the gRPC server needs after a restart."""
     counts: BrokerCounts

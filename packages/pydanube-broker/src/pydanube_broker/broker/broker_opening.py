@@ -33,6 +33,7 @@ from pydanube_broker.broker.governance.iceberg_tables import IcebergTables
 from pydanube_broker.broker.governance.indirect_targets import IndirectTargets
 from pydanube_broker.broker.governance.namespaces import FIRST_NAMESPACES, Namespaces
 from pydanube_broker.broker.governance.quotas import Quotas, following_quotas
+from pydanube_broker.broker.governance.stored_connectors import open_stored_connectors
 from pydanube_broker.broker.manifest import MetadataManifest
 from pydanube_broker.broker.named_stores import NamedStores
 from pydanube_broker.broker.publishing.message_batcher import (
@@ -256,6 +257,7 @@ async def open_broker(
                 topics, dead_letters, subscription_store, storage, backups
             ) as opening,
             following_quotas(quotas),
+            open_stored_connectors(store, access, wall_clock_us) as connectors,
             open_audit(
                 wall_clock_us,
                 path=audit_file,
@@ -300,6 +302,7 @@ async def open_broker(
                 ),
                 catalog=catalog,
                 connections=OpenConnections(wall_clock_us),
+                connectors=connectors,
                 consumer_registry=ConsumerRegistry(store),
                 counts=counts,
                 dead_letters=dead_letters,

@@ -25,6 +25,8 @@ from pydanube_broker.metadata.records import (
     BindingRecord,
     BrokerRecord,
     ClusterRecord,
+    ConnectorRecord,
+    ConnectorReportRecord,
     ConsumerRecord,
     DeletedTopicRecord,
     HoldRecord,
@@ -120,6 +122,12 @@ ROLES = prefix_of("/security/roles/", RoleRecord)
 
 BINDINGS = prefix_of("/security/bindings/", BindingRecord)
 """``/security/bindings/{id}``"""
+
+CONNECTORS = prefix_of("/connectors/", ConnectorRecord)
+"""``/connectors/{name}``"""
+
+CONNECTOR_REPORTS = prefix_of("/connector-reports/", ConnectorReportRecord)
+"""``/connector-reports/{name of the connector}``"""
 
 QUOTAS = prefix_of("/security/quotas/", QuotaRecord)
 """``/security/quotas/{target, percent-encoded}``"""

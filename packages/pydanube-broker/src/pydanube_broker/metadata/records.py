@@ -18,6 +18,7 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.model.schemas import Compatibility, SchemaType, TopicSchema
+from pydanube.model.stored_connectors import ConnectorReport
 from pydanube.security.principals import Principal
 
 
@@ -260,6 +261,27 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
     bytes_out_per_s: int = 0
     sessions: int = 0
     storage_bytes: int = 0
+
+
+class ConnectorRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The definition of a connector, and what was asked of it."""
+
+    definition: str
+    """A JSON object with ``kind``, ``topic`` and more, without literal secrets."""
+    revision: int
+    """Rises with each change of the definition."""
+    changed_at: int
+    author: Principal
+    """The principal that wrote the definition, whose permissions limit it."""
+    is_paused: bool = False
+    restarts: int = 0
+    """Rises with each restart that somebody has asked for."""
+
+
+class ConnectorReportRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The last report of the worker that runs a connector."""
+
+    report: ConnectorReport
 
 
 class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,11 +87,18 @@ async def who_am_i(call: Call, _: pb.WhoAmI) -> pb.Identity:
 
 @operation
 async def check_access(call: Call, m: pb.CheckAccess) -> pb.AccessDecision:
-    """Return whether a member has a permission, and the deciding rule."""
-    decision = call.broker.access.check_access(
-        call.principal,
-        m.member,
-        parse_permission(m.permission),
-        Resource.parse(m.resource),
-    )
+    """
+    Return whether a member has a permission, and the deciding rule.
+
+    With a connector: whether the client and the author of the stored connector have it.
+    """
+    permission, resource = parse_permission(m.permission), Resource.parse(m.resource)
+    if m.connector:
+        decision = call.broker.connectors.decide(
+            call.principal, m.connector, permission, resource
+        )
+    else:
+        decision = call.broker.access.check_access(
+            call.principal, m.member, permission, resource
+        )
     return pb.AccessDecision(allowed=decision.allowed, rule=decision.rule)

@@ -17,10 +17,11 @@ from msgspec import to_builtins
 
 from pydanube.aio.span_export import open_span_export
 from pydanube.aio.tasks import task_scope
+from pydanube.client.client import DEFAULT_URL
 from pydanube.client.connections.telemetry import Telemetry
 from pydanube.declarations.pure.parameters import parse_set
 from pydanube.model import arrow
-from pydanube.model.errors import InvalidRequest, Unavailable
+from pydanube.model.errors import InvalidRequest, NotFound, Unavailable
 from pydanube.model.extras import MissingExtra, require
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_time
@@ -50,6 +51,11 @@ from pydanube_connect.commands.connector_runs import (
 from pydanube_connect.commands.connector_runs import find as find_runs
 from pydanube_connect.commands.connector_runs import running as running_connectors
 from pydanube_connect.commands.spark_connectors import run_spark
+from pydanube_connect.commands.stored_connectors import (
+    DONE,
+    act_on_stored,
+    add_commands,
+)
 from pydanube_connect.connector import Source
 from pydanube_connect.kinds import KINDS, find_kind, options_of, summary_of
 from pydanube_connect.loading import DeclaredConnector, load
@@ -58,6 +64,7 @@ from pydanube_connect.running import ConnectorRuns
 from pydanube_connect.sinks.spark import SparkSink
 from pydanube_connect.status import ConnectorStatus, State
 from pydanube_connect.trial import Sample, Trial, try_connector
+from pydanube_connect.worker import ConnectorWorker
 from pydanube_spark.pipelines.state import process_start_time
 
 EXIT_FAILED = 1
@@ -71,13 +78,18 @@ STOP_S = 30.0
 
 app = command_group(
     "Run connectors, which publish what other systems have, or write messages to "
-    "them.\n\nA file declares them; 'danube connect list' shows the kinds.",
-    "danube connect list",
+    "them.\n\nA file declares them; 'danube connect kinds' shows what there is.\n\n"
+    "'danube connect apply' stores connectors in the broker instead, where "
+    "'danube connect work' runs them.",
+    "danube connect kinds",
     "danube connect validate webhooks.yaml",
     "danube connect test webhooks.yaml",
     "danube connect run webhooks.yaml",
     "danube connect status",
+    "danube connect apply webhooks.yaml",
+    "danube connect work",
 )
+add_commands(app)
 
 Files = Annotated[
     list[Path],
@@ -142,17 +154,11 @@ def run(
     # A full collection of garbage does not visit what was imported.
     gc.freeze()
 
-    def report(status: ConnectorStatus) -> None:
-        if output_format is OutputFormat.JSON:
-            print_json_line(status)
-        else:
-            print_line(status.line())
-
-    async def work(interrupted: Interruption) -> list[ConnectorStatus]:
+    async def follow(interrupted: Interruption) -> list[ConnectorStatus]:
         async with _tracing(traces) as telemetry:
             runs = ConnectorRuns(
                 connectors,
-                report,
+                partial(_report, output_format),
                 interval_s=interval_s,
                 run_spark=partial(run_spark, settings=settings or ()),
                 telemetry=telemetry,
@@ -160,9 +166,81 @@ def run(
             async with _answering(runs, listen, token):
                 return await _run_until(interrupted, runs)
 
-    found = interruption.run(work)
+    found = interruption.run(follow)
     if any(each.state is State.FAILED for each in found):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _report(output_format: OutputFormat, status: ConnectorStatus) -> None:
+    if output_format is OutputFormat.JSON:
+        print_json_line(status)
+    else:
+        print_line(status.line())
+
+
+@command(
+    app,
+    "danube connect work",
+    "danube connect work --url danube://broker:6650 --directory /etc/danube/connect",
+)
+def work(
+    *,
+    directory: Path = Path(),
+    name: str | None = None,
+    interval: str = "10s",
+    listen: str = LISTEN_DEFAULT,
+    token_file: Path | None = None,
+    traces: str | None = None,
+    url: parameters.Url = DEFAULT_URL,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """
+    Run the connectors that the broker stores, until Ctrl-C.
+
+    Start as many workers as you like, on one machine or several, with the same
+    credentials, secrets and files: they share the connectors, and take over what
+    another one leaves. 'danube connect apply' stores connectors and changes them, and
+    this runs the changes within seconds. Ctrl-C and SIGTERM stop the connectors after
+    what they have in hand; others then run them. The exit code is 130 or 143.
+
+    Args:
+        directory (DIR): The directory of files that definitions name, such as schemas
+            and functions of your own; by default the current one.
+        name (NAME): The name of this worker; by default the machine and the process.
+        interval (DURATION): How often the counts are printed.
+        listen (HOST:PORT): Where GET /health, /metrics (for Prometheus) and /status are
+            answered; by default at a free port of this machine.
+        token_file (FILE): A file with the token that changes at the address need.
+        traces (URL): The collector of OpenTelemetry that gets a span for each batch, by
+            OTLP over HTTP; by default none.
+    """
+    interval_s = parse_duration(interval)
+    parse_listen(listen)
+    token = new_token() if token_file is None else token_in(token_file)
+    arrow.load()
+    gc.freeze()
+    place = directory.resolve()
+
+    async def follow(interrupted: Interruption) -> None:
+        async with _tracing(traces) as telemetry:
+            runs = ConnectorRuns(
+                [],
+                partial(_report, output_format),
+                interval_s=interval_s,
+                telemetry=telemetry,
+                is_open=True,
+            )
+            worker = ConnectorWorker(
+                name or f"{platform.node()}:{os.getpid()}",
+                runs,
+                broker=url,
+                directory=place,
+                environment=os.environ,
+            )
+            async with _answering(runs, listen, token, is_worker=True):
+                await _run_until(interrupted, runs, worker)
+
+    interruption.run(follow)
 
 
 @asynccontextmanager
@@ -184,7 +262,7 @@ async def _tracing(endpoint: str | None) -> AsyncIterator[Telemetry | None]:
 
 @asynccontextmanager
 async def _answering(
-    runs: ConnectorRuns, listen: str, token: str
+    runs: ConnectorRuns, listen: str, token: str, *, is_worker: bool = False
 ) -> AsyncIterator[None]:
     """Let the user see and steer *runs* during the body."""
     try:
@@ -203,7 +281,9 @@ async def _answering(
             mark=process_start_time(os.getpid()),
             url=url,
             token=token,
-            connectors=[each.connector for each in runs.statuses],
+            connectors=None
+            if is_worker
+            else [each.connector for each in runs.statuses],
         )
         if listen != LISTEN_DEFAULT:
             print_note(f"health, metrics and status are at {url}")
@@ -212,16 +292,21 @@ async def _answering(
 
 
 async def _run_until(
-    interrupted: Interruption, runs: ConnectorRuns
+    interrupted: Interruption,
+    runs: ConnectorRuns,
+    worker: ConnectorWorker | None = None,
 ) -> list[ConnectorStatus]:
     stop = asyncio.Event()
     async with task_scope() as tasks:
-        running = tasks.start(runs.run(stop))
+        running = [tasks.start(runs.run(stop))]
+        if worker is not None:
+            running.append(tasks.start(worker.run(stop)))
         async with interrupted.until_requested():
-            await asyncio.wait([running])
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         stop.set()
         with interrupted.shielded(STOP_S):
-            await running
+            for each in running:
+                await each
     if interrupted.number is not None:
         raise Interrupted(interrupted.number)
     return runs.statuses
@@ -332,34 +417,49 @@ def logs(
 
 
 @command(app, "danube connect pause orders")
-def pause(names: Names) -> Result:
+def pause(names: Names, *, url: parameters.Url = DEFAULT_URL) -> Result:
     """
     Pause connectors, which finish what they have in hand and disconnect.
 
-    They stay paused until 'danube connect resume', or until their process ends.
+    Those that 'danube connect run' runs on this machine stay paused until 'danube
+    connect resume', or until their process ends; those that the broker stores until
+    'danube connect resume'.
     """
-    return _act("pause", names)
+    return _act("pause", names, url)
 
 
 @command(app, "danube connect resume orders")
-def resume(names: Names) -> Result:
+def resume(names: Names, *, url: parameters.Url = DEFAULT_URL) -> Result:
     """Run paused connectors from where they stopped."""
-    return _act("resume", names)
+    return _act("resume", names, url)
 
 
 @command(app, "danube connect restart orders")
-def restart(names: Names) -> Result:
+def restart(names: Names, *, url: parameters.Url = DEFAULT_URL) -> Result:
     """Open connectors anew, also those that have failed or finished."""
-    return _act("restart", names)
+    return _act("restart", names, url)
 
 
-def _act(action: str, names: Sequence[str]) -> Result:
-    done = [run.act(action, name) for name, run in find_runs(names).items()]
-    word = {"pause": "will pause", "resume": "runs again", "restart": "starts again"}
-    return Result(
-        [to_builtins(each) for each in done],
-        *(f"{each.connector} {word[action]}" for each in done),
-    )
+def _act(action: str, names: Sequence[str], url: str) -> Result:
+    """Act on connectors of files that run on this machine, and on stored ones."""
+    of_files = {
+        name
+        for each in running_connectors()
+        if each.connectors is not None
+        for name in each.connectors
+    }
+    stored = [each for each in names if each not in of_files]
+    try:
+        lines = act_on_stored(url, action, stored) if stored else []
+    except NotFound as error:
+        raise NotFound(
+            f"no process of yours runs it from a file, and {error}"
+        ) from None
+    here = find_runs([each for each in names if each in of_files])
+    done = [run.act(action, name) for name, run in here.items()]
+    lines += [f"{each.connector} {DONE[action]}" for each in done]
+    rows = [to_builtins(each) for each in done]
+    return Result([*rows, *({"connector": each} for each in stored)], *lines)
 
 
 @command(
@@ -469,7 +569,7 @@ def _sample_line(sample: Sample) -> str:
     return f"{sample.topic}{key}  {payload}"
 
 
-@command(app, "danube connect list", "danube connect list mqtt-source", name="list")
+@command(app, "danube connect kinds", "danube connect kinds mqtt-source", name="kinds")
 def list_kinds(
     kind: Annotated[
         str | None,

@@ -49,9 +49,22 @@ class ConnectorRun(msgspec.Struct, frozen=True, kw_only=True):
     """The start time of the process, which distinguishes reused pids."""
     url: str
     token: str
-    connectors: list[str]
+    connectors: list[str] | None
+    """None: it is a worker, whose connectors change."""
     ca_file: str | None = None
     """The authorities to trust, if a proxy serves it by HTTPS."""
+
+    @property
+    def names(self) -> list[str]:
+        """
+        The names of its connectors.
+
+        Raises:
+            Unavailable: It is a worker that does not answer.
+        """
+        if self.connectors is not None:
+            return self.connectors
+        return [each.connector for each in self.statuses()]
 
     def statuses(self) -> list[ConnectorStatus]:
         """
@@ -164,12 +177,12 @@ def find(names: Sequence[str]) -> dict[str, ConnectorRun]:
     runs = running()
     found = {}
     for name in names:
-        own = [each for each in runs if name in each.connectors]
+        own = [each for each in runs if name in each.names]
         if len(own) > 1:
             pids = ", ".join(str(each.pid) for each in own)
             raise Conflict(f"several processes run the connector {name}: {pids}")
         if not own:
-            known = [other for each in runs for other in each.connectors]
+            known = [other for each in runs for other in each.names]
             hint = did_you_mean(name, known) or "; 'danube connect status' shows them"
             raise NotFound(f"no process runs a connector {name}{hint}")
         found[name] = own[0]

@@ -89,6 +89,7 @@ from pydanube.model.url_options import UrlOptions
 if TYPE_CHECKING:
     from pydanube.client.consumers.dead_letters import DeadLetters
     from pydanube.client.operations.cluster import Cluster
+    from pydanube.client.operations.connectors import Connectors
     from pydanube.client.operations.namespaces import Namespaces
     from pydanube.client.operations.schemas import Schemas
     from pydanube.client.operations.security import Security
@@ -273,6 +274,13 @@ class Client(ForWorkers):
         from pydanube.client.operations.security import Security
 
         return Security(self.requester)
+
+    @property
+    def connectors(self) -> Connectors:
+        """The connectors that the broker stores for workers."""
+        from pydanube.client.operations.connectors import Connectors
+
+        return Connectors(self.requester)
 
     @property
     def cluster(self) -> Cluster:

@@ -24,6 +24,7 @@ from pydanube.client.facades import (
     opening,
 )
 from pydanube.client.operations.cluster import Cluster as AsyncCluster
+from pydanube.client.operations.connectors import Connectors as AsyncConnectors
 from pydanube.client.operations.namespaces import Namespaces as AsyncNamespaces
 from pydanube.client.operations.schemas import Schemas as AsyncSchemas
 from pydanube.client.operations.security import Security as AsyncSecurity
@@ -152,6 +153,19 @@ class Security(Facade):
     describe_quota = blocking(AsyncSecurity.describe_quota)
 
 
+class Connectors(Facade):
+    """See ``pydanube.Connectors``."""
+
+    list = blocking(AsyncConnectors.list)
+    describe = blocking(AsyncConnectors.describe)
+    set = blocking(AsyncConnectors.set)
+    delete = blocking(AsyncConnectors.delete)
+    pause = blocking(AsyncConnectors.pause)
+    resume = blocking(AsyncConnectors.resume)
+    restart = blocking(AsyncConnectors.restart)
+    report = blocking(AsyncConnectors.report)
+
+
 class Cluster(Facade):
     """See ``pydanube.Cluster``."""
 
@@ -179,6 +193,7 @@ class Client(OpeningFacade):
         self.schemas = Schemas(loop, client.schemas)
         self.storage = Storage(loop, client.storage)
         self.security = Security(loop, client.security)
+        self.connectors = Connectors(loop, client.connectors)
         self.cluster = Cluster(loop, client.cluster)
 
     @overload

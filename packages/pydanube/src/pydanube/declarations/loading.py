@@ -41,9 +41,29 @@ def open_file(
         InvalidDeclaration: It cannot be read, is not YAML, or not a mapping.
     """
     path = path.resolve()
-    document = read_file(path)
+    return open_document(read_file(path), path, parameters, environment)
+
+
+def open_document(
+    document: Document,
+    path: Path,
+    parameters: Mapping[str, str],
+    environment: Mapping[str, str],
+    *,
+    keeps_references: bool = False,
+) -> DeclaredFile:
+    """
+    Return *document* as the content of the file *path*, which need not exist.
+
+    With *keeps_references*, references to secrets stay what they are.
+    """
     problems = Problems(document.line_of)
     substitution = Substitution(
-        document.tree, parameters, environment, problems, secret_files_of(environment)
+        document.tree,
+        parameters,
+        environment,
+        problems,
+        secret_files_of(environment),
+        keeps_references=keeps_references,
     )
     return DeclaredFile(path, document, problems, substitution)

@@ -56,7 +56,12 @@ class Security:
         )
 
     async def check_access(
-        self, permission: str, resource: str, *, member: str = ""
+        self,
+        permission: str,
+        resource: str,
+        *,
+        member: str = "",
+        connector: str = "",
     ) -> Decision:
         """
         Return whether the access policy permits something, and the rule that decided.
@@ -67,13 +72,19 @@ class Security:
                 ``cluster``.
             member: ``user:NAME``, ``group:NAME`` or ``anonymous``; by default this
                 client.
+            connector: A stored connector: this client and the author of its definition
+                must both have the permission.  Instead of *member*.
 
         Raises:
+            NotFound: There is no such connector.
             InvalidRequest: There is no such permission, or a name is malformed.
             PermissionDenied: The client asks about another member and may not grant.
         """
         request = pb.CheckAccess(
-            member=member, permission=permission, resource=resource
+            member=member,
+            permission=permission,
+            resource=resource,
+            connector=connector,
         )
         answer = await self._requester.send_request(request)
         return Decision(answer.allowed, answer.rule)

@@ -41,8 +41,16 @@ class Substitution:
         environment: Mapping[str, str],
         problems: Problems,
         read_file: Callable[[str], str] = _no_files,
+        *,
+        keeps_references: bool = False,
     ) -> None:
-        """*read_file* returns the secret in a file, or raises InvalidConfig."""
+        """
+        *read_file* returns the secret in a file, or raises InvalidConfig.
+
+        With *keeps_references*, only parameters are substituted: the result has the
+        references to secrets, for a later substitution without parameters.
+        """
+        self._keeps_references = keeps_references
         self._environment = environment
         self._read_file = read_file
         self._problems = problems
@@ -75,7 +83,7 @@ class Substitution:
         if whole is not None and whole[1] is not None:
             # A placeholder by itself keeps its type.
             return self._value(whole[1].strip(), path)
-        return _expand(text, lambda name: self._value(name, path))
+        return self._expand(text, lambda name: self._value(name, path))
 
     def _value(self, name: str, path: Path) -> Any:
         kind, colon, rest = name.partition(":")
@@ -92,6 +100,8 @@ class Substitution:
         return ""
 
     def _secret(self, kind: str, name: str, path: Path) -> str:
+        if self._keeps_references:
+            return f"${{{kind}:{name}}}"
         try:
             value = self._variable(name) if kind == "env" else self._read_file(name)
         except InvalidConfig as error:
@@ -154,7 +164,17 @@ class Substitution:
             self._problems.add(path, "a default cannot refer to parameters")
             return ""
 
-        return _expand(text, value_of)
+        return self._expand(text, value_of)
+
+    def _expand(self, text: str, value_of: Callable[[str], Any]) -> str:
+        """Return *text* with placeholders replaced by the values of their names."""
+        escaped = "$${" if self._keeps_references else "${"
+        return _PLACEHOLDER.sub(
+            lambda found: (
+                escaped if found[1] is None else option_text(value_of(found[1].strip()))
+            ),
+            text,
+        )
 
     def _parse(self, text: str, default: Any, path: Path) -> Any:
         """Parse a value of --set as the type of the default."""
@@ -172,6 +192,17 @@ class Substitution:
         return text
 
 
+def has_reference(value: Any) -> bool:
+    """Return whether *value* has a reference to a secret somewhere."""
+    if isinstance(value, dict | list):
+        parts = value.values() if isinstance(value, dict) else value
+        return any(map(has_reference, parts))
+    return isinstance(value, str) and any(
+        (found[1] or "").partition(":")[0].strip() in _SECRETS
+        for found in _PLACEHOLDER.finditer(value)
+    )
+
+
 def parse_set(texts: Iterable[str]) -> dict[str, str]:
     """
     Parse texts of the form ``name=value``.
@@ -186,16 +217,6 @@ def parse_set(texts: Iterable[str]) -> dict[str, str]:
             raise InvalidRequest(f"--set must be NAME=VALUE, not {text!r}")
         given[name.strip()] = value
     return given
-
-
-def _expand(text: str, value_of: Callable[[str], Any]) -> str:
-    """Return *text* with placeholders replaced by the values of their names."""
-    return _PLACEHOLDER.sub(
-        lambda found: (
-            "${" if found[1] is None else option_text(value_of(found[1].strip()))
-        ),
-        text,
-    )
 
 
 def option_text(value: Any) -> str:

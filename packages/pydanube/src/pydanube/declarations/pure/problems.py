@@ -12,6 +12,9 @@ from pydanube.model.errors import InvalidConfig
 Path = tuple[str | int, ...]
 """A path in the file, such as ``("sinks", "orders", "options")``."""
 
+UNKNOWN = "unknown"
+"""The beginning of the message about a name that nothing has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -62,6 +65,14 @@ class Problems:
     def under(self, path: Path) -> bool:
         """Return whether there is a problem at *path* or below it."""
         return any(each[: len(path)] == path for each in self._found)
+
+    def leave_out_values(self, is_left_out: Callable[[Path], bool]) -> None:
+        """Forget what is wrong with the values at some paths; names stay wrong."""
+        self._found = {
+            path: each
+            for path, each in self._found.items()
+            if each.message.startswith(UNKNOWN) or not is_left_out(path)
+        }
 
     def refuse(self, file: FilePath, redact: Callable[[str], str]) -> None:
         """

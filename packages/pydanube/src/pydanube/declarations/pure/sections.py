@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pydanube.declarations.pure.problems import Path, Problems, listed
+from pydanube.declarations.pure.problems import UNKNOWN, Path, Problems, listed
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.quantities import DURATION_UNITS, parse_quantity
 from pydanube.model.retry import RetryPolicy
@@ -57,7 +57,7 @@ def parse_section(
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for name in value.keys() - fields.keys():
         hint = did_you_mean(name, fields) or f"; known are {listed(fields)}"
-        problems.add((*path, name), f"unknown{hint}")
+        problems.add((*path, name), f"{UNKNOWN}{hint}")
     found = {}
     for name, field in fields.items():
         given = value.get(name, UNSET)

@@ -317,6 +317,17 @@ class Kind(IntEnum):
     )
     LIST_FINDINGS = _op(168, pb.ListFindings, DESCRIBE, LISTED, pb.Findings, REPEAT)
     FINDINGS = _frame(169, pb.Findings, BROKER)
+
+    SET_CONNECTOR = _op(176, pb.SetConnector, CLUSTER_ADMIN, CLUSTER, pb.ConnectorSet)
+    CONNECTOR_SET = _frame(177, pb.ConnectorSet, BROKER)
+    DELETE_CONNECTOR = _op(178, pb.DeleteConnector, CLUSTER_ADMIN, CLUSTER)
+    OPERATE_CONNECTOR = _op(179, pb.OperateConnector, MANAGE, TOPIC)
+    REPORT_CONNECTORS = _op(180, pb.ReportConnectors, CONSUME, TOPIC, pb.Ok, REPEAT)
+    LIST_CONNECTORS = _op(
+        181, pb.ListConnectors, DESCRIBE, LISTED, pb.Connectors, REPEAT
+    )
+    CONNECTORS = _frame(182, pb.Connectors, BROKER)
+
     CREATE_BACKUP = _op(
         *(192, pb.CreateBackup, CLUSTER_ADMIN, CLUSTER, pb.BackupProgress),
         targets=(Target("store", STORE, None),),

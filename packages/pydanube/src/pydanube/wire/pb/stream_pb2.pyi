@@ -1974,14 +1974,16 @@ class Identity(_message.Message):
     def __init__(self, name: _Optional[str] = ..., method: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., is_superuser: bool = ..., is_enforced: bool = ...) -> None: ...
 
 class CheckAccess(_message.Message):
-    __slots__ = ("member", "permission", "resource")
+    __slots__ = ("member", "permission", "resource", "connector")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     PERMISSION_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    CONNECTOR_FIELD_NUMBER: _ClassVar[int]
     member: str
     permission: str
     resource: str
-    def __init__(self, member: _Optional[str] = ..., permission: _Optional[str] = ..., resource: _Optional[str] = ...) -> None: ...
+    connector: str
+    def __init__(self, member: _Optional[str] = ..., permission: _Optional[str] = ..., resource: _Optional[str] = ..., connector: _Optional[str] = ...) -> None: ...
 
 class AccessDecision(_message.Message):
     __slots__ = ("allowed", "rule")
@@ -2127,3 +2129,117 @@ class CloseConnection(_message.Message):
     connection_id: int
     reason: str
     def __init__(self, connection_id: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SetConnector(_message.Message):
+    __slots__ = ("name", "topic", "definition", "expected_revision")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_REVISION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic: str
+    definition: str
+    expected_revision: int
+    def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., definition: _Optional[str] = ..., expected_revision: _Optional[int] = ...) -> None: ...
+
+class ConnectorSet(_message.Message):
+    __slots__ = ("revision",)
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    def __init__(self, revision: _Optional[int] = ...) -> None: ...
+
+class DeleteConnector(_message.Message):
+    __slots__ = ("name", "topic")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic: str
+    def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
+
+class OperateConnector(_message.Message):
+    __slots__ = ("name", "topic", "is_paused", "is_restarted")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    IS_RESTARTED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic: str
+    is_paused: bool
+    is_restarted: bool
+    def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., is_paused: bool = ..., is_restarted: bool = ...) -> None: ...
+
+class ConnectorReport(_message.Message):
+    __slots__ = ("connector", "worker", "revision", "state", "messages", "lag", "retries", "error", "is_degraded", "changed_at", "reported_at")
+    CONNECTOR_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    IS_DEGRADED_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_AT_FIELD_NUMBER: _ClassVar[int]
+    REPORTED_AT_FIELD_NUMBER: _ClassVar[int]
+    connector: str
+    worker: str
+    revision: int
+    state: str
+    messages: int
+    lag: int
+    retries: int
+    error: str
+    is_degraded: bool
+    changed_at: int
+    reported_at: int
+    def __init__(self, connector: _Optional[str] = ..., worker: _Optional[str] = ..., revision: _Optional[int] = ..., state: _Optional[str] = ..., messages: _Optional[int] = ..., lag: _Optional[int] = ..., retries: _Optional[int] = ..., error: _Optional[str] = ..., is_degraded: bool = ..., changed_at: _Optional[int] = ..., reported_at: _Optional[int] = ...) -> None: ...
+
+class ReportConnectors(_message.Message):
+    __slots__ = ("topic", "reports")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    reports: _containers.RepeatedCompositeFieldContainer[ConnectorReport]
+    def __init__(self, topic: _Optional[str] = ..., reports: _Optional[_Iterable[_Union[ConnectorReport, _Mapping]]] = ...) -> None: ...
+
+class ListConnectors(_message.Message):
+    __slots__ = ("name", "after")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    after: str
+    def __init__(self, name: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
+
+class StoredConnector(_message.Message):
+    __slots__ = ("name", "kind", "topic", "revision", "restarts", "is_paused", "author", "changed_at", "definition", "report")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_AT_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: str
+    topic: str
+    revision: int
+    restarts: int
+    is_paused: bool
+    author: str
+    changed_at: int
+    definition: str
+    report: ConnectorReport
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., topic: _Optional[str] = ..., revision: _Optional[int] = ..., restarts: _Optional[int] = ..., is_paused: bool = ..., author: _Optional[str] = ..., changed_at: _Optional[int] = ..., definition: _Optional[str] = ..., report: _Optional[_Union[ConnectorReport, _Mapping]] = ...) -> None: ...
+
+class Connectors(_message.Message):
+    __slots__ = ("connectors", "has_more", "now")
+    CONNECTORS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    connectors: _containers.RepeatedCompositeFieldContainer[StoredConnector]
+    has_more: bool
+    now: int
+    def __init__(self, connectors: _Optional[_Iterable[_Union[StoredConnector, _Mapping]]] = ..., has_more: bool = ..., now: _Optional[int] = ...) -> None: ...

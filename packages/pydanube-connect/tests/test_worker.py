@@ -1,0 +1,184 @@
+"""Workers share the connectors that a broker stores."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+import pydanube
+from pydanube.aio.tasks import task_scope
+from pydanube.model.errors import SubscriptionNotFound
+from pydanube.model.stored_connectors import WORKERS_TOPIC
+from pydanube_connect.running import ConnectorRuns
+from pydanube_connect.worker import LOCK_PREFIX, ConnectorWorker
+from support.worlds.current import memory_broker
+
+TIMEOUT_S = 60
+TOPIC = "/default/numbers"
+
+
+def definition(topic=TOPIC, **options):
+    return json.dumps({"kind": "generator-source", "topic": topic, "options": options})
+
+
+async def eventually(condition):
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            if await condition():
+                return
+            await asyncio.sleep(0.02)
+
+
+class Shop:
+    """A broker, and workers that run in this process."""
+
+    def __init__(self, client, url, tasks, directory):
+        self.connectors = client.connectors
+        self.client = client
+        self._url = url
+        self._tasks = tasks
+        self._directory = directory
+
+    def start(self, name, environment=None):
+        runs = ConnectorRuns([], lambda _: None, is_open=True)
+        worker = ConnectorWorker(
+            name,
+            runs,
+            broker=self._url,
+            directory=self._directory,
+            environment=environment or {},
+            poll_s=0.05,
+            recheck_s=0.2,
+            absent_s=0.3,
+        )
+
+        async def work():
+            async with task_scope() as tasks:
+                running = tasks.start(runs.run(stop))
+                await worker.run(stop)
+                await running
+
+        stop = asyncio.Event()
+        return stop, self._tasks.start(work())
+
+    async def until(self, condition, name="n"):
+        """Return the report of a connector as soon as *condition* holds for it."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                found = await self.connectors.describe(name)
+                if found.report is not None and condition(found.report):
+                    return found.report
+                await asyncio.sleep(0.02)
+
+    async def has_more_than(self, count):
+        return await self.count() > count
+
+    async def is_unlocked(self, name):
+        """Return whether the lock of a connector is gone."""
+        try:
+            await self.client.subscriptions.describe(WORKERS_TOPIC, LOCK_PREFIX + name)
+        except SubscriptionNotFound:
+            return True
+        return False
+
+    async def count(self, topic=TOPIC):
+        offsets = await self.client.topics.list_offsets([topic])
+        return offsets[topic].end_offset
+
+
+@pytest.fixture
+async def shop(tmp_path):
+    async with (
+        memory_broker() as broker,
+        pydanube.connect(broker.url) as client,
+        task_scope() as tasks,
+    ):
+        yield Shop(client, broker.url, tasks, tmp_path)
+
+
+def is_running(report):
+    return report.state == "running"
+
+
+async def test_worker_runs_changes_and_ends_what_is_stored(shop):
+    stop, ended = shop.start("w")
+    await shop.connectors.set("n", TOPIC, definition(count=5))
+    await shop.until(lambda report: report.state == "finished")
+    assert await shop.count() == 5
+    await shop.connectors.set("n", TOPIC, definition(count=8))
+    await shop.until(lambda each: (each.state, each.revision) == ("finished", 2))
+    # It has continued where it stopped.
+    assert await shop.count() == 8
+    await shop.connectors.delete("n")
+    await eventually(lambda: shop.is_unlocked("n"))
+    stop.set()
+    await ended
+
+
+async def test_paused_connector_runs_on_from_where_it_stopped(shop):
+    await shop.connectors.set("n", TOPIC, definition(rate=1000))
+    shop.start("w")
+    await shop.until(is_running)
+    await shop.connectors.pause("n")
+    await shop.until(lambda report: report.state == "paused")
+    count = await shop.count()
+    await shop.connectors.resume("n")
+    await shop.until(is_running)
+    await eventually(lambda: shop.has_more_than(count))
+
+
+async def test_worker_takes_over_what_another_one_leaves(shop):
+    await shop.connectors.set("n", TOPIC, definition(rate=1000))
+    stops = {}
+    for name in ("a", "b"):
+        stops[name], _ = shop.start(name)
+    first = (await shop.until(is_running)).worker
+    stops[first].set()
+    second = (
+        await shop.until(lambda each: is_running(each) and each.worker != first)
+    ).worker
+    assert {first, second} == {"a", "b"}
+    values = []
+    end = await shop.count()
+    async for batch in shop.client.read(TOPIC, end=end):
+        values += [json.loads(each)["number"] for each in batch.payloads]
+    assert values == list(range(len(values)))
+
+
+async def test_many_connectors_are_shared_and_each_has_one_lock(shop):
+    names = [f"n{number}" for number in range(12)]
+    for name in names:
+        topic = f"/default/{name}"
+        await shop.connectors.set(name, topic, definition(topic, rate=10))
+    shop.start("a")
+    shop.start("b")
+    owners = [(await shop.until(is_running, name)).worker for name in names]
+    async with asyncio.timeout(TIMEOUT_S):
+        while set(owners) != {"a", "b"}:
+            await asyncio.sleep(0.05)
+            found = (await shop.connectors.list()).connectors
+            owners = [each.report.worker for each in found]
+    for name in names:
+        lock = LOCK_PREFIX + name
+        held = await shop.client.subscriptions.describe(WORKERS_TOPIC, lock)
+        assert len(held.consumers) <= 1
+
+
+async def test_connector_without_its_secret_fails_with_the_reason(shop):
+    text = json.dumps(
+        {
+            "kind": "http-sink",
+            "topic": TOPIC,
+            "options": {"url": "http://127.0.0.1:1/${env:SHOP_PATH}"},
+        }
+    )
+    await shop.connectors.set("n", TOPIC, text)
+    stop, ended = shop.start("w")
+    report = await shop.until(lambda each: each.state == "failed")
+    assert "SHOP_PATH is not set" in report.error
+    stop.set()
+    await ended
+    shop.start("v", {"SHOP_PATH": "orders"})
+    await shop.until(is_running)
