@@ -157,6 +157,7 @@ def test_every_column_comes_back_as_it_was_sent(
         topic,
         startingOffsets=json.dumps({topic: offset}),
         endingOffsets=json.dumps({topic: offset + 1}),
+        includeAttributes="true",
     ).first()
     assert (row.topic, row.offset) == (topic, offset)
     assert bytes(row.key) == b"k%d" % (offset % 3)

@@ -16,6 +16,10 @@ from pyspark.errors import AnalysisException, StreamingQueryException  # noqa: E
 import pydanube_spark  # noqa: E402
 from pydanube.model.policy import Retention  # noqa: E402
 from pydanube_spark import lag  # noqa: E402
+from pydanube_spark.pipelines.pure.progress import RunState  # noqa: E402
+from pydanube_spark.topic_table import read_topics  # noqa: E402
+from support.drivers.pipelines import PipelineDirectory  # noqa: E402
+from support.fakes.awkward_messages import ATTRIBUTES, KEYS, PAYLOADS  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
@@ -156,6 +160,11 @@ def test_spark_reads_the_segments_of_a_table_itself(
         *((0, at) for at in range(1_005, 3_000)),
         *((1, at) for at in range(2_998, 3_000)),
     ]
+    # The partitions are known without reading the files.
+    counts = native(tail="none").groupBy("topic", "partition").count().collect()
+    assert [row.topic for row in counts] == [topic, topic]
+    only = native().where("partition = 1 AND offset < 7").select("offset", "partition")
+    assert places(only) == [(1, at) for at in range(7)]
     nothing = json.dumps({topic: {"0": 0, "1": 0}})
     assert native(endingOffsets=nothing).count() == 0
     sealed = client.topics.describe(f"{topic}-part-1").sealed_offset
@@ -179,6 +188,56 @@ def test_a_native_table_is_a_snapshot_that_a_hold_protects(
     client.topics.apply_retention(topic)
     assert offsets(rows) == list(range(3_000))
     assert rows.where("attributes IS NULL").count() == 3_000
+
+
+AWKWARD_COLUMNS = "offset,publish_time,key,payload,attributes,deliver_at,expires_at"
+
+
+def test_a_pipeline_of_tables_reads_awkward_messages_as_the_source_does(
+    spark, broker_url, client, topic, tmp_path, caplog
+):
+    publish(client, topic, 0, 1_000)
+    with client.producer(topic, reliable=True) as producer:
+        for number, payload in enumerate([b"", *PAYLOADS.values()]):
+            producer.send(
+                payload,
+                deliver_at=FIRST if number % 2 else None,
+                ttl_s=3600 if number % 3 else None,
+            )
+        for key in KEYS.values():
+            producer.send(b"", key=key)
+        for attributes in ATTRIBUTES.values():
+            producer.send(b"", attributes=attributes)
+    publish(client, topic, 1_000, 2_000)
+    eventually(lambda: client.topics.describe(topic).sealed_offset > 1_500)
+    file = PipelineDirectory(tmp_path, broker_url)
+    file.file.write_text(
+        f"""name: native
+sources:
+  found:
+    {{topic: {topic}, read: table, options: {{columns: "{AWKWARD_COLUMNS}"}}}}
+sinks:
+  out: {{input: found, format: parquet, path: out, mode: overwrite}}
+"""
+    )
+    caplog.set_level("INFO", logger="pydanube_spark.topic_table")
+    assert file.run(spark.newSession()) is RunState.DONE
+    assert not caplog.messages, "it was read in Python"
+    options = {"subscribe": topic, "columns": AWKWARD_COLUMNS, "readThrough": "always"}
+    expected = table(spark, broker_url, **options).orderBy("offset").collect()
+    found = spark.read.parquet(str(tmp_path / "out")).orderBy("offset")
+    assert found.collect() == expected
+    text = {"url": broker_url, "subscribe": topic}
+    for schema in ("payload string", "offset bigint, key string"):
+        with pytest.raises(Exception, match=r"(?i)utf.?8"):
+            read_topics(spark, text, schema).collect()
+    rows = read_topics(spark, {**text, "endingOffsets": json.dumps({topic: 9})})
+    named = read_topics(
+        spark, {**text, "endingOffsets": json.dumps({topic: 9})}, "key string"
+    )
+    assert sorted(row.key for row in named.collect()) == sorted(
+        bytes(row.key).decode() for row in rows.collect()
+    )
 
 
 def test_what_spark_cannot_read_itself_is_read_in_python(
@@ -329,7 +388,7 @@ def test_columns_option_selects_delivery_times(spark, broker_url, client, topic)
     assert rows.columns == ["payload", "deliver_at", "expires_at"]
     [row] = rows.selectExpr("payload", "unix_micros(deliver_at) d").collect()
     assert (bytes(row.payload), row.d) == (b"later", int(FIRST.timestamp()) * 10**6)
-    bare = table(spark, broker_url, subscribe=topic, includeHeaders="false")
+    bare = table(spark, broker_url, subscribe=topic)
     assert "attributes" not in bare.columns
     assert bare.columns[-1] == "partition"
 

@@ -27,7 +27,7 @@ class Holds:
 def test_topics_are_held_until_nothing_has_read_them_for_a_while():
     client, now = Holds(), [0.0]
     holds = SegmentHolds(lambda: now[0])
-    holds.add(client, URL, [A, B])
+    assert holds.add(client, URL, [A, B])
     assert client.held == {A: NAME, B: NAME}
     now[0] = HOLD_S - 1
     holds.renew(is_used=True)
@@ -52,7 +52,7 @@ def test_a_topic_is_read_without_a_hold_that_is_not_permitted(caplog):
     client = Holds()
     client.is_allowed = False
     holds = SegmentHolds(lambda: 0.0)
-    holds.add(client, URL, [A, B])
+    assert not holds.add(client, URL, [A, B])
     assert holds.topics == []
     [message] = caplog.messages
     assert message.startswith(f"{A} is read without a hold")

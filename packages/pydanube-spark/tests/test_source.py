@@ -219,7 +219,8 @@ def columns_of(**options):
 
 def test_only_requested_columns_are_read():
     assert columns_of()[-3:] == ["schema_id", "schema_version", "partition"]
-    assert "attributes" not in columns_of(includeHeaders="false")
+    assert "attributes" not in columns_of()
+    assert "attributes" in columns_of(includeAttributes="true")
     assert columns_of(columns="payload, offset") == ["payload", "offset"]
     assert columns_of(columns="expires_at") == ["expires_at"]
 

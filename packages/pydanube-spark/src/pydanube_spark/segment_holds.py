@@ -44,13 +44,14 @@ class SegmentHolds:
     _held: dict[tuple[str, str], tuple[Client, float]] = field(default_factory=dict)
     """The client and the end of each hold, by the URL and the topic."""
 
-    def add(self, client: Client, url: str, topics: Iterable[str]) -> None:
-        """Hold *topics*, or say in the log that they are not held."""
+    def add(self, client: Client, url: str, topics: Iterable[str]) -> bool:
+        """Hold *topics* and return True, or say in the log that one is not held."""
         end = self.clock() + HOLD_S
         for topic in topics:
             if (url, topic) not in self._held and not _hold(client, topic):
-                return
+                return False
             self._held[url, topic] = client, end
+        return True
 
     def renew(self, *, is_used: bool) -> None:
         """Hold the topics again whose time is not over, and release the others."""
@@ -72,10 +73,12 @@ class SegmentHolds:
         return [topic for _, topic in self._held]
 
     def _release(self, key: tuple[str, str]) -> None:
-        client, _ = self._held.pop(key)
+        # At the end of the process, another thread may release it as well.
+        client, _ = self._held.pop(key, (None, 0.0))
         # The broker releases it soon in any case.
         with suppress(BrokerError):
-            client.topics.release(key[1], NAME)
+            if client is not None:
+                client.topics.release(key[1], NAME)
 
 
 def _hold(client: Client, topic: str) -> bool:
@@ -97,18 +100,23 @@ _lock = threading.Lock()
 _keeper: list[threading.Thread] = []
 
 
-def hold_segments(spark: Any, client: Client, url: str, topics: Iterable[str]) -> None:
-    """Hold the segments of *topics* while the application of *spark* may read them."""
+def hold_segments(spark: Any, client: Client, url: str, topics: Iterable[str]) -> bool:
+    """
+    Hold the segments of *topics* while the application of *spark* may read them.
+
+    Return False if one of them cannot be held.
+    """
     with _lock:
-        _holds.add(client, url, topics)
+        are_held = _holds.add(client, url, topics)
         if _keeper or not _holds.topics:
-            return
+            return are_held
         keeper = threading.Thread(
             target=_keep, args=(spark.sparkContext,), name="segment-holds", daemon=True
         )
         _keeper.append(keeper)
         keeper.start()
         atexit.register(_holds.release)
+    return are_held
 
 
 def _keep(context: Any) -> None:

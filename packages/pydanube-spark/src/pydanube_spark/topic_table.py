@@ -13,16 +13,17 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pydanube.model.descriptions import Segment
 from pydanube.wire.files import segment_format
@@ -37,25 +38,35 @@ from pydanube_spark.reader.pure.read_options import (
     ReadThrough,
     parse_read_options,
 )
-from pydanube_spark.reader.pure.scans import SealedPart, SegmentRange, divide
-from pydanube_spark.reader.scan_reader import SCHEMA, SCHEMA_DEFAULT
+from pydanube_spark.reader.pure.scans import SealedPart, TopicRange, divide
+from pydanube_spark.reader.scan_reader import SCHEMA, SCHEMA_DEFAULT, TEXT_COLUMNS
 from pydanube_spark.segment_holds import hold_segments
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from pydanube.sync import Client
 
 log = logging.getLogger(__name__)
 
-PARTITIONS_MAX = 64
-"""The most partitions that Spark reads itself: each is a table of its own to it."""
+PARTITIONS_MAX = 1000
+"""The most partitions that Spark reads itself: each needs a hold of its own."""
 
 CHECKSUMS = "parquet.page.verify-checksum.enabled"
 SPARK_SCHEMES = {"s3": "s3a", "gs": "gs"}
 """The schemes of Hadoop's file systems, by those of our stores."""
 
-_GLOB = re.compile(r"[*?{}\[\]\\\\]")
+_DIVIDING = ("minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition")
+"""The options for the tasks of the source in Python."""
+_SELECTING = (
+    "subscribe",
+    "assign",
+    "starting",
+    "ending",
+    "filter.",
+    "tail",
+    "columns",
+    "include",
+)
+"""How the options begin that say what is read, in lower case."""
+
+_BASE = "_danube_base"
+_END = "_danube_end"
 
 
 class NotNative(Exception):
@@ -102,19 +113,41 @@ def table(
     given["subscribe"] = topic
     if url is not None:
         given["url"] = url
-    read = parse_read_options(given, Mode.BATCH)
-    columns = read.columns or tuple(
-        name
-        for name in SCHEMA_DEFAULT.names
-        if name != "attributes" or include_attributes
-    )
+    if include_attributes:
+        given["includeattributes"] = "true"
+    return read_topics(spark, given)
+
+
+def read_topics(
+    spark: SparkSession,
+    given: Mapping[str, str],
+    schema: str | None = None,
+    *,
+    is_held: bool = False,
+) -> DataFrame:
+    """
+    Return the messages that ``format("danube")`` reads as a batch with options *given*.
+
+    Spark reads the segments itself if it can; see ``table``.  *schema* has the columns,
+    as ``spark.read.schema`` has.  With *is_held*, segments that cannot be held are read
+    in Python, which notices if they are replaced.
+
+    Raises:
+        InvalidConfig, TopicNotFound, OffsetDropped: As for ``table``.
+    """
+    given = {name.lower(): value for name, value in given.items()}
+    options = parse_read_options(given, Mode.BATCH)
     try:
-        return _Snapshot(spark, read, given, columns).rows()
+        return _Snapshot(spark, options, given, schema, is_held=is_held).rows()
     except NotNative as reason:
-        log.info("%s is read in Python: %s", topic, reason)
-    if read.values is None:
-        given["columns"] = ",".join(columns)
-    return spark.read.format("danube").options(**given).load()
+        log.info("%s is read in Python: %s", _named(given), reason)
+    reader = spark.read.format("danube").options(**given)
+    return (reader if schema is None else reader.schema(schema)).load()
+
+
+def _named(given: Mapping[str, str]) -> str:
+    names = ("subscribe", "subscribepattern", "assign")
+    return next(given[name] for name in names if name in given)
 
 
 class _Snapshot:
@@ -125,12 +158,15 @@ class _Snapshot:
         spark: SparkSession,
         options: ReadOptions,
         given: Mapping[str, str],
-        columns: Sequence[str],
+        schema: str | None,
+        *,
+        is_held: bool,
     ) -> None:
         self._spark = spark
         self._options = options
         self._given = given
-        self._columns = columns
+        self._schema = schema
+        self._is_held = is_held
 
     def rows(self) -> DataFrame:
         """
@@ -141,8 +177,11 @@ class _Snapshot:
         """
         options = self._options
         self._check()
+        columns = self._columns()
         catalog = Catalog(options)
         heads = topics.readable_heads(options, topics.require_heads(options, catalog))
+        if not heads:
+            raise NotNative("no topic matches")
         if len(heads) > PARTITIONS_MAX:
             raise NotNative(
                 f"it has {len(heads)} partitions, and {PARTITIONS_MAX} is the most"
@@ -151,7 +190,11 @@ class _Snapshot:
         end = resolve(options.ending, heads, catalog.offset_at_time)
         sealed = [name for name, head in heads.items() if head.sealed != head.base]
         # Segments are listed after the hold, because they may change before.
-        hold_segments(self._spark, _client(options.url), options.url, sealed)
+        client = process_client(options.url, retry_s=BROKER_RETRY_S)
+        if not hold_segments(self._spark, client, options.url, sealed) and (
+            self._is_held
+        ):
+            raise NotNative("the topic may not be managed, so segments cannot be held")
         ranges = topics.find_ranges(options, catalog, start, end, heads=heads)
         parts: dict[str, SealedPart] = {}
         for name, wanted in ranges.items():
@@ -160,51 +203,128 @@ class _Snapshot:
                 raise NotNative(f"{name} has messages between segments")
             parts[name] = part
         frames = [
-            rows
-            for name, part in parts.items()
-            for rows in self._sealed(name, part.whole, part.cut)
+            *self._sealed([(name, part.whole) for name, part in parts.items()]),
+            *self._cut(parts, ranges),
         ]
         tails = {name: part.tail for name, part in parts.items() if part.tail}
         if tails or not frames:
-            frames.append(self._tail(tails, [*parts] or [*heads]))
-        return reduce(lambda one, other: one.unionAll(other), frames)
+            frames.append(self._tail(tails, [*parts] or [*heads], columns.names))
+        return reduce(
+            lambda one, other: one.unionAll(other),
+            (each.select(*map(_as_typed, columns)) for each in frames),
+        )
 
     def _check(self) -> None:
-        if self._options.values is not None:
+        options = self._options
+        if options.values is not None:
             raise NotNative("values are decoded in Python")
-        if self._options.read_through is ReadThrough.ALWAYS:
+        if options.read_through is ReadThrough.ALWAYS:
             raise NotNative("the option readThrough is always")
+        for name in _DIVIDING:
+            if name.lower() in self._given:
+                raise NotNative(f"the option {name} divides it")
         if not hasattr(self._spark, "_jvm"):
             raise NotNative("the session is one of Spark Connect")
 
+    def _columns(self) -> StructType:
+        """Return the columns of the table, in order, with their types."""
+        if self._schema is None:
+            names = self._options.columns or [
+                name
+                for name in SCHEMA_DEFAULT.names
+                if name != "attributes" or self._options.has_attributes
+            ]
+            known = set(SCHEMA.names)
+            if not known.issuperset(names):
+                raise NotNative("it has columns of values")
+            return StructType([StructField(name, _type_of(name)) for name in names])
+        columns = StructType.fromDDL(self._schema)
+        for each in columns:
+            if each.name not in SCHEMA.names or not _is_type_of(each):
+                raise NotNative(f"segments have no column {each.name} of its type")
+        if self._options.columns is not None or not columns.names:
+            raise NotNative("its columns are given twice, or not at all")
+        return columns
+
     def _sealed(
-        self, topic: str, whole: Sequence[Segment], cut: Sequence[SegmentRange]
+        self, segments: Sequence[tuple[str, Sequence[Segment]]]
     ) -> Iterator[DataFrame]:
-        if whole:
-            yield self._shaped(topic, self._files(whole))
-        for each in cut:
-            rows = self._files([each.segment])
-            rows = rows.where(f"offset >= {each.base} AND offset < {each.end}")
-            yield self._shaped(topic, rows)
+        """Yield all messages of *segments* by topic, unless there are none."""
+        files = self._files(segments)
+        if files:
+            columns = [("topic", "string"), ("partition", "bigint")]
+            values = {place: split_name(name) for place, name in files.values()}
+            yield self._relation([*files], columns, values)
 
-    def _files(self, segments: Sequence[Segment]) -> DataFrame:
-        urls = [self._url_of(each) for each in segments]
-        reader = self._spark.read.schema(_SEGMENT).option(CHECKSUMS, "true")
-        return reader.parquet(*urls)
+    def _cut(
+        self, parts: Mapping[str, SealedPart], ranges: Mapping[str, TopicRange]
+    ) -> Iterator[DataFrame]:
+        """Yield the messages of segments that have more than those that are wanted."""
+        cut = [
+            (name, [each.segment for each in part.cut]) for name, part in parts.items()
+        ]
+        files = self._files(cut)
+        if not files:
+            return
+        columns = [
+            ("topic", "string"),
+            ("partition", "bigint"),
+            (_BASE, "bigint"),
+            (_END, "bigint"),
+        ]
+        values = {
+            place: (*split_name(name), ranges[name].base, ranges[name].end)
+            for place, name in files.values()
+        }
+        rows = self._relation([*files], columns, values)
+        # Row groups are skipped by constants only.
+        base = min(base for *_, base, _ in values.values())
+        end = max(end for *_, end in values.values())
+        rows = rows.where(f"offset >= {base} AND offset < {end}")
+        if len(values) > 1:
+            rows = rows.where(f"offset >= {_BASE} AND offset < {_END}")
+        yield rows.drop(_BASE, _END)
 
-    def _shaped(self, topic: str, rows: DataFrame) -> DataFrame:
-        """Return the columns of the table."""
-        base, number = split_name(topic)
-        constants = {"topic": F.lit(base), "partition": F.lit(number)}
-        return rows.select(
-            *(
-                constants.get(name, F.col(name)).cast(_type_of(name)).alias(name)
-                for name in self._columns
-            )
-        )
+    def _files(
+        self, segments: Sequence[tuple[str, Sequence[Segment]]]
+    ) -> dict[str, tuple[str, str]]:
+        """Return the paths of *segments*, with their directories and topics."""
+        found = {}
+        for name, some in segments:
+            for each in some:
+                path = self._path_of(each)
+                if "\n" in path:
+                    raise NotNative(f"{path!r} has a line break")
+                found[path] = path.rpartition("/")[0], name
+        by_place: dict[str, str] = {}
+        for place, name in found.values():
+            if by_place.setdefault(place, name) != name:
+                raise NotNative(f"{place} has segments of several topics")
+        return found
+
+    def _relation(
+        self,
+        files: Sequence[str],
+        columns: Sequence[tuple[str, str]],
+        values: Mapping[str, Sequence[str | int]],
+    ) -> DataFrame:
+        """
+        Return the rows of *files*, with *columns* whose values depend on directories.
+
+        Spark's own reader takes such values only from names of directories, so this
+        makes what that reader makes.  *values* are those of each directory.
+        """
+        try:
+            return _Relations(self._spark).of(files, columns, values)
+        except (Py4JError, PySparkException) as error:
+            reason = str(error).partition("\n")[0]
+            raise NotNative(f"Spark cannot find the segments: {reason}") from error
 
     def _tail(
-        self, tails: Mapping[str, tuple[int, int]], names: Sequence[str]
+        self,
+        tails: Mapping[str, tuple[int, int]],
+        names: Sequence[str],
+        columns: Sequence[str],
     ) -> DataFrame:
         """Return the messages that are in no segment, which may be none."""
         bounds = tails or dict.fromkeys(names[:1], (0, 0))
@@ -213,33 +333,32 @@ class _Snapshot:
         options = {
             name: value
             for name, value in self._given.items()
-            if not name.startswith(("starting", "ending", "filter.", "tail"))
+            if not name.startswith(_SELECTING)
         }
         options |= {
             "subscribe": ",".join(bounds),
             "startingoffsets": json.dumps(start),
             "endingoffsets": json.dumps(end),
-            "columns": ",".join(self._columns),
+            "columns": ",".join(columns),
         }
         return self._spark.read.format("danube").options(**options).load()
 
-    def _url_of(self, segment: Segment) -> str:
+    def _path_of(self, segment: Segment) -> str:
         """
-        Return the URL at which Spark reads *segment*.
+        Return the path at which Hadoop finds *segment*.
 
         Raises:
-            NotNative: It cannot.
+            NotNative: It does not.
         """
         parsed = urlsplit(segment.url)
-        if parsed.scheme == "file" and os.access(unquote(parsed.path), os.R_OK):
+        path = unquote(parsed.path)
+        if parsed.scheme == "file" and os.access(path, os.R_OK):
             if not self._has_files:
                 raise NotNative(
                     "executors may not have the files of the broker; if they do, set "
                     "readThrough to never"
                 )
-            if _GLOB.search(segment.url):
-                raise NotNative(f"Spark takes {segment.url} as a pattern")
-            return segment.url
+            return f"file:{path}"
         if not segment.remote_url:
             raise NotNative(f"this process cannot read {segment.url}")
         scheme, _, rest = segment.remote_url.partition("://")
@@ -264,17 +383,109 @@ class _Snapshot:
             jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
                 scheme, configuration
             )
-        except Exception:  # noqa: BLE001  # Py4J has an error for each error of Java.
+        except Py4JError:
             return False
         return True
 
 
-def _client(url: str) -> Client:
-    return process_client(url, retry_s=BROKER_RETRY_S)
+class _Relations:
+    """What Spark's Parquet source makes for a query, with Spark's own classes."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._jvm: Any = spark._jvm  # noqa: SLF001
+        self._session: Any = spark._jsparkSession  # noqa: SLF001
+        self._sources = self._jvm.org.apache.spark.sql.execution.datasources
+
+    def of(
+        self,
+        files: Sequence[str],
+        columns: Sequence[tuple[str, str]],
+        values: Mapping[str, Sequence[str | int]],
+    ) -> DataFrame:
+        """
+        Return the rows of *files*; see ``_Snapshot._relation``.
+
+        Raises:
+            Py4JError, PySparkException: A file does not exist, or this version of Spark
+                has other classes.
+        """
+        scala: Any = self._jvm.scala
+        partitions = self._schema(StructType.fromDDL(_ddl(columns)))
+        paths = [
+            self._sources.PartitionPath(self._row(partitions, row), self._path(place))
+            for place, row in values.items()
+        ]
+        specification = self._sources.PartitionSpec(
+            partitions, self._jvm.PythonUtils.toSeq(paths)
+        )
+        options = self._jvm.PythonUtils.toScalaMap({CHECKSUMS: "true"})
+        index = self._sources.InMemoryFileIndex(
+            self._session,
+            self._paths(files),
+            options,
+            scala.Option.empty(),
+            self._sources.FileStatusCache.getOrCreate(self._session),
+            scala.Option.apply(specification),
+            scala.Option.empty(),
+        )
+        relation = self._sources.HadoopFsRelation(
+            index,
+            partitions,
+            self._schema(_SEGMENT),
+            scala.Option.empty(),
+            self._sources.parquet.ParquetFileFormat(),
+            options,
+            self._session,
+        )
+        return DataFrame(self._session.baseRelationToDataFrame(relation), self._spark)
+
+    def _schema(self, schema: StructType) -> Any:
+        return self._session.parseDataType(schema.json())
+
+    def _row(self, partitions: Any, values: Sequence[str | int]) -> Any:
+        """Return *values* as Spark has them inside; numbers are of the type bigint."""
+        catalyst: Any = self._jvm.org.apache.spark.sql.catalyst.expressions
+        row = catalyst.SpecificInternalRow(partitions)
+        for at, value in enumerate(values):
+            if isinstance(value, str):
+                text: Any = self._jvm.org.apache.spark.unsafe.types.UTF8String
+                row.update(at, text.fromString(value))
+            else:
+                row.setLong(at, value)
+        return row
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(path)
+
+    def _paths(self, paths: Sequence[str]) -> Any:
+        """Return *paths* with a few calls of Java, because there may be many."""
+        strings: Any = self._jvm.org.apache.hadoop.util.StringUtils
+        found = strings.stringToPath(strings.getStrings("\n".join(paths), "\n"))
+        return self._jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(found)
+
+
+def _ddl(columns: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns)
 
 
 def _type_of(name: str) -> Any:
     return from_arrow_type(SCHEMA.field(name).type)
+
+
+def _is_type_of(column: StructField) -> bool:
+    """Return whether topics can be read with *column*."""
+    is_text = column.name in TEXT_COLUMNS and column.dataType == StringType()
+    return is_text or bool(column.dataType == _type_of(column.name))
+
+
+def _as_typed(column: StructField) -> Any:
+    """Return the column as a topic has it, or as text if that is wanted."""
+    found = F.col(column.name)
+    if column.dataType == StringType() and column.name in TEXT_COLUMNS:
+        # A cast alone keeps bytes that are no text.
+        return F.validate_utf8(found.cast("string")).alias(column.name)
+    return found.cast(column.dataType).alias(column.name)
 
 
 _SEGMENT = StructType(

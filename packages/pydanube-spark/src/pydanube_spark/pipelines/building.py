@@ -60,6 +60,7 @@ from pydanube_spark.pipelines.spark_errors import (
     error_message,
     location_in,
 )
+from pydanube_spark.topic_table import read_topics
 
 _ERROR = "_error"
 _VALUE = "value"
@@ -122,12 +123,23 @@ class Builder:
         pipeline: Pipeline,
         problems: Problems,
         starts: Mapping[str, str] | None = None,
+        *,
+        is_run: bool = False,
     ) -> None:
-        """*starts* has the starting offsets of sources, where they are fixed."""
+        """
+        Prepare to build *pipeline*.
+
+        *starts* has the starting offsets of sources, where they are fixed.  If the
+        queries are run, which *is_run* says, and no source is a stream, they all have
+        the messages that the topics have now, in segments that are held.
+        """
         self._spark = spark
         self._pipeline = pipeline
         self._problems = problems
         self._starts = starts or {}
+        # Streams read tables again for each micro-batch.
+        is_bounded = not any(each.is_stream for each in pipeline.spec.sources.values())
+        self._reads_once = is_run and is_bounded
         self._failed: set[str] = set()
         self._tables: dict[str, DataFrame] = {}
         self._unfiltered: dict[str, DataFrame] = {}
@@ -274,6 +286,10 @@ class Builder:
             with _failing_at((*path, "schema")):
                 reader = reader.schema(schema)
         try:
+            if source.is_topic and self._reads_once:
+                return _analysed(
+                    read_topics(self._spark, options, schema, is_held=True)
+                )
             files = source.files
             if files is not None:
                 files = resolve(self._pipeline.directory, files)

@@ -60,6 +60,8 @@ def source_options(
             "subscribePattern": source.pattern,
             "decode": _decode(source),
             "onUndecodable": "null" if _keeps_undecodable(source) else None,
+            # Dead letters keep them.
+            "includeAttributes": source.dead_letters is not None or None,
             **_start_options(source, now or to_datetime(time_ns() // 1000)),
         }
     elif source.jdbc is not None:

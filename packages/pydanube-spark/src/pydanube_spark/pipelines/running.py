@@ -119,10 +119,10 @@ class PipelineRun:
         try:
             self._save_status(RunState.STARTING)
             known = read_starting_offsets(self._state.checkpoints)
-            queries = validate(self._spark, self._pipeline, known)
+            queries = validate(self._spark, self._pipeline, known, is_run=True)
             starts = fix_starting_offsets(self._pipeline)
             if starts != known:
-                queries = validate(self._spark, self._pipeline, starts)
+                queries = validate(self._spark, self._pipeline, starts, is_run=True)
             self._queries = [
                 StreamQuery(query, self._pipeline)
                 if query.is_stream

@@ -30,17 +30,21 @@ from pydanube_spark.pipelines.spark_errors import SPARK_ERRORS, error_message
 
 
 def validate(
-    spark: SparkSession, pipeline: Pipeline, starts: Mapping[str, str] | None = None
+    spark: SparkSession,
+    pipeline: Pipeline,
+    starts: Mapping[str, str] | None = None,
+    *,
+    is_run: bool = False,
 ) -> list[Query]:
     """
-    Check *pipeline* and return its queries.
+    Check *pipeline* and return its queries, which are run next with *is_run*.
 
     This writes nothing and starts no query.
 
     Raises:
         InvalidDeclaration: The pipeline is invalid; the error has all problems.
     """
-    _, queries = _build(spark, pipeline, starts)
+    _, queries = _build(spark, pipeline, starts, is_run=is_run)
     return queries
 
 
@@ -57,12 +61,16 @@ def graph_with_schemas(spark: SparkSession, pipeline: Pipeline) -> Graph:
 
 
 def _build(
-    spark: SparkSession, pipeline: Pipeline, starts: Mapping[str, str] | None
+    spark: SparkSession,
+    pipeline: Pipeline,
+    starts: Mapping[str, str] | None,
+    *,
+    is_run: bool = False,
 ) -> tuple[Builder, list[Query]]:
     problems = Problems(pipeline.document.line_of)
     with _quiet():
         unusable = BrokerChecks(pipeline, problems).unusable_sources()
-        builder = Builder(spark, pipeline, problems, starts)
+        builder = Builder(spark, pipeline, problems, starts, is_run=is_run)
         queries = builder.build(unusable)
         for query in queries:
             _check(spark, query, problems)

@@ -9,7 +9,6 @@ are found, however often a row occurs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -37,6 +36,7 @@ from pydanube_spark.pipelines.starting_offsets import read_starting_offsets
 from pydanube_spark.reader.catalog import Catalog
 from pydanube_spark.reader.pure.read_options import Mode, parse_read_options
 from pydanube_spark.reader.topics import readable_heads, require_heads
+from pydanube_spark.topic_table import read_topics
 
 SAMPLES_MAX = 20
 """How many rows of each kind a report shows."""
@@ -118,9 +118,7 @@ def _stored(spark: SparkSession, pipeline: Pipeline, name: str) -> DataFrame:
     options = sink_options(sink, pipeline.broker, pipeline.directory)
     if sink.format_name == "danube":
         given, _ = _topic_options(options)
-        reader: Any = spark.read.format("danube").options(**given)
-        found: DataFrame = reader.load()
-        return found.select("key", "payload", "attributes")
+        return read_topics(spark, {**given, "columns": "key,payload,attributes"})
     return _rows_of_table(spark, sink.format_name, options)
 
 
@@ -190,9 +188,9 @@ class _Verifier:
                 start = msgspec.json.decode(starts.get(name, "{}"), type=dict[str, int])
                 bounds[name] = self._bounds(name, start, ends)
         problems = Problems(pipeline.document.line_of)
-        queries = Builder(self._spark, with_bounds(pipeline, bounds), problems).build(
-            set()
-        )
+        queries = Builder(
+            self._spark, with_bounds(pipeline, bounds), problems, is_run=True
+        ).build(set())
         problems.refuse(pipeline.file, pipeline.redact)
         query = next(each for each in queries if each.name == self._found.sink)
         if query.is_stream:
@@ -252,8 +250,9 @@ class _Verifier:
         given, has_schema = _topic_options(query.options)
         if has_schema:
             given["decode"] = "true"
-        reader: Any = self._spark.read.format("danube").options(**given)
-        found: DataFrame = reader.load()
+        if "attributes" in expected.columns:
+            given["includeAttributes"] = "true"
+        found = read_topics(self._spark, given)
         if "value" not in expected.columns or has_schema:
             return found
         kind = expected.schema["value"].dataType

@@ -33,6 +33,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType
 
 from pydanube.model.errors import InvalidRequest
+from pydanube_spark.tables import iceberg_deletes
 from pydanube_spark.tables.data_files import PREFIX, DataFile, write_files
 from pydanube_spark.tables.pure.partitioning import PartitionValues, apply_transform
 from pydanube_spark.tables.table import CompactionResult
@@ -125,8 +126,9 @@ def small_files(table: Table, file_bytes: int) -> list[list[FileScanTask]]:
     """
     Return the files that are smaller than *file_bytes* and can be merged, by partition.
 
-    Files outside of the table's location belong to others and stay; so do files with
-    deleted rows, and files from before a column was renamed or changed.
+    Larger files belong to them if many of their rows are deleted.  Files outside of the
+    table's location belong to others and stay; so do files from before a column was
+    renamed or changed.
     """
     own = (table.location(), table.location_provider().data_path)
     by_partition: dict[Any, list[FileScanTask]] = {}
@@ -134,19 +136,26 @@ def small_files(table: Table, file_bytes: int) -> list[list[FileScanTask]]:
         file = task.file
         if file.spec_id != table.spec().spec_id:
             continue
-        if file.file_size_in_bytes < file_bytes and file.file_path.startswith(own):
+        is_small = file.file_size_in_bytes < file_bytes or _is_sparse(task)
+        if is_small and file.file_path.startswith(own):
             by_partition.setdefault(file.partition, []).append(task)
     groups = [
         [each for each in tasks if is_copyable(table, each)]
         for tasks in by_partition.values()
-        if len(tasks) > 1
+        if len(tasks) > 1 or any(map(_is_sparse, tasks))
     ]
-    return [group for group in groups if len(group) > 1]
+    return [group for group in groups if len(group) > 1 or any(map(_is_sparse, group))]
+
+
+def _is_sparse(task: FileScanTask) -> bool:
+    """Return whether a tenth of the rows of the file, or more, is deleted."""
+    deleted = sum(int(each.record_count) for each in iceberg_deletes.own_deletes(task))
+    return deleted * 10 >= int(task.file.record_count) and deleted > 0
 
 
 def is_copyable(table: Table, task: FileScanTask) -> bool:
     """Return whether the file's columns are, by id and name, columns of the table."""
-    if task.delete_files:
+    if not iceberg_deletes.are_known(task):
         return False
     with table.io.new_input(task.file.file_path).open() as source:
         columns = pq.read_schema(source)
@@ -168,10 +177,19 @@ def _is_same_type(has: IcebergType, wanted: IcebergType) -> bool:
     return has == wanted if has.is_primitive else type(has) is type(wanted)
 
 
-def read_rows(
+def read_rows(table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a copyable file that are not deleted, with its columns."""
+    live, start = iceberg_deletes.live_rows(table, task), 0
+    for batch in read_batches(table, task):
+        part = live[start : start + batch.num_rows]
+        start += batch.num_rows
+        yield batch if part.all() else batch.filter(pa.array(part))
+
+
+def read_batches(
     table: Table, task: FileScanTask, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a copyable file, with *columns*; None: all that it has."""
+    """Yield all rows of a copyable file, with *columns*; None: all that it has."""
     # Not with pyiceberg, which reads a null list as an empty one.
     with table.io.new_input(task.file.file_path).open() as source:
         file = pq.ParquetFile(source)
@@ -225,15 +243,13 @@ def _exchange(
     groups: Sequence[Sequence[FileScanTask]],
     written: Sequence[DataFile],
 ) -> None:
-    with (
-        table.transaction() as transaction,
-        transaction.update_snapshot({COMPACTION: "true"}).overwrite() as change,
-    ):
-        for group in groups:
-            for task in group:
-                change.delete_data_file(task.file)
-        for file in written:
-            change.append_data_file(file.details)
+    with table.transaction() as transaction:
+        iceberg_deletes.exchange(
+            transaction,
+            {COMPACTION: "true"},
+            replaced=[task for group in groups for task in group],
+            added=written,
+        )
 
 
 def delete(location: IcebergLocation, files: Sequence[DataFile]) -> None:

@@ -34,7 +34,7 @@ from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
 
 from pydanube.model.errors import InvalidConfig, InvalidRequest, NotFound
 from pydanube_spark.pure.upserts import UpsertColumns
-from pydanube_spark.tables import iceberg_files, iceberg_merge
+from pydanube_spark.tables import iceberg_deletes, iceberg_files, iceberg_merge
 from pydanube_spark.tables.data_files import DataFile
 from pydanube_spark.tables.iceberg_files import IcebergLocation
 from pydanube_spark.tables.pure.partitioning import PartitionValues, check_partition_by
@@ -71,6 +71,8 @@ class IcebergLakeTable(LakeTable):
     """
 
     wait: Callable[[float], None] = time.sleep
+    rewrite_bytes_max: int = iceberg_merge.REWRITE_BYTES_MAX
+    """The size up to which files are rewritten if a row is replaced or deleted."""
     conflicts: ClassVar = (
         CommitFailedException,
         TableAlreadyExistsError,
@@ -130,23 +132,32 @@ class IcebergLakeTable(LakeTable):
         file_bytes_max: int,
     ) -> None:
         location = _location_of(table)
-        rewritten, files = iceberg_merge.rewrite(
-            table, location, changes, columns, file_bytes_max=file_bytes_max
+        found = iceberg_merge.merge_rows(
+            table,
+            location,
+            changes,
+            columns,
+            file_bytes_max=file_bytes_max,
+            rewrite_bytes_max=self.rewrite_bytes_max,
         )
         try:
-            with self._transaction(table, files, transactions) as transaction:
-                snapshot = transaction.update_snapshot(note)
+            with self._transaction(table, found.written, transactions) as transaction:
                 # The application's version needs a snapshot, even an empty one.
-                with (
-                    snapshot.overwrite() if rewritten else snapshot.fast_append()
-                ) as change:
-                    for task in rewritten:
-                        change.delete_data_file(task.file)
-                    for file in files:
-                        change.append_data_file(file.details)
+                if found.rewritten or found.marked:
+                    iceberg_deletes.exchange(
+                        transaction,
+                        note,
+                        replaced=found.rewritten,
+                        added=found.added,
+                        changed=found.marked,
+                    )
+                    return
+                with transaction.update_snapshot(note).fast_append() as append:
+                    for file in found.added:
+                        append.append_data_file(file.details)
         except (CommitFailedException, ValidationException):
             # After any other error the new files may be part of the table.
-            iceberg_files.delete(location, files)
+            iceberg_files.delete(location, found.written)
             raise
 
     @contextmanager
@@ -292,8 +303,9 @@ class IcebergLakeTable(LakeTable):
             task = _files_of(table, version)[index]
             if not iceberg_files.is_copyable(table, task):
                 raise InvalidRequest(
-                    f"{self.name} cannot be read: {task.file.file_path} has deleted "
-                    "rows, or columns that were renamed or changed since"
+                    f"{self.name} cannot be read: {task.file.file_path} has rows "
+                    "that were deleted in another way, or columns that were renamed or "
+                    "changed since"
                 )
             yield from iceberg_files.read_rows(table, task)
 

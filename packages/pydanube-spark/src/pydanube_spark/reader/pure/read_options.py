@@ -183,9 +183,10 @@ OPTIONS = (
         "batch",
     ),
     Option(
-        "includeHeaders",
-        "true",
-        "Whether the default columns include `attributes`.",
+        "includeAttributes",
+        "false",
+        "Whether the default columns include `attributes`: a map is the most expensive "
+        "column.",
     ),
     Option(
         "tail",
@@ -359,7 +360,7 @@ class ReadOptions:
     read_through: ReadThrough = ReadThrough.AUTO
     columns: tuple[str, ...] | None = None
     """None: the default columns."""
-    has_attributes: bool = True
+    has_attributes: bool = False
     pushes_filters: bool = False
     trigger_rows_max: int | None = None
     trigger_bytes_max: int | None = None
@@ -456,7 +457,7 @@ def parse_read_options(options: Mapping[str, str], mode: Mode | None) -> ReadOpt
             given.choice("readThrough", [each.value for each in ReadThrough], "auto")
         ),
         columns=_columns(given),
-        has_attributes=given.boolean("includeHeaders", default=True),
+        has_attributes=given.boolean("includeAttributes"),
         pushes_filters=given.boolean("pushFilters"),
         trigger_rows_max=rows_max,
         trigger_bytes_max=given.byte_count("maxBytesPerTrigger", None),
