@@ -84,7 +84,7 @@ def test_a_native_table_outlives_the_process_that_serves_its_topics(
         for victim in process.children():
             os.kill(victim, signal.SIGKILL)
             assert rows.orderBy("partition", "offset").collect() == expected
-        # The holds are those of the topics, whoever serves them.
+        # Holds belong to topics, not to the processes that serve them.
         holds = client.topics.describe(f"{TOPIC}-part-0").holds
         assert [each.reason for each in holds] == ["read by Spark"]
         again = pydanube_spark.table(spark, TOPIC, process.url)

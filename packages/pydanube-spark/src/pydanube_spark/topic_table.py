@@ -389,7 +389,7 @@ class _Snapshot:
 
 
 class _Relations:
-    """What Spark's Parquet source makes for a query, with Spark's own classes."""
+    """Relations of Parquet files, made of the classes of Spark's own source."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

@@ -57,7 +57,7 @@ DELETED_PART_MAX = 4
 
 
 class Changes(NamedTuple):
-    """What a merge changes."""
+    """The files that a merge replaces, adds and changes."""
 
     rewritten: list[FileScanTask]
     """The files that go."""

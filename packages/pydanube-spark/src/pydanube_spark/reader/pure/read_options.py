@@ -170,7 +170,7 @@ OPTIONS = (
     ),
     Option(
         "columns",
-        "all but `deliver_at` and `expires_at`",
+        "all but `attributes`, `deliver_at` and `expires_at`",
         "The columns to read, such as `offset,payload`. `schema(…)` does the same and "
         "also sets their types.",
     ),
