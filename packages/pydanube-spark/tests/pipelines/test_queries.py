@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 from pydanube.declarations.pure.sections import Retries
 from pydanube.model.errors import InvalidConfig
 from pydanube_spark.pipelines.pure.progress import QueryState
-from pydanube_spark.pipelines.pure.spec import Mode, Sink
+from pydanube_spark.pipelines.pure.spec import Mode, Sink, SparkSection
 from pydanube_spark.pipelines.queries import TableWrite, batch_writer, may_repeat
 
 
@@ -102,7 +102,7 @@ class Frame:
         """A write sets the session of its thread with this."""
 
 
-def write_with(function, tmp_path):
+def write_with(function, tmp_path, spark=None):
     """A write that calls *function*, with two retries."""
     query = SimpleNamespace(
         name="out",
@@ -116,7 +116,9 @@ def write_with(function, tmp_path):
     )
     pipeline = SimpleNamespace(
         state=SimpleNamespace(checkpoints=tmp_path),
-        spec=SimpleNamespace(retries=Retries(count=2, backoff="1s")),
+        spec=SimpleNamespace(
+            retries=Retries(count=2, backoff="1s"), spark=spark or SparkSection()
+        ),
         redact=str,
     )
     return TableWrite(query, pipeline)
@@ -179,6 +181,18 @@ def test_slow_starts_of_workers_use_up_no_retries(tmp_path):
         assert len(errors) == left, "it was retried early"
         now += delay
     assert state_after(write, now) is QueryState.DONE
+
+
+def test_a_file_says_how_often_slow_starts_are_retried(tmp_path):
+    def fail(frame, number):
+        raise RuntimeError("Python worker failed to connect back.")
+
+    slow_starts = Retries(count=1, backoff="3s")
+    write = write_with(fail, tmp_path, spark=SparkSection(slow_starts=slow_starts))
+    write.start()
+    assert state_after(write, 0.0) is QueryState.RETRYING
+    assert state_after(write, 2.5) is QueryState.RETRYING
+    assert state_after(write, 3.0) is QueryState.FAILED
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pydanube_spark.tables.pure.table_options import (
     DELTA_OPTIONS,
     ICEBERG_OPTIONS,
     PartitionField,
+    UpkeepPolicy,
     parse_delta,
     parse_iceberg,
     parse_partition_by,
@@ -37,6 +38,14 @@ def test_option_names_ignore_case():
     assert found.write.file_bytes_max == 1000
 
 
+def test_upkeep_is_a_number_of_files_and_an_age():
+    assert parse_delta({"path": "x"}).write.upkeep is None
+    given = {"path": "x", "compactFiles": "20"}
+    assert parse_delta(given).write.upkeep == UpkeepPolicy(files_min=20)
+    found = parse_delta({**given, "cleanOlderThan": "7d"}).write.upkeep
+    assert found == UpkeepPolicy(files_min=20, clean_older_than_s=7 * 86_400)
+
+
 def test_catalog_properties_keep_their_names():
     found = parse_iceberg({"table": "a.b.c", "catalog.s3.region": "x"})
     assert found.table == "a.b.c"
@@ -55,6 +64,12 @@ def test_catalog_properties_keep_their_names():
         ({"path": "x", "appId": "a", "batchId": "-1"}, "batchId: must be a number"),
         ({"path": "x", "fileBytesMax": "0"}, "fileBytesMax: must be a number from 1"),
         ({"path": "x", "partitionBy": "day(t)"}, "add a column with this value"),
+        ({"path": "x", "compactFiles": "1"}, "compactFiles: must be a number from 2"),
+        ({"path": "x", "cleanOlderThan": "9h"}, "cleanOlderThan: only with"),
+        (
+            {"path": "x", "compactFiles": "9", "cleanOlderThan": "9m"},
+            "cleanOlderThan: must be 1h or more",
+        ),
     ],
 )
 def test_invalid_options_are_refused(options, message):

@@ -1,13 +1,16 @@
 """Tests of both phases of the table sink."""
 
+import os
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from pydanube_spark.pure.sink import BatchKey, TaskKey
+from pydanube_spark.tables.delta_table import DeltaLakeTable
+from pydanube_spark.tables.pure.table_options import UpkeepPolicy
 from pydanube_spark.tables.table_sink import LakeSink
-from support.drivers.lake_tables import data_files, options, read, table_in
+from support.drivers.lake_tables import KINDS, data_files, options, read, table_in
 
 pytestmark = pytest.mark.slow
 
@@ -86,3 +89,49 @@ def test_abort_keeps_committed_files(table, tmp_path):
     sink.commit(key, [piece])
     sink.abort(key, [piece])
     assert numbers(table) == [1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_files_are_merged_when_there_are_enough(tmp_path, kind):
+    table = table_in(tmp_path, kind)
+    sink = sink_of(table, upkeep=UpkeepPolicy(files_min=5))
+    counts = []
+    for number in range(12):
+        key = of_query(number)
+        sink.commit(key, [written(sink, key, number)])
+        counts.append(table.file_count(table.data_version()))
+    # The first and the last batch that look find too few.
+    assert counts == [*range(1, 11), 1, 2]
+    assert numbers(table) == list(range(12))
+    assert table.app_versions(["query"]) == {"query": 11}
+
+
+def test_replaced_files_are_deleted_after_their_time(table, tmp_path):
+    hour = 3600.0
+    policy = UpkeepPolicy(files_min=2, clean_older_than_s=hour)
+    sink = sink_of(table, upkeep=policy)
+    left = tmp_path / "table" / "danube-left.parquet"
+    left.write_bytes(b"")
+    os.utime(left, (0, 0))
+    for number in (1, 2, 10):
+        key = of_query(number)
+        sink.commit(key, [written(sink, key, number)])
+    assert not left.exists()
+    # The files of the three batches were replaced just now.
+    assert len(data_files(tmp_path)) == 3
+
+
+def test_a_batch_is_committed_although_its_table_cannot_be_compacted(table, caplog):
+    sink = sink_of(FailingTable(table.name, {}, wait=lambda _: None))
+    sink = replace(sink, upkeep=UpkeepPolicy(files_min=2))
+    sink.commit(of_query(10), [written(sink, of_query(10), 1)])
+    assert numbers(table) == [1]
+    [message] = caplog.messages
+    assert "a later batch tries again" in message
+
+
+class FailingTable(DeltaLakeTable):
+    """A table that cannot be compacted."""
+
+    def compact(self, **_):
+        raise OSError("no space is left")

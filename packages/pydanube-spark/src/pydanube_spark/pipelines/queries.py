@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from pydanube.model.errors import BrokerError, InvalidConfig
-from pydanube.model.retry import RetryPolicy
 from pydanube_spark.pipelines.batch_caching import Write, checked_first
 from pydanube_spark.pipelines.building import Query
 from pydanube_spark.pipelines.expectations import BROKEN
@@ -40,14 +39,6 @@ from pydanube_spark.pipelines.spark_errors import (
 from pydanube_spark.pipelines.write_numbers import take_number
 from pydanube_spark.pure.sink_options import APP_ID
 
-SLOW_START_RETRIES = RetryPolicy(5.0, 120.0, 15)
-"""
-The retries after a Python process of Spark has started too slowly.
-
-Spark waits for ten seconds, which no setting changes.  A machine that is too busy for
-that may be so for minutes, and retries that follow soon make it busier.
-"""
-
 _STARTING = ("Initializing", "Getting offsets")
 """How the status of a query begins before its source has answered."""
 
@@ -59,6 +50,7 @@ class _RetriedQuery:
         self.progress = QueryProgress(name=query.name, writes_to=query.writes_to)
         self._query = query
         self._retries = pipeline.spec.retries.policy
+        self._slow_start_retries = pipeline.spec.spark.slow_starts.policy
         self._redact = pipeline.redact
         self._failures_in_a_row = 0
         self._slow_starts = 0
@@ -83,7 +75,7 @@ class _RetriedQuery:
         # The same rows would break the expectation again.
         retries, count = self._retries, self._failures_in_a_row
         if is_slow:
-            retries, count = SLOW_START_RETRIES, self._slow_starts
+            retries, count = self._slow_start_retries, self._slow_starts
         may_retry = BROKEN not in self.progress.error and retries.allows(count)
         if not may_retry or now is None or self._is_stop_requested:
             self.progress.state = QueryState.FAILED

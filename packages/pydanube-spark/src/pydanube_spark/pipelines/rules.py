@@ -17,7 +17,7 @@ import msgspec
 from pydanube.declarations.functions import check_function
 from pydanube.declarations.pure.problems import Path as SpecPath
 from pydanube.declarations.pure.problems import Problems, listed, option_path
-from pydanube.declarations.pure.sections import parse_duration
+from pydanube.declarations.pure.sections import Retries, parse_duration
 from pydanube.model.errors import BrokerError
 from pydanube.model.names import TopicName
 from pydanube.model.suggestions import did_you_mean
@@ -98,12 +98,16 @@ class Rules:
             self._problems.add(
                 ("spark", "remote"), "set either spark.master or spark.remote, not both"
             )
-        for name in ("backoff", "backoff_max"):
-            self._catch(parse_duration, getattr(spec.retries, name), ("retries", name))
-        if (spec.retries.count or 0) < 0:
-            self._problems.add(("retries", "count"), "must be 0 or more")
+        self._check_retries(spec.retries, ("retries",))
+        self._check_retries(spec.spark.slow_starts, ("spark", "slow_starts"))
         for path, found in operation_problems(spec):
             self._problems.add(path, found)
+
+    def _check_retries(self, retries: Retries, path: SpecPath) -> None:
+        for name in ("backoff", "backoff_max"):
+            self._catch(parse_duration, getattr(retries, name), (*path, name))
+        if (retries.count or 0) < 0:
+            self._problems.add((*path, "count"), "must be 0 or more")
 
     def _check_source(self, source: Source, path: SpecPath) -> None:
         if self._problems.under(path):

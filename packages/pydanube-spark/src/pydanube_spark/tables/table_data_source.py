@@ -61,6 +61,7 @@ class LakeDataSource(SinkDataSource):
             file_bytes_max=parsed.write.file_bytes_max,
             is_named=parsed.identity.app is not None,
             upsert=parsed.write.upsert,
+            upkeep=parsed.write.upkeep,
         )
         return sink, parsed.identity
 

@@ -3,11 +3,13 @@ A lakehouse table as a sink, in two phases.
 
 ``write`` runs in the tasks and writes files that no reader sees.  ``commit`` runs once
 in the driver and adds them to the table, or merges their rows into it.  If either
-fails, the files are deleted.
+fails, the files are deleted.  The driver also merges small files, if the user wants it.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -17,8 +19,14 @@ import pyarrow as pa
 from pydanube_spark.pure.sink import BatchKey, TaskKey
 from pydanube_spark.pure.upserts import INSERT_ONLY, UpsertColumns
 from pydanube_spark.tables.data_files import DataFile, TableLocation, write_files
+from pydanube_spark.tables.pure.table_options import UpkeepPolicy
 from pydanube_spark.tables.staged_rows import StagingLocation, checked, read_latest_rows
 from pydanube_spark.tables.table import AppTransaction, LakeTable
+
+log = logging.getLogger(__name__)
+
+UPKEEP_BATCHES = 10
+"""How many batches are between two that look for small files."""
 
 JOB = "batch"
 """The part of the file names of batch writes that is the query's id in streams."""
@@ -37,6 +45,7 @@ class LakeSink:
     """True if each batch replaces all rows."""
     upsert: UpsertColumns = INSERT_ONLY
     """With keys, *location* is a ``StagingLocation``."""
+    upkeep: UpkeepPolicy | None = None
 
     def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
         """Write the rows of one task into new files."""
@@ -67,6 +76,8 @@ class LakeSink:
             files, transactions, replace=self.is_overwrite, note=note
         ):
             self.table.discard(self.location, files)
+        if self.upkeep is not None and key.number % UPKEEP_BATCHES == 0:
+            self._maintain(self.upkeep)
 
     def abort(self, key: BatchKey, outputs: Sequence[list[DataFile]]) -> None:
         """
@@ -95,6 +106,25 @@ class LakeSink:
             file_bytes_max=self.file_bytes_max,
         )
         self._delete(files)
+
+    def _maintain(self, policy: UpkeepPolicy) -> None:
+        """Merge small files if there are many; the batch is committed in any case."""
+        size = self.file_bytes_max
+        try:
+            planned = self.table.compact(file_bytes=size, plan_only=True)
+            if planned.files_before < policy.files_min:
+                return
+            self.table.compact(file_bytes=size)
+            if policy.clean_older_than_s is not None:
+                self.table.clean(
+                    older_than_s=policy.clean_older_than_s, now=time.time_ns() / 1e9
+                )
+        except Exception:  # Libraries have errors of their own.
+            log.warning(
+                "%s was not compacted; a later batch tries again",
+                self.table.name,
+                exc_info=True,
+            )
 
     def _delete(self, files: Sequence[DataFile]) -> None:
         """Delete staged files, which are never part of the table."""

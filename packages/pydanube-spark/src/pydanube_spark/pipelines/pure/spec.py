@@ -204,6 +204,13 @@ class SparkSection(Section, frozen=True):
     remote: str | None = None
     """A Spark Connect server, such as ``sc://host:15002``."""
     settings: dict[str, Scalar] = {}
+    slow_starts: Retries = Retries(count=15, backoff="5s", backoff_max="2m")
+    """
+    The retries of queries whose Python processes started too slowly.
+
+    Spark waits for ten seconds.  A machine that is too busy for that may be so for
+    minutes, and retries that follow soon make it busier.
+    """
 
 
 class MetricsSection(Section, frozen=True):

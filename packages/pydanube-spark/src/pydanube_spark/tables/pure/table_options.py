@@ -23,6 +23,8 @@ from pydanube_spark.reader.pure.option_parsing import Option, ParsedOptions
 MIB = 1024 * 1024
 FILE_BYTES_MAX = 128 * MIB
 """The default size at which a file is closed."""
+CLEAN_OLDER_THAN_MIN_S = 3600.0
+"""The least age of unreferenced files that a sink deletes."""
 
 
 _COMMON = (
@@ -57,6 +59,19 @@ _COMMON = (
     BATCH_ID,
     Option(
         "fileBytesMax", str(FILE_BYTES_MAX), "The approximate maximum size of a file."
+    ),
+    Option(
+        "compactFiles",
+        "",
+        "Merge small files after a batch if there are this many or more, such as "
+        "`100`. Every tenth batch of a query looks for them. Without this option the "
+        "table is compacted only by `danube lakehouse compact`.",
+    ),
+    Option(
+        "cleanOlderThan",
+        "",
+        "After each compaction, delete files that were replaced, or left by killed "
+        "tasks, this long ago, such as `7d`. Only with `compactFiles`.",
     ),
 )
 
@@ -133,6 +148,16 @@ class PartitionField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepPolicy:
+    """When a sink maintains its table."""
+
+    files_min: int
+    """How many small files are merged at least."""
+    clean_older_than_s: float | None = None
+    """The age of unreferenced files that are deleted; None: they stay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
     """The options for writing to a table of either kind."""
 
@@ -141,6 +166,7 @@ class WriteOptions:
     merge_schema: bool = False
     file_bytes_max: int = FILE_BYTES_MAX
     upsert: UpsertColumns = INSERT_ONLY
+    upkeep: UpkeepPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,8 +222,26 @@ def _parse(given: ParsedOptions, table: str, connection: str) -> TableOptions:
             merge_schema=given.boolean("mergeSchema"),
             file_bytes_max=given.count("fileBytesMax", FILE_BYTES_MAX),
             upsert=UpsertColumns.parse(given),
+            upkeep=_upkeep(given),
         ),
     )
+
+
+def _upkeep(given: ParsedOptions) -> UpkeepPolicy | None:
+    files_min = given.count("compactFiles", None, smallest=2)
+    older_than_s = None
+    if "cleanOlderThan" in given:
+        older_than_s = given.duration_s("cleanOlderThan", 0.0)
+        if files_min is None:
+            raise InvalidConfig("cleanOlderThan: only with compactFiles")
+        if older_than_s < CLEAN_OLDER_THAN_MIN_S:
+            raise InvalidConfig(
+                f"cleanOlderThan: must be 1h or more, because younger files may be "
+                f"about to be committed, not {given.text('cleanOlderThan')!r}"
+            )
+    if files_min is None:
+        return None
+    return UpkeepPolicy(files_min=files_min, clean_older_than_s=older_than_s)
 
 
 def parse_partition_by(text: str) -> tuple[PartitionField, ...]:
