@@ -16,6 +16,7 @@ NAMES = (
     "redis",
     "rabbitmq-quorum",
     "rabbitmq-stream",
+    "danube-kafka",
     "kafka-aiokafka",
     "kafka-confluent",
 )

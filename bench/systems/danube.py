@@ -23,7 +23,7 @@ from pydanube_cli.bench.figures import Durability
 from pydanube_cli.bench.workloads import CHUNK_MESSAGES, RECEIVED_MAX, Sender
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -64,14 +64,18 @@ VARIANTS = (
 
 
 @contextmanager
-def serving(variant: Variant, directory: Path, workload: str) -> Iterator[Server]:
+def serving(
+    variant: Variant, directory: Path, workload: str, settings: Mapping[str, str] = {}
+) -> Iterator[Server]:
     """
-    Run a broker with its defaults while the body runs.
+    Run a broker with its defaults and *settings* of its environment in the body.
 
     For the backlog it seals everything immediately, to measure reading segments.
     """
     log = directory / "log"
-    environ = {"DANUBE_STORAGE__SEAL_AGE_S": "0"} if workload == "backlog" else {}
+    environ = dict(settings)
+    if workload == "backlog":
+        environ["DANUBE_STORAGE__SEAL_AGE_S"] = "0"
     command = [*COMMAND, str(directory / "data")]
     with running(
         command, log, is_ready=lambda: printed_url(log, "http"), environ=environ

@@ -240,8 +240,11 @@ async def test_offsets_are_found_by_time_and_after_retention():
         partition = aiokafka.TopicPartition("orders", 0)
         async with consumer(running) as reading:
             reading.assign([partition])
-            found = await reading.offsets_for_times({partition: 1001})
-            assert (found[partition].offset, found[partition].timestamp) == (1, 1001)
+            for asked, time in ((1001, 1001), (0, 1000)):
+                (found,) = (
+                    await reading.offsets_for_times({partition: asked})
+                ).values()
+                assert (found.offset, found.timestamp) == (time - 1000, time)
             assert await reading.offsets_for_times({partition: 5000}) == {
                 partition: None
             }

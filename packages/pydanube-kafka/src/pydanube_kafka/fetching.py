@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,11 +24,11 @@ from pydanube_kafka.pure.fetch_sessions import (
     Told,
     Wanted,
 )
+from pydanube_kafka.pure.messages import decode_messages
 from pydanube_kafka.wire.apis import Api, ErrorCode
 
 LATEST = -1
 EARLIEST = -2
-NEWEST_TIME = -3
 WAIT_S_MAX = 60.0
 """The longest time for which a request may wait for messages."""
 _US_PER_MS = 1000
@@ -289,7 +290,7 @@ async def _find_offset(call: Call, name: str, wanted: Any) -> Any:
 
 
 async def _look_up(topic: Topic, time: int) -> tuple[int, int]:
-    """Return the offset for a time in milliseconds, and -1 or that time."""
+    """Return the offset for a time in milliseconds, and the time of its message."""
     if not isinstance(topic, ReliableTopic) or time == LATEST:
         return topic.end_offset, -1
     if time == EARLIEST:
@@ -297,7 +298,13 @@ async def _look_up(topic: Topic, time: int) -> tuple[int, int]:
     if time < 0:
         raise InvalidRequest(f"the time {time} is none of -1, -2 and those since 1970")
     (offset,), _, end = await topic.find_offsets([time * _US_PER_MS])
-    return (-1, -1) if offset >= end else (offset, time)
+    if offset >= end:
+        return -1, -1
+    frames = await topic.log.read(offset, bytes_max=1)
+    if not frames:
+        return offset, time
+    records, offsets = decode_messages(frames[0])
+    return offset, records.timestamps[bisect_left(offsets, offset)]
 
 
 FETCHING: dict[Api, Handler] = {Api.FETCH: fetch, Api.LIST_OFFSETS: list_offsets}

@@ -21,7 +21,13 @@ from pydanube_kafka.wire.record_batches import (
 )
 
 TIMES = st.integers(-(2**40), 2**45)
-BYTES = st.none() | st.binary(max_size=40)
+BYTES = st.none() | st.builds(
+    lambda data, times: data * times,
+    st.binary(max_size=40),
+    st.sampled_from([1, 3, 400]),
+)
+"""Their lengths are written in one byte, in two and in three."""
+GAPS = st.sampled_from([1, 100, 10_000, 10**7])
 HEADERS = st.lists(st.tuples(st.text("abcé", max_size=5), BYTES), max_size=3).map(tuple)
 RECORDS = st.lists(st.tuples(TIMES, BYTES, BYTES, HEADERS), min_size=1, max_size=8)
 CODECS = st.sampled_from(Compression)
@@ -42,15 +48,14 @@ def rows_of(records):
 ONE = encode_batch(records_of([(1000, b"k", b"v", ())]), [0])
 
 
-@given(RECORDS, CODECS, st.integers(0, 2**40))
-def test_records_are_read_as_they_were_written(rows, codec, base):
-    data = encode_batch(
-        records_of(rows), range(base, base + len(rows)), codec=codec, producer_id=7
-    )
+@given(RECORDS, CODECS, st.integers(0, 2**40), GAPS)
+def test_records_are_read_as_they_were_written(rows, codec, base, gap):
+    offsets = [base + number * gap for number in range(len(rows))]
+    data = encode_batch(records_of(rows), offsets, codec=codec, producer_id=7)
     (batch,) = decode_batches(data)
     assert rows_of(batch.records()) == rows
     assert (batch.base_offset, batch.count) == (base, len(rows))
-    assert batch.last_offset_delta == len(rows) - 1
+    assert batch.last_offset_delta == offsets[-1] - base
     assert (batch.codec, batch.producer_id) == (codec, 7)
     assert batch.max_timestamp == max(row[0] for row in rows)
 

@@ -65,7 +65,7 @@ VERSIONS: dict[Api, tuple[int, int]] = {
     Api.PRODUCE: (3, 9),
     # From version 13 on, topics have no names in the requests.
     Api.FETCH: (4, 12),
-    Api.LIST_OFFSETS: (1, 7),
+    Api.LIST_OFFSETS: (1, 6),
     # From version 10 on, topics have UUIDs, with which clients would fetch.
     Api.METADATA: (0, 9),
     Api.OFFSET_COMMIT: (2, 8),

@@ -221,27 +221,60 @@ def encode_batch(
 # Records.
 
 
-def _decode_records(data: bytes, count: int, base_timestamp: int) -> Records:
+def _decode_records(  # noqa: PLR0912, PLR0915
+    data: bytes, count: int, base_timestamp: int
+) -> Records:
+    """
+    Return the records of a batch.
+
+    Most numbers have one byte or two, most records have no key or no headers, and a
+    call costs as much as reading one of them: so the frequent cases are written out.
+    """
     timestamps, keys = list[int](), list["bytes | None"]()
     values, headers = list["bytes | None"](), list[Sequence[Header]]()
     at, none = 0, ()
     try:
         for number in range(count):
-            length, at = _read_varint(data, at)
+            low, high = data[at], data[at + 1]
+            if low >= 0x80 > high:
+                low = low & 0x7F | high << 7
+                length, at = (low >> 1) ^ -(low & 1), at + 2
+            else:
+                length, at = _read_varint(data, at)
             end = at + length
             if length <= 0 or end > len(data):
                 raise BadRecords(f"record {number} says that it has {length} bytes")
             # After the attributes, which have no meaning.
-            delta, at = _read_varint(data, at + 1)
+            at += 1
+            low = data[at]
+            if low < 0x80:
+                delta, at = (low >> 1) ^ -(low & 1), at + 1
+            else:
+                delta, at = _read_varint(data, at)
             # The offsets of a client are the numbers of its records.
-            _, at = _read_varint(data, at)
-            key, at = _read_bytes(data, at, end)
-            value, at = _read_bytes(data, at, end)
-            header_count, at = _read_varint(data, at)
-            if header_count:
+            at += 1 if data[at] < 0x80 else 2
+            if data[at - 1] >= 0x80:
+                _, at = _read_varint(data, at)
+            if data[at] == _NULL_BYTE:
+                key, at = None, at + 1
+            else:
+                key, at = _read_bytes(data, at, end)
+            low, high = data[at], data[at + 1]
+            if low >= 0x80 > high:
+                low = low & 0x7F | high << 7
+                stop = at + 2 + (low >> 1)
+                if low & 1 or stop > end:
+                    value, at = _read_bytes(data, at, end)
+                else:
+                    value, at = data[at + 2 : stop], stop
+            else:
+                value, at = _read_bytes(data, at, end)
+            if data[at]:
+                header_count, at = _read_varint(data, at)
                 found, at = _read_headers(data, at, end, header_count)
                 headers.append(found)
             else:
+                at += 1
                 headers.append(none)
             if at != end:
                 raise BadRecords(f"record {number} does not end where it says")
@@ -311,24 +344,24 @@ def _encode_records(records: Records, offsets: Sequence[int]) -> bytes:
         records.headers,
         strict=True,
     ):
-        body = b"".join(
-            (
-                b"\0",
-                _varint(time - base_timestamp),
-                _varint(offset - base),
-                _sized(key),
-                _sized(value),
-                _varint(len(headers)),
-                *(
-                    _sized(each)
-                    for name, content in headers
-                    for each in (name.encode(), content)
-                ),
-            )
-        )
-        parts.append(_varint(len(body)))
-        parts.append(body)
+        delta = time - base_timestamp
+        # Most times differ by less than 64 ms.
+        begin = _BEGINS[delta] if 0 <= delta < len(_BEGINS) else b"\0" + _varint(delta)
+        number = _varint(offset - base)
+        own_key = _NULL if key is None else _sized(key)
+        length = _NULL if value is None else _varint(len(value))
+        end = _encode_headers(headers) if headers else b"\0"
+        size = (
+            len(begin) + len(number) + len(own_key) + len(length) + len(value or b"")
+        ) + len(end)
+        parts += (_varint(size), begin, number, own_key, length, value or b"", end)
     return b"".join(parts)
+
+
+def _encode_headers(headers: Sequence[Header]) -> bytes:
+    return _varint(len(headers)) + b"".join(
+        _sized(each) for name, content in headers for each in (name.encode(), content)
+    )
 
 
 def _sized(data: bytes | None) -> bytes:
@@ -352,4 +385,6 @@ def encode_varint(value: int) -> bytes:
 
 
 _VARINTS = tuple(encode_varint(value) for value in range(8192))
+_BEGINS = tuple(b"\0" + each for each in _VARINTS[:64])
 _NULL = encode_varint(-1)
+_NULL_BYTE = _NULL[0]

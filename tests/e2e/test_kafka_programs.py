@@ -1,0 +1,373 @@
+"""Programs that are made for Kafka work against a broker: its tools, clients, Spark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pydanube import sync
+from support.project import ROOT
+from support.servers.ports import free_port
+from support.servers.processes import BrokerProcess
+from support.servers.programs import required_program
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak]
+
+JARS = ROOT / ".venv" / "kafka"
+CLIENTS = ROOT / ".venv" / "kafka-clients" / "bin" / "python"
+TOOLS = "org.apache.kafka.tools"
+GROUPS = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
+WAIT_S = 120
+
+
+class Running:
+    """A broker with a listener for Kafka clients."""
+
+    def __init__(self, process, port):
+        self.process = process
+        self.address = f"127.0.0.1:{port}"
+
+
+@pytest.fixture
+def broker(tmp_path):
+    assert JARS.is_dir(), "this test needs Kafka's tools: run tools/kafka"
+    port = free_port()
+    with BrokerProcess(tmp_path / "data", "--kafka-port", str(port)) as process:
+        yield Running(process, port)
+
+
+def java(main):
+    """Return the beginning of a command that runs a class of Kafka's jars."""
+    limits = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    return ["java", *limits, "-cp", f"{JARS}/*", main]
+
+
+def run(command, text="", **options):
+    """Run a program to its end, and return what it printed."""
+    ran = subprocess.run(
+        command,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+        **options,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def tool(broker, main, *arguments, text=""):
+    command = [*java(main), "--bootstrap-server", broker.address, *arguments]
+    return run(command, text)
+
+
+def columns_of(table, *names):
+    """Return columns of a table that a tool has printed, row by row."""
+    rows = [line.split() for line in table.splitlines() if line.strip()]
+    header = next(row for row in rows if set(names) <= set(row))
+    at = [header.index(name) for name in names]
+    return [
+        tuple(row[each] for each in at)
+        for row in rows[rows.index(header) + 1 :]
+        if len(row) == len(header)
+    ]
+
+
+def test_tools_of_kafka_administer_topics(broker):
+    topics, configs = f"{TOOLS}.TopicCommand", "kafka.admin.ConfigCommand"
+    made = ("--topic", "t", "--partitions", "3", "--config", "retention.ms=100000")
+    tool(broker, topics, "--create", *made)
+    tool(broker, topics, "--alter", "--topic", "t", "--partitions", "4")
+    found = tool(broker, topics, "--describe", "--topic", "t")
+    assert "PartitionCount: 4" in found
+    assert "retention.ms=100000" in found
+    entity = ("--entity-type", "topics", "--entity-name", "t")
+    tool(broker, configs, *entity, "--alter", "--add-config", "retention.ms=5000000")
+    assert "retention.ms=5000000" in tool(broker, configs, *entity, "--describe")
+    assert tool(broker, topics, "--list").split() == ["t"]
+    tool(broker, topics, "--delete", "--topic", "t")
+    assert tool(broker, topics, "--list").split() == []
+
+
+def test_tools_of_kafka_publish_and_consume(broker):
+    keyed = ("--property", "parse.key=true", "--property", "key.separator=:")
+    lines = "".join(f"k{number}:{number}\n" for number in range(10))
+    tool(broker, "kafka.tools.ConsoleProducer", "--topic", "t", *keyed, text=lines)
+    with sync.connect(broker.process.url) as client:
+        read = [each for batch in client.read("/default/t") for each in batch]
+    assert [(each.key, each.payload) for each in read[:2]] == [
+        ("k0", b"0"),
+        ("k1", b"1"),
+    ]
+    read = ("--topic", "t", "--group", "g", "--from-beginning", "--max-messages", "10")
+    found = tool(broker, f"{TOOLS}.consumer.ConsoleConsumer", *read)
+    assert found.split() == [str(number) for number in range(10)]
+    offsets = (GROUPS, "--describe", "--group", "g")
+    table = tool(broker, *offsets)
+    assert columns_of(table, "CURRENT-OFFSET", "LAG") == [("10", "0")]
+    reset = (GROUPS, "--group", "g", "--topic", "t", "--reset-offsets", "--execute")
+    for where, offset in (
+        (("--to-earliest",), "0"),
+        (("--to-latest",), "10"),
+        (("--shift-by", "-3"), "7"),
+        (("--to-datetime", "2020-01-01T00:00:00.000"), "0"),
+        (("--to-offset", "4"), "4"),
+    ):
+        tool(broker, *reset, *where)
+        assert columns_of(tool(broker, *offsets), "CURRENT-OFFSET") == [(offset,)]
+    # It is the cursor of a subscription.
+    with sync.connect(broker.process.url) as client:
+        assert client.subscriptions.describe("/default/t", "g").backlog == 6
+    tool(broker, GROUPS, "--delete", "--group", "g")
+    assert "g" not in tool(broker, GROUPS, "--list").split()
+    ends = tool(broker, f"{TOOLS}.GetOffsetShell", "--topic", "t")
+    assert ends.split() == ["t:0:10"]
+
+
+def test_verifiable_programs_and_performance_tests_of_kafka_end_well(broker):
+    wanted = ("--topic", "v", "--max-messages", "1000")
+    sent = tool(broker, f"{TOOLS}.VerifiableProducer", *wanted, "--acks", "-1")
+    assert '"sent":1000,"acked":1000' in sent
+    # It ends when it is told to, also when it has all messages.
+    command = java(f"{TOOLS}.VerifiableConsumer")
+    options = ("--bootstrap-server", broker.address, *wanted, "--group-id", "g")
+    received = run([*command, *options])
+    assert '"name":"offsets_committed"' in received
+    producer = java(f"{TOOLS}.ProducerPerformance")
+    load = ("--topic", "p", "--num-records", "20000", "--record-size", "100")
+    props = (f"bootstrap.servers={broker.address}", "enable.idempotence=true")
+    done = run([*producer, *load, "--throughput", "-1", "--producer-props", *props])
+    assert done.startswith("20000 records sent")
+    read = ("--topic", "p", "--messages", "20000")
+    figures = tool(broker, f"{TOOLS}.ConsumerPerformance", *read).splitlines()[-1]
+    assert figures.split(", ")[4] == "20000"
+
+
+def test_connect_copies_files_and_goes_on_after_a_restart(broker, tmp_path):
+    settings = {
+        "worker": {
+            "bootstrap.servers": broker.address,
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "true",
+            "offset.storage.file.filename": tmp_path / "offsets",
+            "offset.flush.interval.ms": "500",
+            "listeners": f"http://127.0.0.1:{free_port()}",
+            "plugin.discovery": "only_scan",
+            "plugin.path": tmp_path,
+        },
+        "source": {
+            "name": "source",
+            "connector.class": "org.apache.kafka.connect.file."
+            "FileStreamSourceConnector",
+            "file": tmp_path / "in",
+            "topic": "lines",
+        },
+        "sink": {
+            "name": "sink",
+            "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
+            "file": tmp_path / "out",
+            "topics": "lines",
+        },
+    }
+    files = []
+    for name, values in settings.items():
+        files.append(tmp_path / f"{name}.properties")
+        lines = (f"{key}={value}\n" for key, value in values.items())
+        files[-1].write_text("".join(lines))
+    (tmp_path / "in").write_text("one\ntwo\n")
+    with started([*java("org.apache.kafka.connect.cli.ConnectStandalone"), *files]):
+        wait_for_lines(tmp_path / "out", ["one", "two"])
+        broker.process.stop()
+        broker.process.start()
+        with (tmp_path / "in").open("a") as file:
+            file.write("three\n")
+        wait_for_lines(tmp_path / "out", ["one", "two", "three"])
+
+
+@contextmanager
+def started(command):
+    """Run a program during the body."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for_lines(file, lines):
+    until = time.monotonic() + WAIT_S
+    found = []
+    while found != lines:
+        assert time.monotonic() < until, found
+        time.sleep(0.2)
+        found = file.read_text().splitlines() if file.exists() else []
+
+
+KAFKA_PYTHON = """
+import sys
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+
+address = sys.argv[1]
+admin = KafkaAdminClient(bootstrap_servers=address)
+admin.create_topics([NewTopic("t", 3, 1)])
+producer = KafkaProducer(
+    bootstrap_servers=address, enable_idempotence=True, compression_type="gzip"
+)
+for number in range(100):
+    sent = producer.send("t", b"%d" % number, key=b"%d" % number)
+sent.get(20)
+producer.flush()
+consumer = KafkaConsumer(
+    "t", bootstrap_servers=address, group_id="g", auto_offset_reset="earliest"
+)
+found = sorted(int(next(consumer).value) for _ in range(100))
+assert found == list(range(100)), found
+consumer.commit()
+partitions = [TopicPartition("t", number) for number in range(3)]
+assert sum(map(consumer.committed, partitions)) == 100
+consumer.close()
+staged = KafkaProducer(bootstrap_servers=address, transactional_id="tx")
+staged.init_transactions()
+staged.begin_transaction()
+staged.send("u", b"1")
+staged.commit_transaction()
+admin.delete_topics(["t"])
+print(admin.list_topics())
+"""
+
+FASTSTREAM = """
+import asyncio, sys
+from faststream.kafka import KafkaBroker
+
+broker = KafkaBroker(sys.argv[1], logger=None)
+found, has_all = [], asyncio.Event()
+
+@broker.subscriber("in", group_id="double", auto_offset_reset="earliest")
+@broker.publisher("out")
+async def double(message: dict) -> dict:
+    return {"n": 2 * message["n"]}
+
+@broker.subscriber("out", group_id="collect", auto_offset_reset="earliest")
+async def collect(message: dict):
+    found.append(message["n"])
+    if len(found) == 10:
+        has_all.set()
+
+async def main():
+    async with broker:
+        await broker.start()
+        for number in range(10):
+            await broker.publish({"n": number}, "in")
+        await asyncio.wait_for(has_all.wait(), 60)
+    print(sorted(found))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "printed"),
+    [
+        (KAFKA_PYTHON, "['u']"),
+        (FASTSTREAM, "[0, 2, 4, 6, 8, 10, 12, 14, 16, 18]"),
+    ],
+    ids=["kafka-python", "faststream"],
+)
+def test_clients_in_python_work(broker, program, printed):
+    assert CLIENTS.exists(), "this test needs clients of Kafka: run tools/kafka"
+    found = run([str(CLIENTS), "-c", program, broker.address])
+    assert found.splitlines()[-1] == printed
+
+
+def test_kcat_publishes_and_consumes(broker):
+    kcat = [required_program("kcat", "kcat"), "-b", broker.address]
+    publish = ("-t", "t", "-P", "-k", "key", "-H", "a=b", "-z", "lz4")
+    run([*kcat, *publish], "one\ntwo\n")
+    shown = run([*kcat, "-t", "t", "-C", "-e", "-q", "-f", "%o %k %s %h\n"])
+    assert shown.splitlines() == ["0 key one a=b", "1 key two a=b"]
+    assert 'topic "t" with 1 partitions' in run([*kcat, "-L"])
+    assert run([*kcat, "-Q", "-t", "t:0:-1"]).strip() == "t [0] offset 2"
+    options = ("-X", "auto.offset.reset=earliest", "-c", "2", "-q")
+    assert run([*kcat, "-G", "g", *options, "t"]).split() == ["one", "two"]
+
+
+SPARK = """
+import sys, glob, pathlib, time
+from pyspark.sql import SparkSession
+
+address, jars, directory = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.jars", ",".join(glob.glob(jars + "/*.jar")))
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.memory", "700m")
+    .config("spark.sql.shuffle.partitions", "1")
+    .getOrCreate()
+)
+spark.sparkContext.setLogLevel("ERROR")
+
+def of(maker, **options):
+    return maker.format("kafka").options(
+        **{"kafka.bootstrap.servers": address, "startingOffsets": "earliest", **options}
+    )
+
+def count(**options):
+    return of(spark.read, **options).load().distinct().count()
+
+rows = spark.range(1000).selectExpr("cast(id as string) key", "'v' value")
+of(rows.write, topic="in").save()
+assert count(subscribe="in") == 1000
+assert count(subscribePattern="i.*", startingTimestamp="1") == 1000
+
+def start():
+    stream = of(spark.readStream, subscribe="in", maxOffsetsPerTrigger="100").load()
+    return of(stream.select("key", "value").writeStream, topic="out").option(
+        "checkpointLocation", directory + "/checkpoint"
+    ).trigger(processingTime="100 milliseconds").start()
+
+query = start()
+while count(subscribe="out") < 300:
+    time.sleep(0.2)
+# The broker is started again now.
+pathlib.Path(directory, "begun").touch()
+while not pathlib.Path(directory, "restarted").exists():
+    time.sleep(0.1)
+of(rows.write, topic="in").save()
+query.processAllAvailable()
+query.stop()
+keys = of(spark.read, subscribe="out").load().selectExpr("cast(key as string)")
+counts = {row[0]: row[1] for row in keys.groupBy("key").count().collect()}
+assert len(counts) == 1000 and min(counts.values()) >= 2, counts
+print("done", sum(counts.values()))
+"""
+
+
+def test_spark_reads_and_writes_over_a_restart(broker, tmp_path):
+    jars = ROOT / ".venv" / "spark-kafka"
+    assert jars.is_dir(), "this test needs Spark's source for Kafka: run tools/kafka"
+    python = os.fspath(Path(ROOT, ".venv", "bin", "python"))
+    command = [python, "-c", SPARK, broker.address, str(jars), str(tmp_path)]
+    with sync.connect(broker.process.url) as client:
+        # The program reads it before its stream writes there.
+        client.topics.create("/default/out")
+    with started(command) as spark:
+        while not (tmp_path / "begun").exists():
+            assert spark.poll() is None, spark.stdout.read()
+            time.sleep(0.2)
+        broker.process.stop()
+        broker.process.start()
+        (tmp_path / "restarted").touch()
+        output, _ = spark.communicate(timeout=3 * WAIT_S)
+    # A sink for Kafka may write a batch again that it was writing.
+    assert output.splitlines()[-1].startswith("done 2"), output
