@@ -1,9 +1,12 @@
 """The first programs of the README do what it says, on an empty broker."""
 
+import asyncio
 import re
+import sys
 
 import pytest
 
+from pydanube_broker.servers.native.connection import listen
 from pydanube_broker.testing import memory_broker
 from support.project import ROOT
 
@@ -46,6 +49,64 @@ async def test_the_service_of_the_readme_writes_invoices():
                 [invoice] = batch.values()
                 break
     assert invoice == {"order": 7, "total": 12.0}
+
+
+WITHOUT_ARROW = """
+import sys
+
+sys.modules["pyarrow"] = sys.modules["uvloop"] = None
+"""
+
+
+@pytest.mark.slow
+async def test_first_programs_run_without_pyarrow():
+    async with (
+        memory_broker() as broker,
+        listen(broker.server, "127.0.0.1", 0) as port,
+    ):
+        url = f"danube://127.0.0.1:{port}"
+        first = PROGRAMS[0].replace("danube://127.0.0.1:6651", url)
+        printed = await run_python(WITHOUT_ARROW + first)
+        assert printed[1:] == ["b'paid'", "b'shipped'", "b'a'", "b'b'", "b'c'"]
+        typed = TYPED.replace("URL", url)
+        assert await run_python(WITHOUT_ARROW + typed) == [
+            f"{kind} Order(id=7, note='ö')" for kind in ("json_schema", "avro")
+        ]
+
+
+TYPED = """
+from dataclasses import dataclass
+
+import pydanube
+
+@dataclass
+class Order:
+    id: int
+    note: str
+
+async def main() -> None:
+    async with pydanube.connect("URL") as client:
+        for kind in "json_schema", "avro":
+            topic = f"/default/{kind}"
+            schema = pydanube.Schema.from_dataclass(Order, type=kind)
+            await client.topics.create(topic)
+            async with client.producer(topic, schema=schema) as producer:
+                await producer.send(Order(7, "\u00f6"))
+            async for batch in client.read(topic, schema=Order):
+                print(kind, *batch.values())
+
+pydanube.run(main())
+"""
+
+
+async def run_python(program):
+    """Run *program* in a process of its own; return the lines that it prints."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    return output.decode().splitlines()
 
 
 @pytest.mark.parametrize("page", FIRST_PAGES)

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 EXTRAS = {
     "fast": ("pyarrow", "uvloop"),
-    "schemas": ("fastavro", "jsonschema_rs", "msgspec", "pyarrow"),
+    "schemas": ("fastavro", "jsonschema_rs", "msgspec"),
     "protoc": ("grpc_tools",),
     "cli": ("pydanube_cli", "rich", "typer", "yaml"),
     "broker": (

@@ -16,19 +16,19 @@ from typing import Any
 
 import fastavro
 import msgspec
-import pyarrow as pa
 
+from pydanube.model.arrow import pa
 from pydanube.model.errors import InvalidPayload, InvalidSchema
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.avro.bounds import VALUE_DEPTH_MAX, bounds_of, check_datum
-from pydanube.schemas.avro.columns import column_of
 from pydanube.schemas.avro.container import CONTAINER_MAGIC, open_container
 from pydanube.schemas.avro.encoding import AvroEncoder
 from pydanube.schemas.avro.parser import parse_avro
 from pydanube.schemas.avro.reading import INT, form_for_reading
 from pydanube.schemas.avro.resolution import find_incompatibilities
-from pydanube.schemas.avro.types import Record, canonical_form
+from pydanube.schemas.avro.types import AvroType, Record, canonical_form
 from pydanube.schemas.language import (
+    Column,
     ColumnDecoder,
     Decoder,
     Encoder,
@@ -107,7 +107,7 @@ class AvroSchema(ParsedSchema):
         )
 
     def arrow_type(self) -> pa.DataType:
-        return column_of(self.root).type
+        return _column_of(self.root).type
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """
@@ -120,7 +120,7 @@ class AvroSchema(ParsedSchema):
         assert isinstance(writer, AvroSchema)
         is_same = writer is self or writer.text == self.text
         reader = None if is_same else _lenient(self._parsed, _defaults(self._records))
-        arrow_type, convert = column_of(self.root)
+        arrow_type, convert = _column_of(self.root)
         read_all = writer._batch_reader(reader)  # noqa: SLF001
 
         def decode(payloads: pa.Array) -> pa.Array:
@@ -220,6 +220,13 @@ class AvroSchema(ParsedSchema):
             raise InvalidSchema(
                 f"fastavro cannot use the Avro schema: {error}"
             ) from error
+
+
+def _column_of(root: AvroType) -> Column:
+    # Only Arrow data needs Arrow.
+    from pydanube.schemas.avro.columns import column_of  # noqa: PLC0415
+
+    return column_of(root)
 
 
 def _defaults(records: Sequence[Record]) -> Defaults:

@@ -14,12 +14,10 @@ from typing import Any
 
 import jsonschema_rs
 import msgspec
-import pyarrow as pa
 
+from pydanube.model.arrow import pa
 from pydanube.model.errors import InvalidPayload, InvalidSchema
 from pydanube.model.schemas import SchemaType
-from pydanube.schemas.json_schema.column_reader import read_objects
-from pydanube.schemas.json_schema.columns import column_of
 from pydanube.schemas.json_schema.containment import (
     find_incompatibilities,
     is_quick_to_compare,
@@ -158,6 +156,9 @@ class JsonSchema(ParsedSchema):
         return encode
 
     def arrow_type(self) -> pa.DataType:
+        # Only Arrow data needs Arrow.
+        from pydanube.schemas.json_schema.columns import column_of  # noqa: PLC0415
+
         return column_of(self.document).type
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
@@ -166,6 +167,12 @@ class JsonSchema(ParsedSchema):
 
         JSON describes itself, so the writer's schema does not matter.
         """
+        # Only Arrow data needs Arrow.
+        from pydanube.schemas.json_schema.column_reader import (  # noqa: PLC0415
+            read_objects,
+        )
+        from pydanube.schemas.json_schema.columns import column_of  # noqa: PLC0415
+
         assert isinstance(writer, JsonSchema)
         decode_json = msgspec.json.Decoder().decode
         arrow_type, convert, is_plain = column_of(self.document)

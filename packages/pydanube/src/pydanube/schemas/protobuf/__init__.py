@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-import pyarrow as pa
 from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
+from pydanube.model.arrow import pa
 from pydanube.model.errors import (
     IncompatibleSchema,
     InvalidPayload,
@@ -25,6 +25,7 @@ from pydanube.model.errors import (
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.language import (
     PARTS_MAX,
+    Column,
     ColumnDecoder,
     Convert,
     Decoder,
@@ -36,9 +37,9 @@ from pydanube.schemas.language import (
     find_bad_payloads,
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
-from pydanube.schemas.protobuf.columns import column_of, plain_values_of
 from pydanube.schemas.protobuf.comparison import find_incompatibilities, find_reuses
 from pydanube.schemas.protobuf.compiler import compile_proto
+from pydanube.schemas.protobuf.values import plain_values_of
 
 
 class ProtobufSchema(ParsedSchema):
@@ -117,7 +118,7 @@ class ProtobufSchema(ParsedSchema):
         )
 
     def arrow_type(self) -> pa.DataType:
-        return column_of(self.message).type
+        return _column_of(self.message).type
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """See the base class; fields are matched by number."""
@@ -127,7 +128,7 @@ class ProtobufSchema(ParsedSchema):
             if each.rule == "type_changed":
                 raise IncompatibleSchema(str(each))
         written = None if writer.message is self.message else writer.message
-        arrow_type, convert = column_of(self.message, written)
+        arrow_type, convert = _column_of(self.message, written)
         assert convert is not None
         decode = self._decoder(convert)
         return lambda payloads: pa.array(decode(payloads.to_pylist()), arrow_type)
@@ -155,6 +156,13 @@ class ProtobufSchema(ParsedSchema):
                 raise InvalidPayload(f"not a valid {name}: {error}") from error
 
         return read
+
+
+def _column_of(message: Descriptor, written: Descriptor | None = None) -> Column:
+    # Only Arrow data needs Arrow.
+    from pydanube.schemas.protobuf.columns import column_of  # noqa: PLC0415
+
+    return column_of(message, written)
 
 
 # Values without a Python counterpart: text that is not UTF-8, times out of range, an
