@@ -295,6 +295,16 @@ async def test_lag_of_a_subscription_is_drawn_over_time(browser, console):
         assert page.problems == []
 
 
+async def test_charts_show_what_the_broker_remembers(browser, console):
+    async with opened_page(browser) as page:
+        await page.goto(console)
+        await page.get_by_role("button", name="48 hours").click()
+        await page.get_by_text("2d ago").first.wait_for()
+        await page.goto(f"{console}/topic?name={TOPIC}&tab=subscriptions")
+        await page.get_by_role("button", name="1 hour").click()
+        await page.get_by_text("1h ago").first.wait_for()
+
+
 async def test_messages_are_skipped_after_a_preview(browser, console, broker):
     async with opened_page(browser) as page, pydanube.connect(broker.url) as client:
         before = await lag_of(client, "audit")
@@ -379,6 +389,7 @@ async def test_topic_is_created_written_and_deleted(browser, console, broker):
         await page.get_by_role("button", name="Delete topic").click()
         delete = page.get_by_role("button", name="Delete", exact=True)
         assert await delete.is_disabled()
+        await find_inactive_buttons(page, console)
         await page.get_by_label(f"Type {name}").fill(name)
         await delete.click()
         await page.get_by_role("heading", name="Topics", level=1).wait_for()
@@ -472,6 +483,23 @@ async def sign_in_and_out(browser, console, key):
             async with page.expect_navigation():
                 await page.get_by_role("button", name="Sign in").click()
             await page.get_by_role("alert").wait_for()
+
+
+async def find_inactive_buttons(page, console):
+    """Look for buttons that the user has no permission for, on several pages."""
+    await page.goto(f"{console}/namespaces")
+    await page.get_by_label("Name", exact=True).fill("mine")
+    refused = "You need the permission create on /mine."
+    await page.locator(f'button[title="{refused}"]').wait_for()
+    await page.goto(f"{console}/schemas")
+    await page.get_by_role("button", name="New version").click()
+    await page.get_by_label("Subject").fill("orders")
+    refused = "You need the permission schema_write on subject:orders."
+    await page.locator(f'button[title="{refused}"]').wait_for()
+    await page.goto(f"{console}/security")
+    for name in ("Create key", "Revoke key", "Add binding", "Remove"):
+        button = page.get_by_role("button", name=name)
+        await button.and_(page.locator("button[disabled]")).wait_for()
 
 
 async def test_console_without_messages_shows_none(browser, broker):

@@ -32,7 +32,16 @@ def test_last_value_is_at_the_right():
     assert len(points) == 3
     assert points[-1] == "640.0,12.0"
     assert "Rates: published 10" in shown
-    assert f"{int(2 * (POINTS_MAX - 1) / 60)}m" in shown
+    assert f"{int(2 * POINTS_MAX / 60)}m" in shown
+
+
+def test_unknown_values_are_gaps():
+    shown = chart("Lag", [Line("messages", [1, 2, None, 3])], interval_s=300, count=7)
+    first, last = re.findall(r'points="([^"]*)"', shown)
+    # A point alone is drawn, too.
+    assert (len(first.split()), len(last.split())) == (2, 2)
+    assert last.endswith("640.0,69.6")
+    assert ">35m ago<" in shown
 
 
 def test_chart_without_values_says_so():

@@ -6,6 +6,7 @@ from pydanube.model.descriptions import SubscriptionCounts
 from pydanube.model.policy import FailurePolicy, PoisonPolicy, SubscriptionSettings
 from pydanube.model.subscription_lag import lags_of
 from pydanube_console.pure.history import History
+from pydanube_console.pure.markup import Html
 from pydanube_console.pure.subscription_markup import (
     RANGES_SHOWN,
     render_subscription,
@@ -17,7 +18,7 @@ from support.fakes.descriptions import SUBSCRIPTION, TOPIC
 def shown(subscription):
     topics = [replace(TOPIC, subscriptions=(subscription,))]
     [lag] = lags_of(topics, 0)
-    return render_subscription(topics, lag, History())
+    return render_subscription(topics, lag, Html("charts"))
 
 
 def test_list_has_the_state_of_each_subscription():

@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 
 from nicegui import ui
+from nicegui.elements.mixins.disableable_element import DisableableElement
+from nicegui.elements.mixins.value_element import ValueElement
 
 from pydanube.model.errors import BrokerError
 from pydanube.model.quantity_formats import format_age
@@ -52,17 +54,51 @@ class Page:
         return shown.on("click", js_handler=_TOGGLED)
 
     async def allow(
-        self, button: ui.button, permission: Permission, resource: str
-    ) -> None:
-        """Enable *button* if the user has *permission*, and say why if not."""
+        self, button: DisableableElement, permission: Permission, resource: str
+    ) -> bool:
+        """
+        Enable *button* if the user has *permission*, and say why if not.
+
+        Returns: Whether the user has it.
+        """
         # The page may be shown while the broker is asked.
         button.disable()
         is_allowed = await self.session.access.may(permission, resource)
-        button.set_enabled(is_allowed)
-        if not is_allowed:
-            button.props["title"] = (
-                f"You need the permission {permission.value} on {resource}."
-            )
+        needed = f"You need the permission {permission.value} on {resource}."
+        self.enable(button, "" if is_allowed else needed)
+        return is_allowed
+
+    def enable(self, button: DisableableElement, refusal: str = "") -> None:
+        """Enable *button*, or disable it and show the *refusal*, if there is one."""
+        button.set_enabled(not refusal)
+        if refusal:
+            button.props["title"] = refusal
+        else:
+            button.props.pop("title", None)
+
+    def allow_named(
+        self,
+        name: ValueElement[Any],
+        resource_of: Callable[[str], str],
+        buttons: Mapping[DisableableElement, Permission],
+    ) -> None:
+        """
+        Enable each of *buttons* while the user may do it with what *name* contains.
+
+        *resource_of* returns the resource of a name.
+        """
+        for each in buttons:
+            each.disable()
+
+        async def decide() -> None:
+            text = str(name.value or "").strip()
+            for each, permission in buttons.items():
+                if text:
+                    await self.allow(each, permission, resource_of(text))
+                else:
+                    each.disable()
+
+        name.on_value_change(lambda: self.attempt(decide))
 
     def on_press(
         self, shown: ui.html, work: Callable[[str, str], Awaitable[None]]

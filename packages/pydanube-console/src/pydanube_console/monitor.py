@@ -35,7 +35,7 @@ NO_STORAGE = StorageDescription(remote_url="", local_bytes=0)
 class Monitor(Poller):
     """Samples of what one user may see."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, topics_max: int = TOPICS_MAX) -> None:
         super().__init__()
         self.history = History()
         self.storages: dict[str, StorageDescription] = {}
@@ -47,8 +47,9 @@ class Monitor(Poller):
         self.findings = Findings()
         """The problems of subscriptions, and totals."""
         self.dead_letters: Mapping[str, int] = {}
-        """How many wait in each dead-letter topic of the measured subscriptions."""
+        """How many wait in each dead-letter topic."""
         self._client = client
+        self._topics_max = topics_max
 
     @property
     def unmeasured(self) -> int:
@@ -59,7 +60,7 @@ class Monitor(Poller):
         """Take a sample."""
         client = self._client
         names = sorted(await client.topics.list())
-        found = await describe_all(client, names[:TOPICS_MAX])
+        found = await describe_all(client, names[: self._topics_max])
         findings = await client.cluster.list_findings()
         storages = await _if_permitted(client.storage.describe_all()) or {}
         cluster = await _if_permitted(client.cluster.describe())
@@ -70,7 +71,7 @@ class Monitor(Poller):
             storages = dict(zip([broker.broker_id], storages.values(), strict=False))
         self.storages, self.cluster = storages, cluster
         self.names, self.findings = names, findings
-        self.dead_letters = await self._count_dead_letters(found)
+        self.dead_letters = await self._count_dead_letters(found, findings)
         self.history.add(
             Sample(
                 taken_at=time.monotonic(),
@@ -83,10 +84,12 @@ class Monitor(Poller):
         )
 
     async def _count_dead_letters(
-        self, found: Sequence[TopicDescription]
+        self, found: Sequence[TopicDescription], findings: Findings
     ) -> Mapping[str, int]:
+        # The brokers also know the policies of topics beyond the measured ones.
+        named = {each.dead_letter_topic for each in findings.dead_letter_routes}
         # Those that the user may not see, or that do not exist yet, are not counted.
-        wanted = dead_letter_topics(found) & set(self.names)
+        wanted = (dead_letter_topics(found) | named) & set(self.names)
         measured = [each for each in found if each.topic in wanted]
         others = sorted(wanted - {each.topic for each in measured})
         described = await describe_all(self._client, others[:DEAD_LETTER_TOPICS_MAX])

@@ -87,6 +87,8 @@ if TYPE_CHECKING:
     from pydanube.client.workers.workers import RunningWorkers as RunningWorkers
     from pydanube.client.workers.workers import WorkerKeywords as WorkerKeywords
     from pydanube.client.workers.workers import Workers as Workers
+    from pydanube.model.activity_history import ActivityHistory as ActivityHistory
+    from pydanube.model.activity_history import ActivityPoint as ActivityPoint
     from pydanube.model.api_keys import ApiKeyDescription as ApiKeyDescription
     from pydanube.model.api_keys import NewApiKey as NewApiKey
     from pydanube.model.clusters import BrokerMode as BrokerMode
@@ -119,6 +121,7 @@ if TYPE_CHECKING:
     from pydanube.model.descriptions import TopicOffsets as TopicOffsets
     from pydanube.model.descriptions import TopicPlace as TopicPlace
     from pydanube.model.descriptions import TopicSettings as TopicSettings
+    from pydanube.model.findings import DeadLetterRoute as DeadLetterRoute
     from pydanube.model.findings import FindingKind as FindingKind
     from pydanube.model.findings import Findings as Findings
     from pydanube.model.findings import SubscriptionFinding as SubscriptionFinding
@@ -153,6 +156,8 @@ _HOMES = {
     "ClusterBroker": "pydanube.model.clusters",
     "ClusterDescription": "pydanube.model.clusters",
     "ConnectionDescription": "pydanube.model.connections",
+    "ActivityHistory": "pydanube.model.activity_history",
+    "ActivityPoint": "pydanube.model.activity_history",
     "ConnectionMember": "pydanube.model.connections",
     "Connections": "pydanube.model.connections",
     "ConnectorHealth": "pydanube.model.stored_connectors",
@@ -169,6 +174,7 @@ _HOMES = {
     "DeliveryOptions": "pydanube.client.pure.batching",
     "Direction": "pydanube.schemas.compatibility",
     "DroppedSegment": "pydanube.model.descriptions",
+    "DeadLetterRoute": "pydanube.model.findings",
     "FindingKind": "pydanube.model.findings",
     "Findings": "pydanube.model.findings",
     "Hold": "pydanube.model.descriptions",

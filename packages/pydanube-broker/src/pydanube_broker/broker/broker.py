@@ -40,6 +40,7 @@ from pydanube_broker.broker.governance.stored_connectors import StoredConnectors
 from pydanube_broker.broker.named_stores import NamedStores
 from pydanube_broker.broker.publishing.message_batcher import MessageBatcher
 from pydanube_broker.broker.publishing.schema_registry import SchemaRegistry
+from pydanube_broker.broker.pure.activity_rings import ActivityRings
 from pydanube_broker.broker.serving.internal_publishing import InternalPublisher, Peers
 from pydanube_broker.broker.serving.open_connections import OpenConnections
 from pydanube_broker.broker.serving.producers import Producers
@@ -80,6 +81,8 @@ class Broker:
     broker_id: str
     access: AccessControl
     """The access policy: roles, bindings, and decisions."""
+    activity: ActivityRings
+    """The rates and the lag of the last hours."""
     audit: AuditLog
     """The audit log of administrative requests and refusals."""
     backups: Backups | None

@@ -43,6 +43,7 @@ from pydanube_broker.broker.publishing.message_batcher import (
 from pydanube_broker.broker.publishing.schema_registry import SchemaRegistry
 from pydanube_broker.broker.publishing.topic import Topic
 from pydanube_broker.broker.publishing.tracing import Tracing
+from pydanube_broker.broker.pure.activity_rings import ActivityRings
 from pydanube_broker.broker.serving.internal_publishing import InternalPublisher, Peers
 from pydanube_broker.broker.serving.open_connections import OpenConnections
 from pydanube_broker.broker.serving.producers import Producers
@@ -295,6 +296,7 @@ async def open_broker(
             yield Broker(
                 broker_id=broker_id,
                 access=access,
+                activity=ActivityRings(wall_clock_us() / 1e6),
                 audit=audit,
                 backups=backups,
                 batcher=MessageBatcher(

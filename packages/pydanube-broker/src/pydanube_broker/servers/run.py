@@ -54,6 +54,7 @@ from pydanube_broker.dispatch.shared_counts import ONE_PROCESS, SharedCounts
 from pydanube_broker.metadata.sessions import Session
 from pydanube_broker.metadata.shared_sqlite import SharedSqliteStore
 from pydanube_broker.metadata.store import MetadataStore, retry_on_conflict
+from pydanube_broker.servers.activity_recording import recording_activity
 from pydanube_broker.servers.connections.authentication import (
     Authenticator,
     open_authenticator,
@@ -297,6 +298,7 @@ async def serve(
                 authenticator,
                 exemplars=NO_EXEMPLARS if tracing is None else tracing.published,
                 shared=shared_counts,
+                http_port=http_port,
             ) as server,
             listen(
                 server,
@@ -342,6 +344,7 @@ async def serve(
                 broker=broker,
                 identity=identity,
             ),
+            recording_activity(broker),
         ):
             grpc_port = danube_listener.port
             state.on_serving(

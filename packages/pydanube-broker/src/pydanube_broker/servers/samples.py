@@ -77,6 +77,9 @@ def _of_server(
     yield metrics.CONNECTIONS_OPENED, (), server.connections_total
     yield metrics.CONNECTIONS_REFUSED, (), server.refused_total
     yield metrics.CONNECTIONS_TIMED_OUT, (), server.timed_out_total
+    plain = server.plain_batches
+    yield metrics.BATCHES_DECOMPRESSED, (), plain.decompressed_total
+    yield metrics.BATCHES_DECOMPRESSED_BYTES, (), plain.decompressed_bytes_total
     audit = server.broker.audit
     yield metrics.AUDIT_RECORDS, (), audit.recorded_count
     yield metrics.AUDIT_DROPPED, (), audit.dropped_count

@@ -17,6 +17,7 @@ from pydanube_cli.diagnosis.findings import Verdict
 from pydanube_cli.diagnosis.findings import subscriptions as judge
 from pydanube_console.monitor import TOPICS_MAX, Monitor
 from pydanube_console.pages.overview import render
+from pydanube_console.pure.markup import Html
 from support.fakes.batches import A_TIME
 from support.fakes.broker_clusters import SHARDS
 from support.fakes.brokers import RELIABLE, BrokerWorld
@@ -65,7 +66,7 @@ async def test_blocked_subscription_is_found_behind_a_thousand_topics():
         # The console and the doctor say the same.
         monitor = Monitor(client)
         await monitor.take()
-        page = str(render(monitor, []))
+        page = str(render(monitor, [], Html("")))
         assert f"s of {LAST} is blocked by message 0" in page
         assert "Nothing needs attention" not in page
         assert f"{count + 1:,}" in page
@@ -81,10 +82,10 @@ async def test_topics_that_are_not_open_are_not_called_good(tmp_path):
         await client.topics.create(LAST)
         monitor = Monitor(client)
         await monitor.take()
-        assert "Nothing needs attention" in str(render(monitor, []))
+        assert "Nothing needs attention" in str(render(monitor, [], Html("")))
         # As after a restart of the broker, when nobody has used the topic.
         monitor.names.append("/default/closed")
-        page = str(render(monitor, []))
+        page = str(render(monitor, [], Html("")))
         assert "Nothing needs attention" not in page
         assert "1 topic is not measured" in page
 

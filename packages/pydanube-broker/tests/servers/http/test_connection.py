@@ -10,6 +10,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from pydanube_broker.broker.serving.open_connections import OpenConnections
 from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.http.app import make_app
 from pydanube_broker.servers.http.connection import (
@@ -29,6 +30,7 @@ class World:
     """Connections without sockets."""
 
     def __init__(self, connections_max: int) -> None:
+        self.connections = OpenConnections(lambda: 7)
         self.counts = ConnectionCounts(listener="http", connections_max=connections_max)
         self._config = uvicorn.Config(
             make_app(State()),
@@ -42,6 +44,7 @@ class World:
     def connect(self) -> tuple[HttpConnection, RecordingTransport]:
         connection = HttpConnection(
             self.counts,
+            lambda: self.connections,
             config=self._config,
             server_state=self.server_state,
             app_state={},
@@ -169,6 +172,19 @@ async def test_request_ends_when_its_connection_is_lost(world):
     connection.connection_lost(None)
     await world.until(lambda: not world.server_state.tasks)
     assert outcomes == ["ended"]
+
+
+async def test_connections_are_listed_and_closed(world):
+    connection, transport = world.connect()
+    connection.data_received(GET.replace(b"Host", b"User-Agent: curl/8\r\nHost"))
+    await world.until(lambda: b"200 OK" in transport.written)
+    [(number, listed)] = world.connections.page(0, 10)
+    facts = listed.facts(None)
+    assert (number, facts.listener, facts.client) == (7, "http", "curl/8")
+    world.connections.close(number, "enough")
+    assert transport.is_closing()
+    connection.connection_lost(None)
+    assert len(world.connections) == 0
 
 
 async def test_closed_connection_is_freed_without_the_garbage_collector(world):

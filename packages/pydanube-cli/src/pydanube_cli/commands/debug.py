@@ -13,7 +13,6 @@ from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube_cli.commands.doctor import (
     BROKER_MISSING,
-    DEFAULT_HTTP_URL,
     check_running_broker,
     check_this_machine,
     find_settings,
@@ -47,7 +46,7 @@ def bundle(
     *,
     config: Path | None = None,
     data_dir: Path | None = None,
-    http_url: str = DEFAULT_HTTP_URL,
+    http_url: str | None = None,
     log: list[Path] | None = None,
     output: Path | None = None,
     topics: Annotated[int, typer.Option(min=0)] = 1000,
@@ -68,7 +67,8 @@ def bundle(
             also set by the variable DANUBE_CONFIG.
         data_dir (DIR): The data directory of the broker on this machine; by default
             as in the settings.
-        http_url (URL): The HTTP port of the broker. Credentials come from the
+        http_url (URL): The HTTP port of the broker; by default as the broker says.
+            Credentials come from the
             variables DANUBE_TOKEN and DANUBE_API_KEY.
         log (FILE): A log of the broker, of which the last 2 MiB are included; may be
             given several times.

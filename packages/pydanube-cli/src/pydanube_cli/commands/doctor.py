@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pydanube.client.client import DEFAULT_URL
+from pydanube.client.connections.urls import options_of
+from pydanube.model.errors import InvalidRequest
 from pydanube.model.extras import MissingExtra, require
 from pydanube.model.positions import to_datetime
-from pydanube_cli.diagnosis.broker_checks import check_broker, check_http
+from pydanube_cli.diagnosis.broker_checks import (
+    DEFAULT_HTTP_URL,
+    check_broker,
+    check_http,
+)
 from pydanube_cli.diagnosis.findings import Finding, Verdict
 from pydanube_cli.invocation import parameters
 from pydanube_cli.invocation.declaration import command
@@ -22,7 +29,6 @@ from pydanube_cli.presentation.output import Columns, Result, Table
 if TYPE_CHECKING:
     from pydanube_broker.servers.settings.config import BrokerConfig
 
-DEFAULT_HTTP_URL = "http://127.0.0.1:8080"
 BROKER_MISSING = "the broker is not installed, pip install 'pydanube[broker]' brings it"
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -46,7 +52,7 @@ def doctor(
     *,
     config: Path | None = None,
     data_dir: Path | None = None,
-    http_url: str = DEFAULT_HTTP_URL,
+    http_url: str | None = None,
     machine: Annotated[bool, typer.Option("--machine")] = False,
     url: parameters.Url = DEFAULT_URL,
 ) -> Result:
@@ -65,7 +71,7 @@ def doctor(
             also set by the variable DANUBE_CONFIG.
         data_dir (DIR): The data directory of the broker on this machine; by default
             as in the settings.
-        http_url (URL): The HTTP port of the broker.
+        http_url (URL): The HTTP port of the broker; by default as the broker says.
         machine: Check only this machine, not a broker.
     """
     settings = find_settings(
@@ -123,10 +129,12 @@ def check_this_machine(config: BrokerConfig) -> list[Finding]:
     return list(check_machine(config, to_datetime(time.time_ns() // 1000)))
 
 
-def check_running_broker(url: str, http_url: str) -> list[Finding]:
-    """Return the findings on a running broker."""
-    return [*run(lambda _: _check(url)), *check_http(http_url)]
-
-
-async def _check(url: str) -> list[Finding]:
-    return [each async for each in check_broker(url)]
+def check_running_broker(url: str, http_url: str | None) -> list[Finding]:
+    """Return the findings on a running broker, whose HTTP port may be *http_url*."""
+    found, told_url = run(lambda _: check_broker(url))
+    address = http_url or told_url or DEFAULT_HTTP_URL
+    ca_file = None
+    with suppress(InvalidRequest):
+        # Otherwise the broker was not found.
+        ca_file = options_of(url).ca_file
+    return [*found, *check_http(address, ca_file)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import ssl
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from urllib.error import HTTPError
@@ -15,39 +16,57 @@ from pydanube.model.errors import BrokerError
 from pydanube_cli.diagnosis import findings
 from pydanube_cli.diagnosis.findings import Finding
 
+DEFAULT_HTTP_URL = "http://127.0.0.1:8080"
+"""Where the HTTP port is if the broker does not say."""
 HTTP_TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 1024 * 1024
 
 
-async def check_broker(url: str) -> AsyncIterator[Finding]:
-    """Check the broker at *url*, and its cluster if it is in one."""
+async def check_broker(url: str) -> tuple[list[Finding], str]:
+    """
+    Check the broker at *url*, and its cluster if it is in one.
+
+    Returns: The findings, and the address of its HTTP port, empty if it is unknown.
+    """
+    found: list[Finding] = []
+    http_url = ""
     try:
         async with connect(url) as client:
+            broker = await client.cluster.describe_broker()
+            http_url = broker.http_url
             begun_at = time.perf_counter()
             described = await client.cluster.describe()
             round_trip_s = time.perf_counter() - begun_at
-            name = (await client.requester.connection()).welcome.broker
-            yield findings.broker_version(name, round_trip_s)
+            found.append(findings.broker_version(broker.version, round_trip_s))
             if described.shard_count:
-                yield findings.cluster(described)
+                found.append(findings.cluster(described))
             for broker_id, storage in (await client.storage.describe_all()).items():
-                yield findings.storage(broker_id, storage)
+                found.append(findings.storage(broker_id, storage))
             topic_count = len(await client.topics.list())
-            yield findings.subscriptions(
-                await client.cluster.list_findings(), topic_count
+            found.append(
+                findings.subscriptions(
+                    await client.cluster.list_findings(), topic_count
+                )
             )
     except BrokerError as error:
-        yield findings.unreachable(
-            "broker",
-            str(error),
-            "give the broker's address with --url",
+        found.append(
+            findings.unreachable(
+                "broker",
+                str(error),
+                "give the broker's address with --url",
+            )
         )
+    return found, http_url
 
 
-def check_http(url: str) -> Iterator[Finding]:
-    """Check the readiness and the clock of the broker with the HTTP port *url*."""
+def check_http(url: str, ca_file: str | None = None) -> Iterator[Finding]:
+    """
+    Check the readiness and the clock of the broker with the HTTP port *url*.
+
+    *ca_file* has the authorities to trust; by default they are the system's.
+    """
     try:
-        status, date, body = _get(f"{url.rstrip('/')}/readyz")
+        status, date, body = _get(f"{url.rstrip('/')}/readyz", ca_file)
         answer = json.loads(body)
         reasons = [str(each) for each in answer.get("problems", [])]
         if "message" in answer:
@@ -64,10 +83,14 @@ def check_http(url: str) -> Iterator[Finding]:
     yield findings.clock(skew_s)
 
 
-def _get(url: str) -> tuple[int, str, bytes]:
+def _get(url: str, ca_file: str | None) -> tuple[int, str, bytes]:
     """Return the status, the date and the body of the answer."""
+    context = None
+    if url.startswith("https:"):
+        context = ssl.create_default_context(cafile=ca_file)
     try:
-        answer = urlopen(url, timeout=HTTP_TIMEOUT_S)  # noqa: S310  # As the user says.
+        # The user, or the broker, has given the address.
+        answer = urlopen(url, timeout=HTTP_TIMEOUT_S, context=context)  # noqa: S310
     except HTTPError as error:
         answer = error
     with answer:

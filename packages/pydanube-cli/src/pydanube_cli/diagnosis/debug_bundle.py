@@ -27,7 +27,7 @@ from pydanube.client.described_topics import describe_topics
 from pydanube.model.errors import BrokerError
 from pydanube.model.json_values import to_json_value
 from pydanube.model.version import __version__
-from pydanube_cli.diagnosis.broker_checks import HTTP_TIMEOUT_S
+from pydanube_cli.diagnosis.broker_checks import DEFAULT_HTTP_URL, HTTP_TIMEOUT_S
 from pydanube_cli.diagnosis.secret_removal import SecretRemover
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ class Sources:
 
     environ: Mapping[str, str]
     url: str
-    http_url: str
+    http_url: str | None
+    """None: as the broker says."""
     logs: tuple[Path, ...]
     topics_max: int
 
@@ -85,10 +86,11 @@ class DebugBundle:
         self._remover = SecretRemover(
             settings,
             dict(sources.environ),
-            [sources.url, sources.http_url],
+            [sources.url, sources.http_url or ""],
         )
         self.files: dict[str, bytes] = {}
         self.missing: dict[str, str] = {}
+        self._http_url = sources.http_url or DEFAULT_HTTP_URL
 
     def add(self, name: str, collect: Callable[[], Any]) -> None:
         """
@@ -123,6 +125,9 @@ class DebugBundle:
         names = ("cluster.json", "storages.json", "topics.json")
         try:
             async with connect(self._sources.url) as client:
+                if self._sources.http_url is None:
+                    told = (await client.cluster.describe_broker()).http_url
+                    self._http_url = told or DEFAULT_HTTP_URL
                 parts["cluster.json"] = await client.cluster.describe()
                 parts["storages.json"] = await client.storage.describe_all()
                 described, count = await describe_topics(
@@ -136,8 +141,8 @@ class DebugBundle:
             self.add(name, partial(_same, value))
 
     def add_http(self) -> None:
-        """Add what the broker says through its HTTP port."""
-        base = self._sources.http_url.rstrip("/")
+        """Add what the broker says through its HTTP port, after ``add_broker``."""
+        base = self._http_url.rstrip("/")
         environ = self._sources.environ
         credential = environ.get(TOKEN_VARIABLE) or environ.get(API_KEY_VARIABLE)
         headers = {"Authorization": f"Bearer {credential}"} if credential else {}

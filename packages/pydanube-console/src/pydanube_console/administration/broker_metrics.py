@@ -7,24 +7,17 @@ import ssl
 from collections.abc import Iterable
 from http.client import HTTPException
 from urllib.error import HTTPError
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from pydanube.client.connections.urls import options_of, uses_tls
+from pydanube.client.connections.urls import options_of
 from pydanube.model.errors import InvalidRequest, Unavailable
 
 HTTP_TIMEOUT_S = 10.0
 METRICS_BYTES_MAX = 64 * 1024 * 1024
 """The rest of a longer answer of the broker is not read."""
 HTTP_PORT = 8080
-
-
-def http_url_of(url: str) -> str:
-    """Return the usual address of the HTTP port of the broker at *url*."""
-    first = url.partition("?")[0].split(",")[0]
-    scheme = "https" if uses_tls(first) else "http"
-    host = urlsplit(first).hostname or "127.0.0.1"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{HTTP_PORT}"
+"""Where the HTTP port is if the broker does not say."""
 
 
 async def fetch_metrics(

@@ -9,10 +9,15 @@ from mcp.server.mcpserver import Context
 from pydantic import Field
 
 from pydanube.client.client import Client
+from pydanube.client.connections.urls import http_url_of
 from pydanube.client.described_topics import describe_topics, find_matching
 from pydanube.model.json_values import to_json_value
 from pydanube.model.subscription_lag import lags_of
-from pydanube_console.administration.broker_metrics import fetch_metrics, select_metrics
+from pydanube_console.administration.broker_metrics import (
+    HTTP_PORT,
+    fetch_metrics,
+    select_metrics,
+)
 from pydanube_console.administration.callers import Callers
 from pydanube_console.administration.message_samples import (
     TEXT_BYTES_MAX,
@@ -43,7 +48,7 @@ PayloadBytes = Annotated[
 class Inspection:
     """The read-only tools, with the permissions of their callers."""
 
-    def __init__(self, callers: Callers, url: str, http_url: str) -> None:
+    def __init__(self, callers: Callers, url: str, http_url: str | None) -> None:
         self._callers = callers
         self._url = url
         self._http_url = http_url
@@ -210,8 +215,12 @@ class Inspection:
         The names begin with danube_; counters end in _total.
         """
         caller = await caller_of(self._callers, context)
+        http_url = self._http_url
+        if http_url is None:
+            broker = await caller.client.cluster.describe_broker()
+            http_url = broker.http_url or http_url_of(broker.url, HTTP_PORT)
         lines = await fetch_metrics(
-            self._http_url, topic or None, caller.credentials, broker_url=self._url
+            http_url, topic or None, caller.credentials, broker_url=self._url
         )
         return limited(select_metrics(lines, text), limit)  # type: ignore[no-any-return]
 

@@ -46,12 +46,12 @@ _DESTRUCTIVE = (
 
 
 def make_server(
-    callers: Callers, url: str, http_url: str, *, allow_changes: bool = False
+    callers: Callers, url: str, http_url: str | None, *, allow_changes: bool = False
 ) -> MCPServer[Any]:
     """
     Return the server for the broker at *url*.
 
-    *http_url* is that of the broker's HTTP port, for metrics.
+    *http_url* is that of the broker's HTTP port, for metrics; None: as it says.
     """
     server: MCPServer[Any] = MCPServer(
         "danube", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"

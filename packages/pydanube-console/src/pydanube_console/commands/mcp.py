@@ -52,8 +52,8 @@ def mcp(
     changes anything, unless --allow-changes is given.
 
     Args:
-        http_url (URL): The broker's HTTP port, for metrics; by default port 8080 of the
-            broker.
+        http_url (URL): The broker's HTTP port, for metrics; by default as the
+            broker says.
         allow_changes: Offer tools that create and configure topics and subscriptions,
             and drain brokers.
         http (HOST:PORT): Listen there for MCP over HTTP, at /mcp. Requests from other
@@ -74,7 +74,6 @@ def mcp(
         TOKEN_BYTES_MIN,
         Bearer,
     )
-    from pydanube_console.administration.broker_metrics import http_url_of  # noqa: PLC0415
     from pydanube_console.administration.callers import open_callers  # noqa: PLC0415
     from pydanube_console.administration.server import (  # noqa: PLC0415
         PATH,
@@ -84,7 +83,6 @@ def mcp(
     )
     from pydanube_console.administration.standard_input import endable_input  # noqa: PLC0415
 
-    metrics_url = http_url or http_url_of(url)
     if http is None and (token_file or allowed_host or certificate_file):
         raise InvalidRequest(
             "--token-file, --allowed-host and --certificate-file are about HTTP: give "
@@ -95,7 +93,7 @@ def mcp(
 
     async def run_stdio(interrupted: Interruption) -> None:
         async with open_callers(url) as callers:
-            server = make_server(callers, url, metrics_url, allow_changes=allow_changes)
+            server = make_server(callers, url, http_url, allow_changes=allow_changes)
             with endable_input() as end_input:
                 async with task_scope() as tasks:
                     running = tasks.start(server.run_stdio_async())
@@ -128,7 +126,7 @@ def mcp(
             print_note(f"MCP over HTTP at {scheme}://{host_in_url(host)}:{bound}{PATH}")
 
         async with open_callers(url) as callers:
-            server = make_server(callers, url, metrics_url, allow_changes=allow_changes)
+            server = make_server(callers, url, http_url, allow_changes=allow_changes)
             async with interrupted.until_requested():
                 await serve_http(
                     server,

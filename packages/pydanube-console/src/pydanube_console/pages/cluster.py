@@ -10,6 +10,8 @@ from nicegui import ui
 from pydanube.model.clusters import BrokerMode, ClusterDescription, ShardMove
 from pydanube.model.descriptions import StorageDescription
 from pydanube.model.quantity_formats import format_age, format_bytes
+from pydanube.security.permissions import Permission
+from pydanube_console.access import CLUSTER
 from pydanube_console.frame import Page, frame
 from pydanube_console.pure.markup import (
     Column,
@@ -28,6 +30,7 @@ async def show(session: Session) -> None:
     with frame(session, "Cluster", current="/cluster") as page:
         content = page.show(element("p", "Measuring …", class_="muted"))
         actions = _Actions(page)
+        await actions.allow()
 
         async def update() -> None:
             await session.monitor.first()
@@ -119,11 +122,22 @@ class _Actions:
         with ui.row().classes("tools") as self._row:
             self._broker = ui.select([], label="Broker").props("dense outlined")
             self._broker.style("min-width: 10rem")
-            for text, work in (("Drain", self._drain), ("Activate", self._activate)):
-                button = ui.button(text, on_click=work).props("flat")
-                button.bind_enabled_from(self._broker, "value", backward=bool)
-            ui.button("Balance the load", on_click=self._rebalance).props("flat")
+            self._chosen = [
+                ui.button(text, on_click=work).props("flat")
+                for text, work in (("Drain", self._drain), ("Activate", self._activate))
+            ]
+            balance = ui.button("Balance the load", on_click=self._rebalance)
+            self._balance = balance.props("flat")
+        self._broker.on_value_change(lambda: page.attempt(self.allow))
         self._row.set_visibility(False)
+
+    async def allow(self) -> None:
+        """Enable what the user may do, with the broker that is chosen."""
+        admin = Permission.CLUSTER_ADMIN
+        await self._page.allow(self._balance, admin, CLUSTER)
+        for each in self._chosen:
+            if await self._page.allow(each, admin, CLUSTER) and not self._broker.value:
+                each.disable()
 
     def set_brokers(self, cluster: ClusterDescription) -> None:
         """Offer the brokers of *cluster*."""

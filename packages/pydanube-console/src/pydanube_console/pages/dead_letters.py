@@ -253,4 +253,8 @@ def _subscriptions_of(session: Session) -> list[tuple[str, str]]:
         if each.settings.failure_policy is not None
         and each.settings.failure_policy.dead_letter_topic
     }
+    found |= {
+        (each.topic, each.subscription)
+        for each in session.monitor.findings.dead_letter_routes
+    }
     return sorted(found)

@@ -6,6 +6,7 @@ from nicegui import ui
 
 from pydanube.aio.tasks import gather
 from pydanube.model.descriptions import NamespaceDescription
+from pydanube.security.permissions import Permission
 from pydanube_console.frame import Page, frame
 from pydanube_console.pages.topic import retention_text
 from pydanube_console.pure.markup import Column, Html, panel, table
@@ -34,6 +35,11 @@ async def show(session: Session) -> None:
             )
         )
         delete.on_click(lambda: _delete(page, name.value or ""))
+        page.allow_named(
+            name,
+            "/{}".format,
+            {create: Permission.CREATE, delete: Permission.MANAGE},
+        )
         content = page.show()
 
         async def update() -> None:

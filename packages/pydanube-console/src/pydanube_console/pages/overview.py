@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pydanube.model.quantity_formats import format_bytes, format_count
+from pydanube_console.chart_span import ChartSpan
 from pydanube_console.frame import frame
 from pydanube_console.monitor import Monitor
 from pydanube_console.programs import concerns_of_programs
 from pydanube_console.pure.attention import Concern, concerns_of
-from pydanube_console.pure.charts import (
-    Line,
-    chart,
-    charts_in_panels,
-    short_number,
-    sparkline,
-)
+from pydanube_console.pure.charts import short_number, sparkline
 from pydanube_console.pure.history import History
 from pydanube_console.pure.markup import (
     Column,
@@ -36,16 +31,20 @@ async def show(session: Session) -> None:
     with frame(session, "Overview", current="/", has_figures=True) as page:
         content = page.show(element("p", "Measuring …", class_="muted"))
 
+        span = ChartSpan(page)
+
         async def update() -> None:
             await session.monitor.first()
             programs = await concerns_of_programs(session)
-            content.set_content(render(session.monitor, programs))
+            charts = await span.rates(session.monitor.history)
+            content.set_content(render(session.monitor, programs, charts))
 
+        span.on_choice([content], update)
         page.refresh(update)
 
 
-def render(monitor: Monitor, programs: list[Concern]) -> Html:
-    """Return the content of the page, with what is wrong with *programs*."""
+def render(monitor: Monitor, programs: list[Concern], charts: Html) -> Html:
+    """Return the page with its *charts*, and with what is wrong with *programs*."""
     history = monitor.history
     if history.sample is None:
         return element("p", monitor.error or "There is no sample.", class_="error")
@@ -58,7 +57,7 @@ def render(monitor: Monitor, programs: list[Concern]) -> Html:
         else "",
         _numbers(monitor),
         panel("Needs attention", _concerns(concerns, monitor.unmeasured)),
-        charts_in_panels(_charts(history)),
+        charts,
         panel("Busiest topics", _busiest(history)),
     ]
     return join(parts)
@@ -145,19 +144,6 @@ def _list(concerns: list[Concern]) -> Html:
         ),
         class_="concerns",
     )
-
-
-def _charts(history: History) -> list[Html]:
-    totals = list(history.totals)
-    rates = [
-        Line("published", [each.published_per_s for each in totals]),
-        Line("delivered", [each.delivered_per_s for each in totals]),
-    ]
-    lag = [Line("messages", [each.lag for each in totals])]
-    return [
-        chart(title, lines, interval_s=history.interval_s)
-        for title, lines in (("Messages per second", rates), ("Lag", lag))
-    ]
 
 
 def _busiest(history: History) -> Html:

@@ -7,6 +7,7 @@ from nicegui import ui
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_time
 from pydanube.model.schemas import Compatibility, SchemaVersion
+from pydanube.security.permissions import Permission
 from pydanube_console.frame import frame
 from pydanube_console.pure.markup import Html, code, element, facts, panel
 from pydanube_console.pure.schema_diff import diff, pretty
@@ -39,6 +40,7 @@ async def show(session: Session, subject: str = "") -> None:
             chosen = ui.select(modes, value=mode.value, label="Compatibility")
             for each in (version, other, chosen):
                 each.props("dense outlined").style("min-width: 9rem")
+        await page.allow(chosen, Permission.MANAGE, f"subject:{subject}")
         content = page.show()
 
         def draw() -> None:

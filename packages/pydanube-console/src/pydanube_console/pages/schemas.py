@@ -10,6 +10,7 @@ from nicegui import ui
 from pydanube.aio.tasks import gather
 from pydanube.client.messages.schema import Schema
 from pydanube.model.schemas import SubjectDescription
+from pydanube.security.permissions import Permission
 from pydanube_console.frame import Page, frame
 from pydanube_console.pure.markup import Column, Html, address, link, panel, table
 from pydanube_console.sessions import Session
@@ -75,5 +76,8 @@ def _form(page: Page) -> Callable[[], object]:
 
         with ui.row():
             ui.button("Cancel", on_click=dialog.close).props("flat")
-            ui.button("Register", on_click=lambda: page.attempt(register))
+            button = ui.button("Register", on_click=lambda: page.attempt(register))
+        page.allow_named(
+            subject, "subject:{}".format, {button: Permission.SCHEMA_WRITE}
+        )
     return dialog.open

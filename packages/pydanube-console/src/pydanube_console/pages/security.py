@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import cast
 
 from nicegui import ui
 
+from pydanube.client.operations.security import ClientIdentity
 from pydanube.model.api_keys import ApiKeyDescription
 from pydanube.model.errors import BrokerError
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_time
-from pydanube.security.policy import Binding, Role
+from pydanube.security.permissions import Permission
+from pydanube.security.policy import AccessPolicy, Binding, Role
+from pydanube.security.principals import Method, Principal
+from pydanube_console.access import CLUSTER
 from pydanube_console.frame import Page, frame
 from pydanube_console.pure.markup import Column, Html, badge, facts, join, panel, table
 from pydanube_console.sessions import Session
@@ -50,7 +56,13 @@ async def show(session: Session) -> None:
             options = [each.id for each in found]
             if options != known.options:
                 known.set_options(options)
-            all_roles.set_content(render_roles(await client.security.roles()))
+            found_roles = await client.security.roles()
+            all_roles.set_content(render_roles(found_roles))
+            refusal = ""
+            if not may_grant(session.identity, found, found_roles):
+                refusal = f"You need the permission {Permission.GRANT.value}."
+            for each in (add, remove):
+                page.enable(each, refusal)
 
         async def add_binding() -> None:
             await page.client.security.add_binding(
@@ -66,7 +78,23 @@ async def show(session: Session) -> None:
                 "Removed",
             )
         )
+        for each in (create, revoke):
+            await page.allow(each, Permission.CLUSTER_ADMIN, CLUSTER)
         page.refresh(update)
+
+
+def may_grant(
+    identity: ClientIdentity, bindings: Sequence[Binding], roles: Sequence[Role]
+) -> bool:
+    """Return whether a user who sees *bindings* and *roles* may grant anything."""
+    if identity.is_superuser or not identity.is_enforced:
+        return True
+    policy = AccessPolicy(
+        {each.name: each for each in roles}, {each.id: each for each in bindings}
+    )
+    method = cast(Method, identity.method)
+    principal = Principal(identity.name, method, identity.groups)
+    return policy.holds_anywhere(principal, Permission.GRANT)
 
 
 def _identity(session: Session) -> Html:

@@ -21,10 +21,9 @@ from pydanube.model.subscription_lag import base_of, lags_of
 from pydanube.security.permissions import Permission
 from pydanube_console.access import CLUSTER
 from pydanube_console.audit_log import AuditLog, render_changes
+from pydanube_console.chart_span import ChartSpan
 from pydanube_console.frame import Page, frame
 from pydanube_console.missing_topic import shows_missing
-from pydanube_console.pure.charts import Line, chart, charts_in_panels
-from pydanube_console.pure.history import History
 from pydanube_console.pure.markup import (
     Column,
     Html,
@@ -74,6 +73,8 @@ async def show(session: Session, name: str = "", tab: str = "overview") -> None:
             operations = page.show()
         log = AuditLog(page.client)
 
+        span = ChartSpan(page)
+
         async def update() -> None:
             await session.monitor.first()
             parts = await describe(page, name)
@@ -86,14 +87,22 @@ async def show(session: Session, name: str = "", tab: str = "overview") -> None:
                     for each in parts
                     if each.shard is not None
                 }
-                overview.set_content(render_overview(name, parts, history, owners))
+                charts = await span.rates(history, name)
+                overview.set_content(render_overview(parts, charts, owners))
             elif tabs.value == "subscriptions":
                 lags = lags_of(parts, time.time_ns() // 1000)
                 listed.set_content(render_subscriptions(parts, lags, history))
                 actions.set_names(each.subscription for each in lags)
                 found = [each for each in lags if each.subscription == actions.chosen]
                 chosen.set_content(
-                    join(render_subscription(parts, each, history) for each in found)
+                    join(
+                        [
+                            render_subscription(
+                                parts, each, await span.lag(history, each)
+                            )
+                            for each in found
+                        ]
+                    )
                 )
             elif tabs.value == "segments":
                 stored = [
@@ -106,6 +115,7 @@ async def show(session: Session, name: str = "", tab: str = "overview") -> None:
                 await log.update()
                 operations.set_content(render_changes(log, name))
 
+        span.on_choice((overview, chosen), update)
         tabs.on_value_change(lambda: page.attempt(update))
         actions.on_choice(lambda: page.attempt(update))
         page.refresh(update)
@@ -154,23 +164,9 @@ async def describe(page: Page, name: str) -> list[TopicDescription]:
 
 
 def render_overview(
-    name: str,
-    parts: Sequence[TopicDescription],
-    history: History,
-    owners: Mapping[str, str],
+    parts: Sequence[TopicDescription], charts: Html, owners: Mapping[str, str]
 ) -> Html:
-    """Return the rates, the facts, and the partitions with their *owners*, if any."""
-    points = history.of_topic(name)
-    rates = [
-        Line("published", [each.published_per_s for each in points]),
-        Line("delivered", [each.delivered_per_s for each in points]),
-    ]
-    lag = [Line("messages", [each.lag for each in points])]
-    interval_s = history.interval_s
-    charts = charts_in_panels(
-        chart(title, lines, interval_s=interval_s)
-        for title, lines in (("Messages per second", rates), ("Lag", lag))
-    )
+    """Return the *charts*, the facts, and the partitions, with any *owners*."""
     first = parts[0]
     producers = sorted({each for part in parts for each in part.producers})
     stored = (

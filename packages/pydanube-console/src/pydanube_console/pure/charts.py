@@ -23,18 +23,18 @@ class Line:
     """A line of a chart."""
 
     name: str
-    values: Sequence[float]
+    values: Sequence[float | None]
+    """Those that are known; the line has a gap for the others."""
 
 
 def sparkline(values: Sequence[float], *, label: str) -> Html:
     """Return a small line without axes; *label* is for screen readers."""
     width, height = 96, 22
     top = max(values, default=0.0) or 1.0
-    points = _points(values, top, (0, width, 1, height - 2))
-    line = element("polyline", points=points, class_="line line-0")
+    lines = _polylines(values, top, (0, width, 1, height - 2), POINTS_MAX, 0)
     return element(
         "svg",
-        line,
+        *lines,
         viewBox=f"0 0 {width} {height}",
         class_="sparkline",
         role="img",
@@ -47,15 +47,17 @@ def chart(
     lines: Sequence[Line],
     *,
     interval_s: float,
+    count: int = POINTS_MAX,
     show: Callable[[float], str] | None = None,
 ) -> Html:
     """
-    Return a chart of the last values, which are *interval_s* apart.
+    Return a chart of the last *count* values, which are *interval_s* apart.
 
     *show* returns a value as text; by default it is ``short_number``.
     """
     show = show or short_number
-    top = _round_up(max((max(each.values, default=0.0) for each in lines), default=0.0))
+    known = [value for each in lines for value in each.values if value is not None]
+    top = _round_up(max(known, default=0.0))
     plot_height = _HEIGHT - _TOP - _BOTTOM
     parts: list[Html] = []
     for part in (0.0, 0.5, 1.0):
@@ -78,21 +80,22 @@ def chart(
             ),
         ]
     bottom = str(_HEIGHT - 4)
-    ago = f"{format_age(interval_s * (POINTS_MAX - 1))} ago"
+    ago = f"{format_age(interval_s * count)} ago"
     parts += [
         element("text", ago, class_="axis", x=str(_LEFT), y=bottom),
         element("text", "now", class_="axis axis-end", x=str(_WIDTH), y=bottom),
     ]
     box = (_LEFT, _WIDTH - _LEFT, _TOP, plot_height)
     for number, each in enumerate(lines):
-        points = _points(each.values, top, box)
-        parts.append(element("polyline", points=points, class_=f"line line-{number}"))
+        parts += _polylines(each.values, top, box, count, number)
     legend = join(
         element("span", each.name, class_=f"legend legend-{number}")
         for number, each in enumerate(lines)
     )
     latest = ", ".join(
-        f"{each.name} {show(each.values[-1])}" for each in lines if each.values
+        f"{each.name} {show(each.values[-1])}"
+        for each in lines
+        if each.values and each.values[-1] is not None
     )
     svg = element(
         "svg",
@@ -127,15 +130,34 @@ def charts_in_panels(charts: Iterable[Html]) -> Html:
     return element("div", *panels, class_="grid-2")
 
 
-def _points(values: Sequence[float], top: float, box: tuple[float, ...]) -> str:
-    """Return the points of *values*, the last one at the right of *box*."""
+def _polylines(
+    values: Sequence[float | None],
+    top: float,
+    box: tuple[float, ...],
+    count: int,
+    number: int,
+) -> list[Html]:
+    """Return the lines of *values*, the last of which is at the right of *box*."""
     x, width, y, height = box
-    step = width / (POINTS_MAX - 1)
+    step = width / (count - 1)
     first = x + width - (len(values) - 1) * step
-    return " ".join(
-        f"{first + number * step:.1f},{y + height * (1 - value / top):.1f}"
-        for number, value in enumerate(values)
-    )
+    lines: list[list[str]] = [[]]
+    for at, value in enumerate(values):
+        if value is None:
+            lines.append([])
+        else:
+            place = f"{first + at * step:.1f},{y + height * (1 - value / top):.1f}"
+            lines[-1].append(place)
+    # A line of one point would not be seen.
+    return [
+        element(
+            "polyline",
+            points=" ".join(each if len(each) > 1 else each * 2),
+            class_=f"line line-{number}",
+        )
+        for each in lines
+        if each
+    ]
 
 
 def _round_up(value: float) -> float:

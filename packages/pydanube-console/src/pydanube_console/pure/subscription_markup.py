@@ -15,10 +15,6 @@ from pydanube.model.quantity_formats import (
 )
 from pydanube.model.subscription_lag import SubscriptionLag
 from pydanube_console.pure.charts import (
-    Line,
-    chart,
-    charts_in_panels,
-    short_age,
     short_number,
     sparkline,
 )
@@ -86,9 +82,9 @@ def render_subscriptions(
 
 
 def render_subscription(
-    topics: Iterable[TopicDescription], lag: SubscriptionLag, history: History
+    topics: Iterable[TopicDescription], lag: SubscriptionLag, charts: Html
 ) -> Html:
-    """Return the lag of one subscription over time, its messages and its settings."""
+    """Return the *charts* of one subscription, its messages and its settings."""
     parts = [
         (topic.topic, each)
         for topic in topics
@@ -97,7 +93,7 @@ def render_subscription(
     ]
     return join(
         [
-            _charts(lag, history),
+            charts,
             panel(f"Messages of {lag.subscription}", facts(_messages(lag, parts))),
             _waiting(parts),
             panel(f"Settings of {lag.subscription}", facts(_settings(parts[0][1]))),
@@ -117,19 +113,6 @@ def _trend(lag: SubscriptionLag, history: History) -> Html:
     points = history.of_subscription(lag.topic, lag.subscription)
     label = f"lag over time, now {format_messages(lag.lag)}"
     return sparkline([each.lag for each in points], label=label)
-
-
-def _charts(lag: SubscriptionLag, history: History) -> Html:
-    points = history.of_subscription(lag.topic, lag.subscription)
-    interval_s = history.interval_s
-    waiting = [Line("not acknowledged", [each.lag for each in points])]
-    ages = [Line("waits", [each.age_s for each in points])]
-    return charts_in_panels(
-        [
-            chart("Lag in messages", waiting, interval_s=interval_s),
-            chart("Oldest message", ages, interval_s=interval_s, show=short_age),
-        ]
-    )
 
 
 def _messages(lag: SubscriptionLag, parts: Parts) -> Iterator[tuple[str, object]]:

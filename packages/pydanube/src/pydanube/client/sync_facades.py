@@ -172,6 +172,7 @@ class Cluster(Facade):
     describe_broker = blocking(AsyncCluster.describe_broker)
     describe = blocking(AsyncCluster.describe)
     list_findings = blocking(AsyncCluster.list_findings)
+    describe_activity = blocking(AsyncCluster.describe_activity)
     running_brokers = blocking(AsyncCluster.running_brokers)
     drain_broker = blocking(AsyncCluster.drain_broker)
     activate_broker = blocking(AsyncCluster.activate_broker)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 CONNECTIONS_MAX = 1000
 """The most connections in one answer of a broker."""
+CLIENT_CHARACTERS_MAX = 200
+"""The longest text of a client about itself that is kept."""
 MEMBERS_MAX = 20
 """The most producers and consumers of a connection that a broker names."""
 

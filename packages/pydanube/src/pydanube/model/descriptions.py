@@ -258,6 +258,8 @@ class BrokerDescription:
     """For people, such as ``pydanube 0.1.0``."""
     url: str
     """The address at which the caller reached it."""
+    http_url: str = ""
+    """Its HTTP port at the same host; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

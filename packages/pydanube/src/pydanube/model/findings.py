@@ -19,6 +19,9 @@ LATE_S = 600.0
 FINDINGS_MAX = 1000
 """How many findings a request returns at most; their number is always complete."""
 
+ROUTES_MAX = 1000
+"""How many subscriptions with a dead-letter topic are listed."""
+
 
 class FindingKind(Enum):
     """The kinds of problems, the worst first."""
@@ -62,6 +65,16 @@ class SubscriptionFinding:
     """The approximate age of the oldest of them."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class DeadLetterRoute:
+    """A subscription, and where it copies the messages that fail."""
+
+    topic: str
+    """The topic, or the base name of a partitioned one."""
+    subscription: str
+    dead_letter_topic: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """The findings of a broker or a cluster, and what was measured."""
@@ -83,6 +96,8 @@ class Findings:
     published: int = 0
     """Messages published to these topics since the broker opened them."""
     delivered: int = 0
+    dead_letter_routes: tuple[DeadLetterRoute, ...] = ()
+    """The subscriptions with a dead-letter topic, at most ``ROUTES_MAX``."""
 
 
 def finding_of(
@@ -170,4 +185,12 @@ def merged(parts: Sequence[Findings], count_max: int = FINDINGS_MAX) -> Findings
         byte_count=sum(each.byte_count for each in parts),
         published=sum(each.published for each in parts),
         delivered=sum(each.delivered for each in parts),
+        dead_letter_routes=routes_of(
+            each for part in parts for each in part.dead_letter_routes
+        ),
     )
+
+
+def routes_of(found: Iterable[DeadLetterRoute]) -> tuple[DeadLetterRoute, ...]:
+    """Return each of *found* once, in order, at most ``ROUTES_MAX``."""
+    return tuple(sorted(set(found))[:ROUTES_MAX])

@@ -145,6 +145,18 @@ CONNECTIONS_TIMED_OUT = _counter(
     "Connections of the native protocol that were closed because the client was silent "
     "or sent half a frame.",
 )
+BATCHES_DECOMPRESSED = _counter(
+    "danube_batches_decompressed_total",
+    "batches",
+    "Batches that were decompressed for clients that do not know their codec, such as "
+    "the Python client without the extra fast. A batch that several of them receive at "
+    "about the same time counts once.",
+)
+BATCHES_DECOMPRESSED_BYTES = _counter(
+    "danube_batches_decompressed_bytes_total",
+    "bytes",
+    "The bytes of these batches after decompression.",
+)
 AUDIT_RECORDS = _counter(
     "danube_audit_records_total",
     "records",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from pydanube.aio.long_work import LongWork
 from pydanube.model.errors import NotOwner, TopicNotFound
 from pydanube.model.findings import (
     LATE_S,
+    DeadLetterRoute,
     FindingKind,
     Findings,
     SubscriptionFinding,
@@ -95,10 +96,13 @@ def _of(topic: Topic, now_us: int) -> Findings:
     end_offset, name = topic.end_offset, str(topic.name)
     subscriptions = list(topic.subscriptions.values())
     findings: list[SubscriptionFinding] = []
+    routes: list[DeadLetterRoute] = []
     backlog = 0
     for each in subscriptions:
         waiting = each.backlog(end_offset)
         backlog += waiting
+        if isinstance(each, ReliableSubscription):
+            routes += _routes(topic.name, each)
         age_s = each.lag_s(now_us) if waiting else 0.0
         # Only few are described, which takes longer.
         if _is_suspect(each, age_s):
@@ -117,7 +121,21 @@ def _of(topic: Topic, now_us: int) -> Findings:
         byte_count=_stored_bytes(topic),
         published=counts.published,
         delivered=counts.delivered,
+        dead_letter_routes=tuple(routes),
     )
+
+
+def _routes(
+    topic: TopicName, subscription: ReliableSubscription
+) -> Iterator[DeadLetterRoute]:
+    policy = subscription.settings.failure_policy
+    if policy is not None and policy.dead_letter_topic:
+        split = topic.split_partition()
+        yield DeadLetterRoute(
+            topic=str(topic if split is None else split[0]),
+            subscription=str(subscription.name),
+            dead_letter_topic=policy.dead_letter_topic,
+        )
 
 
 def problem_of(each: Subscription) -> FindingKind | None:

@@ -28,6 +28,7 @@ from pydanube.security.addresses import host_in_url
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import CLUSTER
 from pydanube_broker.broker.broker import Broker
+from pydanube_broker.broker.serving.open_connections import OpenConnections
 from pydanube_broker.operations.authorization import Need
 from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.connections.connections import ConnectionCounts
@@ -152,6 +153,10 @@ class BrokerState:
         if question.metrics:
             metrics, _ = await _expose(self, question)
         return Answer(readiness, metrics)
+
+    def find_connections(self) -> OpenConnections | None:
+        """Return the open connections of the broker; None while it is starting."""
+        return self._serving[0].connections if self._serving else None
 
     def broker(self) -> Broker:
         """

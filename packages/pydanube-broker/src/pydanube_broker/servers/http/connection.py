@@ -9,6 +9,8 @@ are parsed in one turn of the event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +18,14 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pydanube.aio.tls_connection import receive_buffer
+from pydanube.model.connections import CLIENT_CHARACTERS_MAX
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.shown_text import printable
+from pydanube.security.addresses import host_in_url
+from pydanube_broker.broker.serving.open_connections import (
+    ConnectionFacts,
+    OpenConnections,
+)
 from pydanube_broker.servers.connections.authentication import certificate_of
 from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.connections.quota_uses import QuotaUses
@@ -25,10 +34,14 @@ from pydanube_broker.servers.http.disconnects import READING_REQUEST, ReadingReq
 from pydanube_broker.servers.http.quotas import QUOTA_USES
 from pydanube_broker.servers.http.responses import error_body
 
+log = logging.getLogger(__name__)
+
 REQUEST_TIMEOUT_S = 30.0
 """A connection that completes no request in this time is closed."""
 METHOD_BYTES_MIN = 4
 """A request begins with at least this many bytes of text: a method and a space."""
+END_S = 5.0
+"""The time that a running request has when an administrator closes its connection."""
 KEEP_ALIVE_S = 5
 """A connection is closed when it is idle for this time after an answer."""
 HEAD_BYTES_MAX = 32 * 1024
@@ -47,9 +60,18 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
     Bounds: ``READ_BYTES_MAX`` received bytes wait to be parsed.
     """
 
-    def __init__(self, counts: ConnectionCounts, **options: Any) -> None:
+    def __init__(
+        self,
+        counts: ConnectionCounts,
+        find_connections: Callable[[], OpenConnections | None],
+        **options: Any,
+    ) -> None:
+        """*find_connections* returns where it is listed; None: the broker starts."""
         super().__init__(**options)
         self._counts = counts
+        self._connections = find_connections()
+        # Its number in there.
+        self._number = 0
         self._is_lost = False
         self._quota_uses = QuotaUses()
         self._reading = ReadingRequest()
@@ -75,6 +97,8 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
             transport.abort()
             return
         self._timer = self.loop.call_later(REQUEST_TIMEOUT_S, self.expect_answer)
+        if self._connections is not None:
+            self._number = self._connections.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See asyncio.BufferedProtocol; a loop without it would read 256 KiB."""
@@ -102,6 +126,8 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         """See asyncio.BaseProtocol."""
         self._is_lost = True
         self._counts.lose()
+        if self._connections is not None:
+            self._connections.remove(self._number)
         self._quota_uses.leave()
         self._reading.lose()
         self._received.clear()
@@ -110,6 +136,32 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
             self._timer = None
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
+
+    # What administrators see and do.
+
+    def facts(self, may_see: object) -> ConnectionFacts:
+        """Return facts; each request has a principal of its own."""
+        host, port = self.client or ("?", 0)
+        return ConnectionFacts(
+            listener=self._counts.listener,
+            address=f"{host_in_url(host)}:{port}",
+            client=self._user_agent(),
+            principal="",
+        )
+
+    def end(self, reason: str) -> None:
+        """Close it after the answer to a running request, which gets a little time."""
+        log.info("closing the connection of %s: %s", self.client, reason)
+        self.shutdown()
+        self.loop.call_later(END_S, self.transport.close)
+
+    def _user_agent(self) -> str:
+        # uvicorn's type does not say that there is none before the first request.
+        scope: Any = self.scope
+        headers = () if scope is None else scope["headers"]
+        found = (value for name, value in headers if name == b"user-agent")
+        text = next(found, b"")[:CLIENT_CHARACTERS_MAX]
+        return printable(text.decode("latin-1"))
 
     def on_response_complete(self) -> None:
         """See H11Protocol."""

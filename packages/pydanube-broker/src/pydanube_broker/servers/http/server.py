@@ -62,7 +62,7 @@ async def open_http(
             listeners.append(listener_at(host, own_port, reuse_port=True))
     counted = counts or ConnectionCounts(listener="http")
     factory = over_tls(
-        partial(HttpConnection, counted),
+        partial(HttpConnection, counted, state.find_connections),
         tls,
         protocol="http/1.1",
         plain_answer=_plain_answer(),

@@ -18,7 +18,11 @@ from typing import Any
 from google.protobuf.message import Message
 
 from pydanube.aio.write_buffer import WriteBuffer
-from pydanube.model.connections import MEMBERS_MAX, ConnectionMember
+from pydanube.model.connections import (
+    CLIENT_CHARACTERS_MAX,
+    MEMBERS_MAX,
+    ConnectionMember,
+)
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -71,8 +75,6 @@ OPENINGS_MAX = 8
 WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 """The client is sent nothing new while so much waits in the transport."""
 CLOSE_TIMEOUT_S = 5.0
-CLIENT_CHARACTERS_MAX = 200
-"""The longest text of a client about itself that is kept."""
 
 _OPENINGS = frozenset(
     {
@@ -408,6 +410,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
             frame_bytes_max=self._protocol.frame_bytes_max,
             idle_timeout_s=self.server.limits.idle_timeout_s,
             is_clustered=self.broker.shards is not None,
+            http_port=self.server.http_port,
         )
         if self.server.authenticator.is_enabled:
             welcome.identity.CopyFrom(self._authenticated())

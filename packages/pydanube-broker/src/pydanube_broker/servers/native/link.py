@@ -175,10 +175,11 @@ class ClientLink(ABC):
         """
         Return *frame*, without compression if the client does not know its codec.
 
-        Credit counts bytes before compression, and so does the limit of batches when
-        they are published: the work, and the frame, is no larger than both.
+        Other clients that receive it need not wait for that again.
         """
-        return frame if frame.header.codec in self._codecs else frame.plain()
+        if frame.header.codec in self._codecs:
+            return frame
+        return self.server.plain_batches.of(frame)
 
     def _count_sent(self, batch: BatchFrame) -> None:
         self.sent_messages += batch.count

@@ -23,6 +23,7 @@ from pydanube_broker.operations.authorization import follow_access
 from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.connections.receive_memory import ReceiveMemory, Receiver
+from pydanube_broker.servers.native.plain_batches import PlainBatches
 from pydanube_broker.servers.settings.config import ListenConfig
 from pydanube_broker.servers.settings.security_config import SecurityConfig
 
@@ -65,12 +66,15 @@ class NativeServer:
         exemplars: Mapping[int, Exemplar] = NO_EXEMPLARS,
         *,
         shared: SharedCounts = ONE_PROCESS,
+        http_port: int = 0,
     ) -> None:
         """
         *exemplars* are batches whose storing was traced.
 
         *shared* has what the other processes of the broker count.
         """
+        self.http_port = http_port
+        """The HTTP port of the broker, for its clients; 0: it has none."""
         self.broker = broker
         self.authenticator = authenticator or Authenticator(SecurityConfig())
         self.limits = limits
@@ -87,6 +91,7 @@ class NativeServer:
         self._strangers_refused = 0
         self.timed_out_total = 0
         """Connections that were closed because the client was silent."""
+        self.plain_batches = PlainBatches()
         self.receive_memory = ReceiveMemory(limits.receive_bytes_max)
         self.fetched = 0
         self.fetched_bytes = 0
@@ -194,12 +199,15 @@ async def open_native_server(
     authenticator: Authenticator | None = None,
     exemplars: Mapping[int, Exemplar] = NO_EXEMPLARS,
     shared: SharedCounts = ONE_PROCESS,
+    *,
+    http_port: int = 0,
 ) -> AsyncIterator[NativeServer]:
     """
     Open a server of the native protocol over *broker*, without a listener.
 
     Without *authenticator*, clients need no credentials.  *exemplars* are batches whose
     storing was traced, and *shared* has what the other processes of the broker count.
+    Clients are told *http_port*, unless it is 0.
     """
     async with task_scope() as tasks:
         server = NativeServer(
@@ -209,6 +217,7 @@ async def open_native_server(
             authenticator,
             exemplars,
             shared=shared,
+            http_port=http_port,
         )
         server.run(server.sweep_regularly())
         if broker.access.is_enforced:

@@ -14,6 +14,7 @@ from pydanube.client.connections.tls import ClientTls, explain
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.redaction import without_password
 from pydanube.model.url_options import SCHEME, TLS_OPTIONS, UrlOptions, split_query
+from pydanube.security.addresses import host_in_url
 
 DEFAULT_PORT = 6651
 HANDSHAKE_TIMEOUT_S = 60.0
@@ -77,6 +78,12 @@ def split_url(url: str) -> list[str]:
 def uses_tls(url: str) -> bool:
     """Return whether *url* is that of a broker with TLS."""
     return urlsplit(url).scheme == SCHEME
+
+
+def http_url_of(url: str, port: int) -> str:
+    """Return the address of the HTTP *port* of the broker at *url*."""
+    scheme = "https" if uses_tls(url) else "http"
+    return f"{scheme}://{host_in_url(parse_url(url)[0])}:{port}"
 
 
 def options_of(url: str) -> UrlOptions:

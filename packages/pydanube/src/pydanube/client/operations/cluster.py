@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from google.protobuf.message import Message
+
 from pydanube.aio.tasks import gather
 from pydanube.client.connections.requester import Requester
+from pydanube.client.connections.urls import http_url_of
+from pydanube.model.activity_history import (
+    POINTS_MAX,
+    SHORT_STEP_S,
+    ActivityHistory,
+    added_up,
+)
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.clusters import (
     BrokerMode,
@@ -38,9 +49,13 @@ class Cluster:
     async def describe_broker(self) -> BrokerDescription:
         """Describe the broker that this client is connected to."""
         connection = await self._requester.connection()
-        welcome = connection.welcome
+        welcome, url = connection.welcome, connection.url
+        port = welcome.http_port
         return BrokerDescription(
-            broker_id=welcome.broker_id, version=welcome.broker, url=connection.url
+            broker_id=welcome.broker_id,
+            version=welcome.broker,
+            url=url,
+            http_url=http_url_of(url, port) if port else "",
         )
 
     async def describe(self, *, counts_topics: bool = False) -> ClusterDescription:
@@ -73,17 +88,57 @@ class Cluster:
         """
         if not 1 <= limit <= FINDINGS_MAX:
             raise InvalidRequest(f"limit is {limit}: it must be 1 to {FINDINGS_MAX}")
-        request = pb.ListFindings(limit=limit)
+        answers = await self._ask_all(pb.ListFindings(limit=limit))
+        return merged([from_wire(Findings, each) for each in answers], limit)
+
+    async def describe_activity(
+        self,
+        topic: str | None = None,
+        subscription: str | None = None,
+        *,
+        step_s: int = SHORT_STEP_S,
+    ) -> ActivityHistory:
+        """
+        Return the rates and the lag of the last hours, as the brokers remember them.
+
+        A broker remembers them until it stops.  In a cluster, all brokers are asked; a
+        client that may not describe the cluster asks one.
+
+        Args:
+            topic: A topic, or the base name of a partitioned one; by default all
+                topics together.
+            subscription: A subscription of the topic.
+            step_s: 10 for a point each ten seconds of the last hour, 300 for one each
+                five minutes of the last 48 hours.
+
+        Raises:
+            InvalidRequest: *step_s* is another number, or *subscription* has no topic.
+            ConnectionLost: A broker does not answer.
+        """
+        if step_s not in POINTS_MAX:
+            allowed = " or ".join(map(str, POINTS_MAX))
+            raise InvalidRequest(f"step_s is {step_s}: it must be {allowed}")
+        if topic is None and subscription is not None:
+            raise InvalidRequest(f"subscription is {subscription!r}: name its topic")
+        request: Message = pb.DescribeActivity(step_s=step_s)
+        if topic is not None:
+            request = pb.DescribeTopicActivity(
+                topic=topic, subscription=subscription or "", step_s=step_s
+            )
+        answers = await self._ask_all(request)
+        return added_up([from_wire(ActivityHistory, each) for each in answers], step_s)
+
+    async def _ask_all(self, request: Message) -> list[Any]:
+        """Return the answers of all brokers that the client may know."""
         try:
             brokers = await self.running_brokers()
         except PermissionDenied:
             brokers = []
         if not brokers:
-            return from_wire(Findings, await self._requester.send_request(request))
-        answers = await gather(
+            return [await self._requester.send_request(request)]
+        return await gather(
             self._requester.request_of(each.url, request) for each in brokers
         )
-        return merged([from_wire(Findings, each) for each in answers], limit)
 
     async def running_brokers(self) -> list[ClusterBroker]:
         """Return the brokers that run, by name; none outside of a cluster."""

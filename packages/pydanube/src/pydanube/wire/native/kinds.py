@@ -317,6 +317,13 @@ class Kind(IntEnum):
     )
     LIST_FINDINGS = _op(168, pb.ListFindings, DESCRIBE, LISTED, pb.Findings, REPEAT)
     FINDINGS = _frame(169, pb.Findings, BROKER)
+    DESCRIBE_ACTIVITY = _op(
+        170, pb.DescribeActivity, DESCRIBE, CLUSTER, pb.ActivityHistory, REPEAT
+    )
+    DESCRIBE_TOPIC_ACTIVITY = _op(
+        171, pb.DescribeTopicActivity, DESCRIBE, TOPIC, pb.ActivityHistory, REPEAT
+    )
+    ACTIVITY_HISTORY = _frame(172, pb.ActivityHistory, BROKER)
 
     SET_CONNECTOR = _op(176, pb.SetConnector, CLUSTER_ADMIN, CLUSTER, pb.ConnectorSet)
     CONNECTOR_SET = _frame(177, pb.ConnectorSet, BROKER)

@@ -104,7 +104,7 @@ class Hello(_message.Message):
     def __init__(self, revision_min: _Optional[int] = ..., revision_max: _Optional[int] = ..., client: _Optional[str] = ..., token: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., codecs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("revision", "broker", "broker_id", "frame_bytes_max", "idle_timeout_s", "is_clustered", "identity")
+    __slots__ = ("revision", "broker", "broker_id", "frame_bytes_max", "idle_timeout_s", "is_clustered", "identity", "http_port")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +112,7 @@ class Welcome(_message.Message):
     IDLE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     IS_CLUSTERED_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    HTTP_PORT_FIELD_NUMBER: _ClassVar[int]
     revision: int
     broker: str
     broker_id: str
@@ -119,7 +120,8 @@ class Welcome(_message.Message):
     idle_timeout_s: float
     is_clustered: bool
     identity: Authenticated
-    def __init__(self, revision: _Optional[int] = ..., broker: _Optional[str] = ..., broker_id: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., idle_timeout_s: _Optional[float] = ..., is_clustered: bool = ..., identity: _Optional[_Union[Authenticated, _Mapping]] = ...) -> None: ...
+    http_port: int
+    def __init__(self, revision: _Optional[int] = ..., broker: _Optional[str] = ..., broker_id: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., idle_timeout_s: _Optional[float] = ..., is_clustered: bool = ..., identity: _Optional[_Union[Authenticated, _Mapping]] = ..., http_port: _Optional[int] = ...) -> None: ...
 
 class Authenticate(_message.Message):
     __slots__ = ("token",)
@@ -1528,7 +1530,7 @@ class SubscriptionFinding(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., kind: _Optional[_Union[FindingKind, str]] = ..., text: _Optional[str] = ..., backlog: _Optional[int] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class Findings(_message.Message):
-    __slots__ = ("subscriptions", "finding_count", "problem_count", "topic_count", "subscription_count", "backlog", "producers", "consumers", "byte_count", "published", "delivered")
+    __slots__ = ("subscriptions", "finding_count", "problem_count", "topic_count", "subscription_count", "backlog", "producers", "consumers", "byte_count", "published", "delivered", "dead_letter_routes")
     SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
     FINDING_COUNT_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -1540,6 +1542,7 @@ class Findings(_message.Message):
     BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     DELIVERED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_ROUTES_FIELD_NUMBER: _ClassVar[int]
     subscriptions: _containers.RepeatedCompositeFieldContainer[SubscriptionFinding]
     finding_count: int
     problem_count: int
@@ -1551,7 +1554,56 @@ class Findings(_message.Message):
     byte_count: int
     published: int
     delivered: int
-    def __init__(self, subscriptions: _Optional[_Iterable[_Union[SubscriptionFinding, _Mapping]]] = ..., finding_count: _Optional[int] = ..., problem_count: _Optional[int] = ..., topic_count: _Optional[int] = ..., subscription_count: _Optional[int] = ..., backlog: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., byte_count: _Optional[int] = ..., published: _Optional[int] = ..., delivered: _Optional[int] = ...) -> None: ...
+    dead_letter_routes: _containers.RepeatedCompositeFieldContainer[DeadLetterRoute]
+    def __init__(self, subscriptions: _Optional[_Iterable[_Union[SubscriptionFinding, _Mapping]]] = ..., finding_count: _Optional[int] = ..., problem_count: _Optional[int] = ..., topic_count: _Optional[int] = ..., subscription_count: _Optional[int] = ..., backlog: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., byte_count: _Optional[int] = ..., published: _Optional[int] = ..., delivered: _Optional[int] = ..., dead_letter_routes: _Optional[_Iterable[_Union[DeadLetterRoute, _Mapping]]] = ...) -> None: ...
+
+class DeadLetterRoute(_message.Message):
+    __slots__ = ("topic", "subscription", "dead_letter_topic")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    dead_letter_topic: str
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ...) -> None: ...
+
+class DescribeActivity(_message.Message):
+    __slots__ = ("step_s",)
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    step_s: int
+    def __init__(self, step_s: _Optional[int] = ...) -> None: ...
+
+class DescribeTopicActivity(_message.Message):
+    __slots__ = ("topic", "subscription", "step_s")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    step_s: int
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., step_s: _Optional[int] = ...) -> None: ...
+
+class ActivityPoint(_message.Message):
+    __slots__ = ("begins_at_s", "published_per_s", "delivered_per_s", "lag", "age_s")
+    BEGINS_AT_S_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    begins_at_s: int
+    published_per_s: float
+    delivered_per_s: float
+    lag: float
+    age_s: float
+    def __init__(self, begins_at_s: _Optional[int] = ..., published_per_s: _Optional[float] = ..., delivered_per_s: _Optional[float] = ..., lag: _Optional[float] = ..., age_s: _Optional[float] = ...) -> None: ...
+
+class ActivityHistory(_message.Message):
+    __slots__ = ("step_s", "points")
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    step_s: int
+    points: _containers.RepeatedCompositeFieldContainer[ActivityPoint]
+    def __init__(self, step_s: _Optional[int] = ..., points: _Optional[_Iterable[_Union[ActivityPoint, _Mapping]]] = ...) -> None: ...
 
 class DescribeStorage(_message.Message):
     __slots__ = ()

@@ -1,0 +1,263 @@
+"""
+The rates and the lag of the last hours, as a broker remembers them.
+
+A ring has a point for each 10 s of the last hour, and one for each 5 minutes of the
+last 48 hours.  There is one ring for the whole broker, and one for each topic and each
+subscription that was active in this time.  Partitions of a topic are added up.
+
+A broker that restarts begins again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import isnan, nan
+
+from pydanube.model.activity_history import (
+    LONG_STEP_S,
+    POINTS_MAX,
+    SHORT_STEP_S,
+    ActivityHistory,
+    ActivityPoint,
+)
+from pydanube.model.ids import TopicId
+
+RINGS_MAX = 1000
+"""The most topics and subscriptions that are remembered, of 15 kB each; those that are
+idle longest are forgotten first."""
+BRIDGED_MAX = 12
+"""After more steps without a measurement, there is a gap."""
+WIDTH = 4
+"""The values of a point."""
+
+Key = tuple[str, str]
+"""A topic and a subscription; the latter is empty for the topic, both for the broker.
+"""
+BROKER: Key = ("", "")
+Values = tuple[float, float, float, float]
+"""Published and delivered per second, lag, and its age in seconds."""
+
+_UNKNOWN: Values = (nan, nan, nan, nan)
+_IDLE: Values = (0.0, 0.0, 0.0, 0.0)
+
+
+class _Points:
+    """The last points of one step, without gaps: a point may be unknown."""
+
+    __slots__ = ("_end", "_max", "_step_s", "_values")
+
+    def __init__(self, step_s: int) -> None:
+        self._step_s = step_s
+        self._max = POINTS_MAX[step_s]
+        # The number of the step after the last one.
+        self._end = 0
+        self._values = array("f")
+
+    def add(self, step: int, values: Values) -> None:
+        """Add the point of *step*, which comes after those before it."""
+        missing = min(step - self._end, self._max) if self._values else 0
+        self._values.extend(_UNKNOWN * missing)
+        self._values.extend(values)
+        self._end = step + 1
+        excess = len(self._values) - WIDTH * self._max
+        # Some at a time: to remove the first ones moves the others.
+        if excess > WIDTH * self._max // 10:
+            del self._values[:excess]
+
+    def points(self) -> Iterator[ActivityPoint]:
+        """Yield the points that are known."""
+        values = self._values[-WIDTH * self._max :]
+        first = self._end - len(values) // WIDTH
+        for number, at in enumerate(range(0, len(values), WIDTH), first):
+            published, delivered, lag, age_s = values[at : at + WIDTH]
+            if not isnan(lag):
+                yield ActivityPoint(
+                    begins_at_s=number * self._step_s,
+                    published_per_s=published,
+                    delivered_per_s=delivered,
+                    lag=lag,
+                    age_s=age_s,
+                )
+
+
+class _Ring:
+    """The points of one topic, one subscription or the broker."""
+
+    __slots__ = ("_count", "_long", "_long_step", "_short", "_sum", "last_active")
+
+    def __init__(self) -> None:
+        self.last_active = 0
+        """The last step with a message, or with one that waited."""
+        self._short = _Points(SHORT_STEP_S)
+        self._long = _Points(LONG_STEP_S)
+        # Of the long step that is not over.
+        self._long_step = self._count = 0
+        self._sum = _IDLE
+
+    def add(self, step: int, values: Values) -> None:
+        if any(values):
+            self.last_active = step
+        self._short.add(step, values)
+        long_step = step * SHORT_STEP_S // LONG_STEP_S
+        if long_step != self._long_step:
+            self._end_long_step()
+            self._long_step = long_step
+        published, delivered, lag, age_s = self._sum
+        self._sum = (
+            published + values[0],
+            delivered + values[1],
+            max(lag, values[2]),
+            max(age_s, values[3]),
+        )
+        self._count += 1
+
+    def points(self, step_s: int) -> list[ActivityPoint]:
+        if step_s == SHORT_STEP_S:
+            return list(self._short.points())
+        points = list(self._long.points())
+        if self._count:
+            published, delivered, lag, age_s = self._mean()
+            current = ActivityPoint(
+                begins_at_s=self._long_step * LONG_STEP_S,
+                published_per_s=published,
+                delivered_per_s=delivered,
+                lag=lag,
+                age_s=age_s,
+            )
+            points = [*points[-POINTS_MAX[step_s] + 1 :], current]
+        return points
+
+    def _mean(self) -> Values:
+        published, delivered, lag, age_s = self._sum
+        return published / self._count, delivered / self._count, lag, age_s
+
+    def _end_long_step(self) -> None:
+        if self._count:
+            self._long.add(self._long_step, self._mean())
+        self._sum, self._count = _IDLE, 0
+
+
+@dataclass(slots=True)
+class Measurement:
+    """The counts of all open topics at one moment, while they are collected."""
+
+    before: dict[tuple[TopicId, str], tuple[int, int]]
+    counts: dict[tuple[TopicId, str], tuple[int, int]] = field(default_factory=dict)
+    sums: defaultdict[Key, list[float]] = field(
+        default_factory=lambda: defaultdict(lambda: [0.0] * WIDTH)
+    )
+
+    def add(  # noqa: PLR0917  # Called for every topic.
+        self,
+        key: Key,
+        topic_id: TopicId,
+        published: int,
+        delivered: int,
+        lag: int = 0,
+        age_s: float = 0.0,
+    ) -> None:
+        """
+        Add a topic or a subscription of it, with its counts since it was opened.
+
+        *key* has the base name of a partition.
+        """
+        counted = topic_id, key[1]
+        self.counts[counted] = published, delivered
+        old_published, old_delivered = self.before.get(counted, (0, 0))
+        if published < old_published or delivered < old_delivered:
+            # It was opened again, and counts from 0.
+            old_published = old_delivered = 0
+        if not (lag or age_s or published > old_published or delivered > old_delivered):
+            return
+        found = self.sums[key]
+        found[0] += published - old_published
+        found[1] += delivered - old_delivered
+        found[2] += lag
+        found[3] = max(found[3], age_s)
+
+    def rates(self, elapsed_s: float) -> dict[Key, Values]:
+        """Return what was added, and of the broker, in *elapsed_s*; nothing if idle."""
+        broker = [0.0] * WIDTH
+        for (name, subscription), values in list(self.sums.items()):
+            if subscription:
+                topic = self.sums[name, ""]
+                topic[2] = max(topic[2], values[2])
+                topic[3] = max(topic[3], values[3])
+                broker[2] += values[2]
+                broker[3] = max(broker[3], values[3])
+            else:
+                broker[0] += values[0]
+                broker[1] += values[1]
+        self.sums[BROKER] = broker
+        return {
+            key: (published / elapsed_s, delivered / elapsed_s, lag, age_s)
+            for key, (published, delivered, lag, age_s) in self.sums.items()
+        }
+
+
+class ActivityRings:
+    """
+    The rings of one broker.
+
+    Bounds: ``RINGS_MAX`` topics and subscriptions.  Each measurement keeps two counts
+        of every open topic and subscription until the next one.
+    """
+
+    def __init__(self, now_s: float, rings_max: int = RINGS_MAX) -> None:
+        self._rings_max = rings_max
+        self._rings: dict[Key, _Ring] = {}
+        self._broker = _Ring()
+        self._counts: dict[tuple[TopicId, str], tuple[int, int]] = {}
+        self._step = int(now_s // SHORT_STEP_S) - 1
+        """The last step that is over and has a point."""
+
+    def begin(self) -> Measurement:
+        """Return an empty measurement, for ``end``."""
+        return Measurement(self._counts)
+
+    def end(self, measured: Measurement, now_s: float, elapsed_s: float) -> None:
+        """
+        Add what was *measured*, *elapsed_s* after the measurement before.
+
+        It is about the steps since then; the one of *now_s* is not over.
+        """
+        self._counts = measured.counts
+        last = int(now_s // SHORT_STEP_S) - 1
+        if last <= self._step:
+            # The clock was set back.
+            return
+        is_gap = last - self._step > BRIDGED_MAX
+        steps = range(last if is_gap else self._step + 1, last + 1)
+        self._step = last
+        rates = measured.rates(elapsed_s)
+        self._make_room([each for each in rates if each != BROKER], last)
+        for step in steps:
+            self._broker.add(step, rates.get(BROKER, _IDLE))
+            for key, ring in self._rings.items():
+                ring.add(step, rates.get(key, _IDLE))
+
+    def history(self, key: Key, step_s: int) -> ActivityHistory:
+        """Return the points of a topic, a subscription or the broker, if any."""
+        ring = self._broker if key == BROKER else self._rings.get(key)
+        points = [] if ring is None else ring.points(step_s)
+        return ActivityHistory(step_s=step_s, points=tuple(points))
+
+    def _make_room(self, active: list[Key], step: int) -> None:
+        """Add rings for what is *active*; forget what is idle, if there is no room."""
+        kept_steps = POINTS_MAX[LONG_STEP_S] * LONG_STEP_S // SHORT_STEP_S
+        for key, ring in list(self._rings.items()):
+            if step - ring.last_active > kept_steps:
+                del self._rings[key]
+        wanted = [each for each in active if each not in self._rings]
+        excess = len(self._rings) + len(wanted) - self._rings_max
+        if excess > 0:
+            still = set(active)
+            idle = [each for each in self._rings if each not in still]
+            idle.sort(key=lambda each: self._rings[each].last_active)
+            for key in idle[:excess]:
+                del self._rings[key]
+        for key in wanted[: max(0, self._rings_max - len(self._rings))]:
+            self._rings[key] = _Ring()
