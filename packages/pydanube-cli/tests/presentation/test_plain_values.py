@@ -2,13 +2,14 @@
 
 from enum import Enum
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from pydanube_cli.presentation.help_pages import HelpfulCommand
-from pydanube_cli.presentation.plain_values import plain_value
+from pydanube_cli.presentation.plain_values import plain_value, simple_value
 
 
 class Color(Enum):
@@ -26,6 +27,8 @@ def run(*arguments):
         count: int = typer.Option(2, min=1),
         tag: list[str] | None = None,
         file: Path | None = None,
+        place: Annotated[Path | None, typer.Option(exists=True)] = None,
+        size: int = 1,
         code: str = typer.Option("x", parser=str.upper),
         dry: bool = False,
     ):
@@ -45,10 +48,12 @@ def test_defaults_are_passed_on():
 def test_given_values_are_converted():
     result, seen = run(
         *("wall", "--color", "red", "--count", "3", "--file", "a"),
-        *("--tag", "a", "--tag", "b", "--code", "y", "--dry"),
+        *("--tag", "a", "--tag", "b", "--code", "y", "--dry", "--size", "7"),
+        *("--place", "/"),
     )
     assert result.exit_code == 0, result.output
     assert (seen["color"], seen["count"], seen["file"]) == (Color.RED, 3, Path("a"))
+    assert (seen["size"], seen["place"]) == (7, Path("/"))
     assert (seen["tag"], seen["code"], seen["dry"]) == (["a", "b"], "Y", True)
 
 
@@ -58,6 +63,9 @@ def test_given_values_are_converted():
         (["wall", "--color", "green"], "'green' is not one of 'red'"),
         (["wall", "--count", "many"], "valid integer"),
         (["wall", "--count", "0"], "greater than or equal to 1"),
+        (["wall", "--size", "many"], "valid integer"),
+        (["wall", "--size", "9" * 5000], "integer"),
+        (["wall", "--place", "/nowhere"], "does not exist"),
         ([], "Missing argument"),
     ],
 )
@@ -75,3 +83,10 @@ def test_plain_values():
     assert plain_value(("a", "b"), list[str]) == ["a", "b"]
     assert plain_value("5", int) is None
     assert plain_value("blue", Color) is None
+
+
+def test_numbers_and_paths_need_no_pydantic():
+    assert simple_value("5", int) == 5
+    assert simple_value("a/b", Path) == Path("a/b")
+    for value, kind in (("-5", int), ("1_0", int), ("", int), ("5", float)):
+        assert simple_value(value, kind) is None

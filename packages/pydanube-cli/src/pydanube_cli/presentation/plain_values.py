@@ -2,16 +2,27 @@
 The conversion of the values of options and arguments, without pydantic if possible.
 
 Typer converts every value with pydantic, even those that need no conversion.  The
-import of pydantic would be a quarter of the processor time of a short command.
+import of pydantic would be a quarter of the processor time of a short command, and a
+tenth of that of the start of a broker, with 10 MB of memory.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import Enum
+from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import typer
+
+_NUMBER = re.compile("[0-9]{1,15}")
+_CHECKS: dict[str, object] = {
+    **dict.fromkeys(("min", "max", "path_type", "parser")),
+    **dict.fromkeys(("clamp", "exists", "writable", "resolve_path"), False),
+    **dict.fromkeys(("file_okay", "dir_okay"), True),
+}
+"""The options that check or change numbers and paths, as they are by default."""
 
 
 def convert_plainly(parameters: Iterable[Any]) -> None:
@@ -27,8 +38,12 @@ class _Conversion:
     """The conversion of a parameter's values, in place of that of Typer."""
 
     def __init__(self, parameter: Any) -> None:
+        declared = parameter.type_descriptor.parameter_info
         self._kind = parameter.type_descriptor.annotation
-        self._has_parser = parameter.type_descriptor.parameter_info.parser is not None
+        self._has_parser = declared.parser is not None
+        self._is_checked = any(
+            getattr(declared, name) != usual for name, usual in _CHECKS.items()
+        )
         self._find_adapter = parameter.get_runtime_param
 
     def __call__(self) -> _Conversion:
@@ -44,6 +59,8 @@ class _Conversion:
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         plain = None if self._has_parser else plain_value(value, self._kind)
+        if plain is None and not self._is_checked:
+            plain = simple_value(value, self._kind)
         if plain is not None:
             return plain
         try:
@@ -64,3 +81,10 @@ def plain_value(value: Any, kind: Any) -> Any:
     if issubclass(kind, Enum):
         return next((each for each in kind if value in (each, each.value)), None)
     return value if isinstance(value, kind) else None
+
+
+def simple_value(value: Any, kind: Any) -> Any:
+    """Return the text *value* as a number or path, or None if Typer must convert it."""
+    if kind is int and isinstance(value, str) and _NUMBER.fullmatch(value):
+        return int(value)
+    return Path(value) if kind is Path and isinstance(value, str) else None
