@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bench.charts import draw
 from bench.options import parser_of_command
-from bench.plan import WORKLOADS, estimated_s, plan_lines, plan_trials
+from bench.plan import QUICK, WORKLOADS, estimated_s, plan_lines, plan_trials
 from bench.report import (
     headline,
     machine_sentence,
@@ -56,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rounds, seconds = asked.rounds or 5, asked.seconds or 5.0
     systems = [find_system(name) for name in asked.systems]
     lines, skips = plan_lines(systems, asked.durability)
-    workloads = [WORKLOADS[name] for name in asked.workloads]
+    names = asked.workloads or (QUICK if asked.quick else WORKLOADS)
+    workloads = [WORKLOADS[name] for name in names]
     trials, more = plan_trials(
         lines, workloads, asked.sizes, rounds, one_line=asked.quick
     )

@@ -73,7 +73,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--workloads": {
         "help": f"which workloads: {', '.join(WORKLOADS)}",
         "type": lambda text: _names(text, WORKLOADS),
-        "default": list(WORKLOADS),
         "metavar": "A,B",
     },
     "--durability": {
@@ -94,8 +93,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "S",
     },
     "--quick": {
-        "help": "one round of half a second, 100 bytes, and of each system only its "
-        "most durable class: whether it works, not how fast",
+        "help": "one round of half a second, 100 bytes, of each system only its most "
+        "durable class, and no workloads that vary another: whether it works, not how "
+        "fast",
         "action": "store_true",
     },
     "--minutes": {

@@ -35,6 +35,8 @@ class Workload:
     subscriptions: int = 1
     only: tuple[str, ...] = ()
     """The systems that it compares; empty: all."""
+    varies: str = ""
+    """The workload that runs the same code with another figure; empty: none does."""
     messages_max: int | None = None
     burst: int | None = None
     """The messages published to one topic before the next; None: any number."""
@@ -58,7 +60,7 @@ class Workload:
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        Workload(name="publish", title="Publish", sizes=SIZES),
+        Workload(name="publish", title="Publish", sizes=SIZES, varies="both"),
         Workload(name="both", title="Publish and consume at once", sizes=SIZES),
         Workload(
             name="program",
@@ -78,12 +80,14 @@ WORKLOADS = {
             sizes=(100,),
             sharing=2,
             only=("danube",),
+            varies="worker",
         ),
         Workload(
             name="worker-sync",
             title="A worker with a function without async",
             sizes=(100,),
             only=("danube",),
+            varies="worker",
         ),
         Workload(
             name="worker-batch",
@@ -110,6 +114,7 @@ WORKLOADS = {
             sizes=(100,),
             bytes_max=KIB,
             senders=100,
+            varies="latency",
         ),
         Workload(
             name="steady-1k",
@@ -117,6 +122,7 @@ WORKLOADS = {
             sizes=(100,),
             bytes_max=KIB,
             rate=1000,
+            varies="steady-20k",
         ),
         Workload(
             name="steady-20k",
@@ -142,6 +148,7 @@ WORKLOADS = {
             topics=100,
             producers=10,
             burst=10,
+            varies="topics",
         ),
         Workload(
             name="shared",
@@ -157,6 +164,9 @@ WORKLOADS = {
         ),
     )
 }
+
+QUICK = [name for name, workload in WORKLOADS.items() if not workload.varies]
+"""The workloads of a quick measurement."""
 
 
 @dataclass(frozen=True, slots=True)

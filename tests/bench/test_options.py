@@ -3,7 +3,6 @@
 import pytest
 
 from bench.options import parser_of_command
-from bench.plan import WORKLOADS
 from bench.systems import NAMES
 from pydanube_cli.bench.figures import Durability
 
@@ -16,7 +15,7 @@ def test_default_options_select_everything():
     asked = parse()
 
     assert asked.systems == list(NAMES)
-    assert asked.workloads == list(WORKLOADS)
+    assert asked.workloads is None
     assert asked.durability == [*Durability]
     assert asked.sizes is None
 

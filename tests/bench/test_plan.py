@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.plan import (
+    QUICK,
     SIZES,
     WORKLOADS,
     Line,
@@ -85,6 +86,13 @@ def test_each_system_is_tried_once_in_its_most_durable_class():
     trials, _ = plan_trials(found, [WORKLOADS["publish"]], [100], 1, one_line=True)
 
     assert [trial.line.name for trial in trials] == ["a/safe", "b/fast"]
+
+
+def test_quick_measurement_leaves_out_variations():
+    left_out = {name: WORKLOADS[name].varies for name in {*WORKLOADS} - {*QUICK}}
+
+    assert left_out["topics-small"] == "topics"
+    assert {*left_out.values()} <= {*QUICK}
 
 
 def test_workload_of_some_systems_is_planned_for_these_only():
