@@ -434,6 +434,12 @@ CONNECTOR = 'connector=~"$connector"'
 
 CONNECTORS = [
     Panel(
+        "Stored connectors by health",
+        "short",
+        {"{{health}}": "max by (health) (danube_stored_connectors)"},
+        help="The connectors that the brokers store. Unassigned: no worker runs them.",
+    ),
+    Panel(
         "Connectors that run",
         "short",
         {"": total(gauge("danube_connector_running", CONNECTOR))},

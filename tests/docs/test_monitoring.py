@@ -342,6 +342,18 @@ FIRING = {
         CONNECTOR,
         "15",
     ),
+    **{
+        alert: (
+            [series("danube_stored_connectors", "0x5 2x120", health=health)],
+            {"health": health, "instance": None},
+            "2",
+        )
+        for alert, health in (
+            ("StoredConnectorsUnassigned", "unassigned"),
+            ("StoredConnectorsFail", "failed"),
+            ("StoredConnectorsOutdated", "outdated"),
+        )
+    },
 }
 
 
@@ -362,6 +374,7 @@ def test_alerts_fire_and_name_what_they_are_about(tmp_path) -> None:
     for rule in RULES:
         input_series, labels, value = FIRING[rule["alert"]]
         labels = {"instance": "b", **labels}
+        labels = {name: each for name, each in labels.items() if each is not None}
         annotations = {
             name: rendered(text, labels, value)
             for name, text in rule["annotations"].items()

@@ -22,9 +22,11 @@ KILLS_MIN = 3
 class ConnectProcess:
     """``danube connect run``, which can be killed and started again."""
 
-    def __init__(self, file: Path, url: str) -> None:
+    def __init__(self, file: Path, url: str, command: str = "run") -> None:
+        """With the *command* ``work``, *file* is the name of the worker."""
         self.starts = 0
-        self._command = [*DANUBE, "connect", "run", str(file), "--interval", "1s"]
+        arguments = ["--name", file.name] if command == "work" else [str(file)]
+        self._command = [*DANUBE, "connect", command, *arguments, "--interval", "1s"]
         own = {"DANUBE_STATE": str(file.parent / "state")}
         self._environment = environment(url, **own)
         self._process = None

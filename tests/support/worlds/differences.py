@@ -264,6 +264,8 @@ DIFFERENCES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             f"{_ADMIN}{EXAMPLE}cluster_and_roles",
             f"{_DANUBE}{EXAMPLE}other_services",
             f"{_BELOW}security.py::*",
+            f"{_BELOW}connectors.py::*",
+            "packages/pydanube-connect/tests/test_worker.py::*",
         ),
         MALFORMED: (
             f"{_DANUBE}{EXAMPLE}lookup",

@@ -5,9 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from pydanube.client.operations.connectors import StoredConnectorList
 from pydanube.model.clusters import ClusterBroker, ClusterDescription
 from pydanube.model.descriptions import StorageDescription
 from pydanube.model.findings import FindingKind, Findings, SubscriptionFinding
+from pydanube.model.stored_connectors import ConnectorReport, StoredConnector
 from pydanube.model.version import __version__
 from pydanube_cli.diagnosis import findings
 from pydanube_cli.diagnosis.findings import Verdict
@@ -122,3 +124,39 @@ def test_only_the_first_subscriptions_are_named() -> None:
     found = lagging(*[FindingKind.LATE] * 4).found
     assert "s3 of /default/a and others" in found
     assert "s4" not in found
+
+
+def stored_connector(name, **report):
+    told = None
+    if report:
+        told = ConnectorReport(
+            connector=name, worker="w", revision=1, reported_at=1, **report
+        )
+    return StoredConnector(
+        name=name, kind="k", topic="/default/a", revision=1, report=told
+    )
+
+
+def test_connectors_with_problems_are_named_with_the_reason():
+    found = findings.connectors(
+        StoredConnectorList(
+            connectors=(
+                stored_connector("a", state="running"),
+                stored_connector("b", state="failed", error="no such table"),
+                stored_connector("c"),
+            ),
+            now=2,
+        )
+    )
+    assert found.verdict is Verdict.PROBLEM
+    assert found.found.startswith("2 of 3 stored: b: it has failed at the worker w: no")
+    assert "c: no worker has run it" in found.found
+
+
+def test_connectors_that_run_are_counted():
+    running = stored_connector("a", state="running")
+    found = findings.connectors(StoredConnectorList(connectors=(running,), now=2))
+    assert (found.verdict, found.found) == (
+        Verdict.OK,
+        "1 stored, none of which has a problem",
+    )

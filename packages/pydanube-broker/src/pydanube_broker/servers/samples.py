@@ -92,6 +92,8 @@ def _of_server(
         yield metrics.QUOTA_THROTTLED_SECONDS, (scope.value, limit), throttled_s
     for (scope, limit), count in quotas.refused.items():
         yield metrics.QUOTA_REFUSALS, (scope.value, limit), count
+    for health, count in broker.connectors.counts().items():
+        yield metrics.STORED_CONNECTORS, (health.value,), count
     yield metrics.RECEIVE_BYTES, (), server.receive_memory.reserved_bytes
     for counts in connections:
         listener = (counts.listener,)

@@ -23,10 +23,10 @@ def export(*, url: parameters.Url = DEFAULT_URL) -> None:
     """
     Print the definitions of a broker or a cluster, as JSON.
 
-    They are namespaces, schemas, topics with their settings and subscriptions, roles
-    and bindings, as far as you may see them. Messages, positions of subscriptions, API
-    keys and quotas are not among them: danube backup copies everything. danube import
-    creates the same elsewhere.
+    They are namespaces, schemas, topics with their settings and subscriptions, roles,
+    bindings and stored connectors, as far as you may see them. Messages, positions of
+    subscriptions, API keys and quotas are not among them: danube backup copies
+    everything. danube import creates the same elsewhere.
     """
 
     async def work(_: Interruption) -> Definitions:

@@ -42,6 +42,8 @@ async def check_broker(url: str) -> tuple[list[Finding], str]:
                 found.append(findings.cluster(described))
             for broker_id, storage in (await client.storage.describe_all()).items():
                 found.append(findings.storage(broker_id, storage))
+            if (stored := await client.connectors.list()).connectors:
+                found.append(findings.connectors(stored))
             topic_count = len(await client.topics.list())
             found.append(
                 findings.subscriptions(

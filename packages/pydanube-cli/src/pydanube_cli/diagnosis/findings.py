@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from statistics import median
 
+from pydanube.client.operations.connectors import StoredConnectorList
 from pydanube.model.clusters import ClusterDescription
 from pydanube.model.descriptions import StorageDescription
 from pydanube.model.findings import (
@@ -247,6 +248,32 @@ def cluster(described: ClusterDescription) -> Finding:
         "served",
         advice="this is normal for some seconds after a broker has failed; if it "
         "lasts, run danube cluster status and see the brokers' logs",
+    )
+
+
+def connectors(found: StoredConnectorList) -> Finding:
+    """Judge the stored connectors by what their workers report."""
+    check = "connectors"
+    problems = {
+        each.name: each.problem(found.now)
+        for each in found.connectors
+        if each.health(found.now).is_problem
+    }
+    if not problems:
+        count = len(found.connectors)
+        return Finding(
+            check=check,
+            verdict=Verdict.OK,
+            found=f"{count:,} stored, none of which has a problem",
+        )
+    names = list(problems)
+    shown = "; ".join(f"{each}: {problems[each]}" for each in names[:SHOWN_MAX])
+    more = f"; and {len(names) - SHOWN_MAX:,} more" if len(names) > SHOWN_MAX else ""
+    return Finding(
+        check=check,
+        verdict=Verdict.PROBLEM,
+        found=f"{len(names):,} of {len(found.connectors):,} stored: {shown}{more}",
+        advice="danube connect list shows all; start workers with danube connect work",
     )
 
 

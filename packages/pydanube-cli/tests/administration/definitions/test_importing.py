@@ -53,6 +53,9 @@ async def fill(client):
     await client.subscriptions.create("/shop/dead", "dead-letters", type="shared")
     await client.security.set_role("packer", ["consume"], ["/shop/*"])
     await client.security.add_binding("user:ada", ["packer"], ["/shop/*"])
+    numbers = '{"kind": "generator-source", "topic": "/shop/orders"}'
+    await client.connectors.set("numbers", "/shop/orders", numbers)
+    await client.connectors.pause("numbers")
 
 
 def counts(outcomes):
@@ -77,6 +80,7 @@ async def test_import_makes_the_same_elsewhere_and_can_be_repeated():
             ("subscription", CREATED): 1,
             ("role", CREATED): 1,
             ("binding", CREATED): 1,
+            ("connector", CREATED): 1,
         }
         found = await export_definitions(client)
         assert encode_definitions(found) == encode_definitions(wanted)

@@ -451,9 +451,9 @@ def _act(action: str, names: Sequence[str], url: str) -> Result:
     stored = [each for each in names if each not in of_files]
     try:
         lines = act_on_stored(url, action, stored) if stored else []
-    except NotFound as error:
-        raise NotFound(
-            f"no process of yours runs it from a file, and {error}"
+    except (NotFound, Unavailable) as error:
+        raise type(error)(
+            f"no process runs a connector {' or '.join(stored)} of a file here; {error}"
         ) from None
     here = find_runs([each for each in names if each in of_files])
     done = [run.act(action, name) for name, run in here.items()]

@@ -201,6 +201,13 @@ QUOTA_REFUSALS = _counter(
     "scope",
     "limit",
 )
+STORED_CONNECTORS = _gauge(
+    "danube_stored_connectors",
+    "connectors",
+    "Stored connectors, by their health: healthy, paused, retrying, degraded, failed, "
+    "unassigned or outdated. Each broker and process has the same numbers.",
+    "health",
+)
 RECEIVE_BYTES = _gauge(
     "danube_receive_bytes",
     "bytes",

@@ -260,12 +260,12 @@ class StoredConnectors:
         return Decision(False, f"the author of the connector, {who}: {decision.rule}")
 
     def counts(self) -> Mapping[ConnectorHealth, int]:
-        """Return how many connectors there are of each health."""
+        """Return how many connectors of each health there are; empty without any."""
+        if not self._records.values:
+            return {}
         now = self._wall_clock_us()
-        return Counter(
-            _describe(name, stored.value, self._report_of(name)).health(now)
-            for name, stored in self._records.values.items()
-        )
+        found = Counter(each.health(now) for each in self.list())
+        return {each: found[each] for each in ConnectorHealth}
 
     def _may_know(self, worker: Principal, record: ConnectorRecord) -> bool:
         if not self._access.is_enforced:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from pydanube.client.client import Client
 from pydanube.client.described_topics import describe_all
 from pydanube.model.dead_letters import HANDLED_SUBSCRIPTION
@@ -16,6 +18,7 @@ from pydanube.model.setting_documents import (
 from pydanube.model.subscription_lag import base_of
 from pydanube_cli.administration.definitions.pure.document import (
     BindingDefinition,
+    ConnectorDefinition,
     Definitions,
     RoleDefinition,
     SchemaDefinition,
@@ -59,7 +62,19 @@ async def export_definitions(client: Client) -> Definitions:
             )
             for each in await client.security.bindings()
         },
+        connectors=await _connectors(client),
     )
+
+
+async def _connectors(client: Client) -> dict[str, ConnectorDefinition]:
+    found = {}
+    for each in (await client.connectors.list()).connectors:
+        stored = await client.connectors.describe(each.name)
+        found[each.name] = ConnectorDefinition(
+            definition=msgspec.json.decode(stored.definition),
+            is_paused=stored.is_paused,
+        )
+    return found
 
 
 def _is_system(name: str) -> bool:

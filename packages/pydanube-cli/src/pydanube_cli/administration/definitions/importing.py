@@ -14,12 +14,14 @@ from enum import Enum
 from itertools import islice, starmap
 from typing import Any, TypeVar
 
+import msgspec
+
 from pydanube.aio.tasks import gather
 from pydanube.client.client import Client
 from pydanube.client.messages.schema import Schema
 from pydanube.client.operations.changes import changes_of
 from pydanube.model.descriptions import TopicDescription
-from pydanube.model.errors import BrokerError, SchemaNotFound, Unavailable
+from pydanube.model.errors import BrokerError, NotFound, SchemaNotFound, Unavailable
 from pydanube.model.policy import NamespaceSettings
 from pydanube.model.positions import parse_choice
 from pydanube.model.schemas import Compatibility, SchemaType
@@ -35,6 +37,7 @@ from pydanube.model.setting_documents import (
 )
 from pydanube_cli.administration.definitions.pure.document import (
     BindingDefinition,
+    ConnectorDefinition,
     Definitions,
     RoleDefinition,
     SubjectDefinition,
@@ -62,7 +65,10 @@ class Outcome:
     """The outcome of an import for one thing in the document."""
 
     kind: str
-    """``namespace``, ``schema``, ``topic``, ``subscription``, ``role``, ``binding``."""
+    """
+    ``namespace``, ``schema``, ``topic``, ``subscription``, ``role``, ``binding`` or
+    ``connector``.
+    """
     name: str
     action: Action
     detail: str = ""
@@ -97,6 +103,7 @@ async def import_definitions(
     await run.each("subscription", wanted, lambda _, each: run.subscription(*each))
     await run.each("role", definitions.roles, run.role)
     await run.each("binding", definitions.bindings, run.binding)
+    await run.each("connector", definitions.connectors, run.connector)
     return run.outcomes
 
 
@@ -278,6 +285,27 @@ class _Import:
                 wanted.member, wanted.roles, wanted.patterns, binding_id=name
             )
         return _found(known is None, f"{wanted.member}: {', '.join(wanted.roles)}")
+
+    async def connector(self, name: str, wanted: ConnectorDefinition) -> Found:
+        connectors = self._client.connectors
+        text = msgspec.json.encode(wanted.definition, order="sorted").decode()
+        try:
+            known = await connectors.describe(name)
+        except NotFound:
+            known = None
+        old = None if known is None else msgspec.json.decode(known.definition)
+        is_paused = known is not None and known.is_paused
+        if not self._is_dry:
+            if old != wanted.definition:
+                await connectors.set(name, str(wanted.definition.get("topic")), text)
+            if is_paused is not wanted.is_paused:
+                await (connectors.pause if wanted.is_paused else connectors.resume)(
+                    name
+                )
+        changes = [] if old is None or old == wanted.definition else ["definition"]
+        if is_paused is not wanted.is_paused:
+            changes.append("paused" if wanted.is_paused else "resumed")
+        return _found(known is None, ", ".join(changes))
 
 
 def _found(is_new: bool, changes: str) -> Found:

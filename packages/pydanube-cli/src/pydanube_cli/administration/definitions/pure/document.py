@@ -1,9 +1,9 @@
 """
 The definitions of a broker or a cluster as a document in JSON.  Pure.
 
-It has namespaces, schemas, topics with their subscriptions, roles and bindings.  It has
-no messages, no positions of subscriptions, and no secrets: API keys are left out.
-Settings have the names that ``danube topics configure`` shows.
+It has namespaces, schemas, topics with their subscriptions, roles, bindings and stored
+connectors.  It has no messages, no positions of subscriptions, and no secrets: API keys
+are left out.  Settings have the names that ``danube topics configure`` shows.
 """
 
 from __future__ import annotations
@@ -74,6 +74,14 @@ class BindingDefinition(_Part):
     patterns: list[str]
 
 
+class ConnectorDefinition(_Part, omit_defaults=True):
+    """A stored connector."""
+
+    definition: dict[str, Any]
+    """The section of a file of connectors; secrets are references."""
+    is_paused: bool = False
+
+
 class Definitions(_Part):
     """The whole document; each part is by name."""
 
@@ -83,6 +91,7 @@ class Definitions(_Part):
     topics: dict[str, TopicDefinition] = {}
     roles: dict[str, RoleDefinition] = {}
     bindings: dict[str, BindingDefinition] = {}
+    connectors: dict[str, ConnectorDefinition] = {}
 
 
 def parse_definitions(content: bytes) -> Definitions:
