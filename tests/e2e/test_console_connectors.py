@@ -149,3 +149,81 @@ async def test_users_see_and_change_the_connectors_of_their_topics(tmp_path):
             assert request.path == "/connectors/mine/pause"
             assert request.headers["authorization"] == f"Bearer {TOKEN}"
             assert TOKEN not in await page.content()
+
+
+@pytest.mark.soak
+async def test_stored_connectors_are_created_changed_paused_and_deleted(tmp_path):
+    worker = tmp_path / "w"
+    with (
+        BrokerProcess(tmp_path / "data") as broker,
+        ConnectProcess(worker, broker.url, "work"),
+        running_console(
+            *("--url", broker.url), DANUBE_STATE=str(tmp_path / "state")
+        ) as console,
+    ):
+        async with running_browser() as browser:
+            async with opened_page(browser) as page:
+                await store(page, console)
+            async with pydanube.connect(broker.url) as client:
+                # They have no worker yet, and lines that are long.
+                for number in range(30):
+                    topic = f"/default/{number}-{'x' * 60}"
+                    text = {"kind": "http-sink", "topic": topic, "options": {}}
+                    name = f"connector-with-a-long-name-{number}"
+                    await client.connectors.set(name, topic, json.dumps(text))
+            async with opened_page(browser, width=390, scheme="dark") as page:
+                await page.goto(f"{console}/connectors?name=numbers")
+                await page.get_by_role("heading", name="numbers in the").wait_for()
+                await check_page(page, "/connectors")
+                await take_picture(page, "stored-connectors-390-dark", is_full=True)
+            async with opened_page(browser) as page:
+                await delete(page, console)
+
+
+async def store(page, console):
+    await page.goto(f"{console}/connectors")
+    await page.get_by_text("The broker stores no connector").wait_for()
+    await page.get_by_role("button", name="New connector").click()
+    dialog = page.get_by_role("dialog")
+    text = dialog.get_by_label("Definition")
+    await text.fill("connectors: {n: {kind: 'evil.py:X', topic: /default/a}}")
+    await dialog.get_by_role("button", name="Check").click()
+    await page.get_by_text("names a file of yours").wait_for()
+    assert await dialog.get_by_role("button", name="Store").is_disabled()
+    await text.fill(
+        "connectors: {numbers: {kind: generator-source, topic: /default/numbers, "
+        "options: {rate: 100}}}"
+    )
+    await dialog.get_by_role("button", name="Check").click()
+    await dialog.get_by_text("created").wait_for()
+    await take_picture(page, "stored-connector-form-1280-light", is_full=True)
+    await dialog.get_by_role("button", name="Store").click()
+    await page.get_by_role("heading", name="numbers in the broker").wait_for()
+    row = page.get_by_role("row", name="numbers")
+    await row.get_by_text("healthy").wait_for()
+    await row.get_by_text("w", exact=True).wait_for()
+    await check_page(page, "/connectors")
+    await take_picture(page, "stored-connectors-1280-light", is_full=True)
+    await page.get_by_role("button", name="Change", exact=True).click()
+    text = page.get_by_role("dialog").get_by_label("Definition")
+    await text.fill((await text.input_value()).replace("rate: 100", "rate: 200"))
+    await page.get_by_role("dialog").get_by_role("button", name="Check").click()
+    await page.get_by_text("options.rate: 100 → 200").wait_for()
+    await page.get_by_role("dialog").get_by_role("button", name="Store").click()
+    await page.get_by_text("rate: 200").first.wait_for()
+    await page.get_by_role("button", name="Pause it").click()
+    await row.get_by_text("paused").wait_for()
+    await page.get_by_role("button", name="Resume it").click()
+    await row.get_by_text("healthy").wait_for()
+    assert page.problems == []
+
+
+async def delete(page, console):
+    await page.goto(f"{console}/connectors?name=numbers")
+    await page.get_by_role("heading", name="numbers in the broker").wait_for()
+    await page.get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Type numbers to confirm").fill("numbers")
+    await dialog.get_by_role("button", name="Delete it").click()
+    await page.get_by_text("numbers is deleted").wait_for()
+    assert page.problems == []

@@ -128,3 +128,21 @@ def test_sink_needs_to_consume_its_topic(tmp_path):
         (Permission.CONSUME, "/default/alerts"),
         (Permission.PRODUCE, "/default/dead"),
     ]
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "{kind: 'evil.py:Source', topic: /default/a}",
+        "{kind: 'os:system', topic: /default/a}",
+        "{kind: generator-source, topic: /default/a, transform: [{function: 'a:b'}]}",
+        "{kind: generator-source, topic: /d/a, schema: {type: avro, file: /etc/x}}",
+        "{kind: qdrant-sink, topic: /default/a, options: {embed: {function: x.py:y}}}",
+    ],
+)
+def test_files_of_users_are_refused_before_one_is_opened(tmp_path, section):
+    (tmp_path / "evil.py").write_text("raise SystemExit")
+    with pytest.raises(InvalidDeclaration, match="names a file of yours"):
+        parse_definitions(
+            f"connectors: {{n: {section}}}", tmp_path, may_name_files=False
+        )

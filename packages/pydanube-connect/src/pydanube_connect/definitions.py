@@ -7,17 +7,20 @@ references to secrets, as JSON.  A worker reads the secrets when it runs the con
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
 from pydanube.declarations.loading import DeclaredFile, open_document
 from pydanube.declarations.pure.literal_secrets import literal_secrets
 from pydanube.declarations.pure.parameters import has_reference
 from pydanube.declarations.pure.problems import Path as SpecPath
+from pydanube.declarations.pure.problems import Problems
 from pydanube.declarations.pure.reading import Document, read_document, read_file
 from pydanube.model.names import TopicName
 from pydanube.model.stored_connectors import StoredConnector
@@ -34,6 +37,10 @@ _BROKER = (
     "a stored connector uses the broker that stores it: leave this out, and apply the "
     "file with --url"
 )
+_FILE = (
+    "names a file of yours, which only 'danube connect apply' can check: apply it there"
+)
+_FUNCTION = re.compile(r"\.py:\w+$")
 _SPARK = (
     "runs with Spark, whose checkpoints are on one machine: run it with 'danube "
     "connect run'"
@@ -67,14 +74,50 @@ def read_definitions(
     return _definitions_in(read_file(file), file, parameters or {})
 
 
-def parse_definitions(text: str, directory: Path) -> list[Definition]:
+def parse_definitions(
+    text: str, directory: Path, *, may_name_files: bool = True
+) -> list[Definition]:
     """
     Return the definitions in *text*, the content of a file in *directory*.
+
+    Unless they *may_name_files*, files of users are refused before one is opened.
 
     Raises: As ``read_definitions``.
     """
     name = "the definition"
-    return _definitions_in(read_document(text, name), directory / name, {})
+    document = read_document(text, name)
+    if not may_name_files:
+        problems = Problems(document.line_of)
+        for path in files_in(document.tree):
+            problems.add(path, _FILE)
+        problems.refuse(Path(name), str)
+    return _definitions_in(document, directory / name, {})
+
+
+def file_of(name: str, definition: str) -> str:
+    """Return a definition as a file that can be applied."""
+    fields = fields_of(definition)
+    first = {each: fields[each] for each in ("kind", "topic")}
+    connectors = {"connectors": {name: {**first, **fields}}}
+    text: str = yaml.safe_dump(connectors, sort_keys=False, allow_unicode=True)
+    return text.rstrip()
+
+
+def files_in(tree: Any, path: SpecPath = ()) -> Iterator[SpecPath]:
+    """Yield the places that name files or modules of users, as far as these are run."""
+    if isinstance(tree, dict):
+        for name, each in tree.items():
+            is_named = name in {"function", "file"} and len(path) != 1
+            is_kind = name == "kind" and isinstance(each, str) and ":" in each
+            if is_named or is_kind:
+                yield (*path, name)
+            else:
+                yield from files_in(each, (*path, name))
+    elif isinstance(tree, list):
+        for number, each in enumerate(tree):
+            yield from files_in(each, (*path, number))
+    elif isinstance(tree, str) and _FUNCTION.search(tree):
+        yield path
 
 
 def load_definition(

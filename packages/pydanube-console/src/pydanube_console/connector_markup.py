@@ -38,8 +38,8 @@ KINDS = {
 """The kind of the badge of each state."""
 
 NOT_GIVEN = (
-    "This console was not told where connectors run: start it with --connectors local, "
-    "or with the address of each process that runs connectors, as in "
+    "This console was not told where connectors of files run: start it with "
+    "--connectors local, or with the address of each process, as in "
     "--connectors http://127.0.0.1:9500."
 )
 

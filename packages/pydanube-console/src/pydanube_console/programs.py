@@ -19,6 +19,7 @@ from pydanube_console.pipeline_monitor import WatchedPipeline
 from pydanube_console.pure.attention import Concern
 from pydanube_console.pure.markup import address
 from pydanube_console.sessions import Session
+from pydanube_console.stored_connector_markup import concerns_of_stored
 
 
 async def visible_connectors(
@@ -44,7 +45,8 @@ async def visible_pipelines(session: Session) -> list[WatchedPipeline]:
 
 async def concerns_of_programs(session: Session) -> list[Concern]:
     """Return the concerns about what the user may see."""
-    found: list[Concern] = []
+    listed = await session.client.connectors.list()
+    found = list(concerns_of_stored(listed.connectors, listed.now))
     for _, each in await visible_connectors(session):
         found += concerns_of_connector(each.status, time.time_ns() // 1000)
     for url, process in session.connectors.processes.items():

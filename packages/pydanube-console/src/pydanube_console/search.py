@@ -64,7 +64,14 @@ async def find(session: Session, text: str) -> list[Result]:
 
 async def _programs(session: Session) -> list[Result]:
     """Return the connectors and the pipelines that the user may see."""
-    found: list[Result] = []
+    found = [
+        Result(
+            each.name,
+            f"connector of {each.topic}",
+            address("/connectors", name=each.name),
+        )
+        for each in (await session.client.connectors.list()).connectors
+    ]
     for _, watched in await visible_connectors(session):
         each = watched.status
         href = address("/connectors", name=each.connector)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-import yaml
 
 from pydanube.client.client import DEFAULT_URL, Client, connect
 from pydanube.declarations.pure.parameters import parse_set
@@ -23,7 +22,12 @@ from pydanube_connect.applying import (
     plan_definitions,
     store_definitions,
 )
-from pydanube_connect.definitions import Definition, fields_of, read_definitions
+from pydanube_connect.definitions import (
+    Definition,
+    fields_of,
+    file_of,
+    read_definitions,
+)
 
 T = TypeVar("T")
 
@@ -138,11 +142,7 @@ def add_commands(app: typer.Typer) -> None:
         row = _row(stored, now)
         fields = fields_of(stored.definition)
         del output_format
-        first = {each: fields[each] for each in ("kind", "topic")}
-        fields = {**first, **fields}
-        text = yaml.safe_dump(
-            {"connectors": {name: fields}}, sort_keys=False, allow_unicode=True
-        )
+        text = file_of(name, stored.definition)
         comments = [
             f"# {label}: {row[key]}"
             for label, key in (
@@ -154,7 +154,7 @@ def add_commands(app: typer.Typer) -> None:
             )
             if row[key]
         ]
-        return Result({**row, "definition": fields}, *comments, text.rstrip())
+        return Result({**row, "definition": fields}, *comments, text)
 
     @command(app, "danube connect delete orders", "danube connect delete orders --yes")
     def delete(

@@ -1,4 +1,4 @@
-"""The connectors of the processes that the console was given."""
+"""The connectors that the broker stores, and those of the given processes."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from pydanube_console.frame import Page, frame
 from pydanube_console.pure.markup import element, join
 from pydanube_console.sessions import Session
 from pydanube_console.settings import Payloads
+from pydanube_console.stored_connector_actions import StoredSection
 
 Key = tuple[str, str]
 """The URL of a process, and the name of its connector."""
@@ -38,6 +39,8 @@ async def show(
 ) -> None:
     """Show the page; *name* is the connector that is chosen first."""
     with frame(session, "Connectors", current="/connectors") as page:
+        stored = StoredSection(page, name)
+        page.refresh(stored.update)
         if not session.connectors.is_given:
             page.show(element("p", NOT_GIVEN, class_="muted"))
             return
