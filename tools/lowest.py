@@ -42,6 +42,7 @@ PROGRAMS = (
     (
         "pydanube-connect",
         "all",
+        "aws",
         "kafka",
         "mqtt",
         "mysql-cdc",

@@ -24,6 +24,11 @@ TOPIC = "/default/t"
 PASSWORD = "sesame-street"
 MAIL = {"host": "h", "sender": "a@b", "to": ["c@d"], "subject": "s"}
 POSTGRES = {"url": "postgresql://h/d", "tables": {"public.orders": None}}
+AWS = {
+    "region": "eu-central-1",
+    "access_key_id": "k",
+    "secret_access_key": PASSWORD,
+}
 SQL = {"url": "sqlite://", "table": "t", "column": "id"}
 
 OPTIONS = {
@@ -87,6 +92,11 @@ OPTIONS = {
             {"ca_file": "ca.pem"},
             {"key_file": "k"},
         ],
+    ),
+    "kinesis-sink": (AWS | {"stream": "s"}, [{"stream": "a b"}, {"endpoint": "h"}]),
+    "kinesis-source": (
+        AWS | {"stream": "s", "start": "latest"},
+        [{"stream": ""}, {"poll": "soon"}, {"secret_access_key": None}],
     ),
     "mail-sink": (
         MAIL,
@@ -172,9 +182,21 @@ OPTIONS = {
         {"streams": {"s": None}},
         [{"streams": {}}, {"url": "http://a"}],
     ),
+    "sns-sink": (
+        AWS | {"topic": "arn:aws:sns:eu-central-1:123456789012:a.fifo"},
+        [{"topic": "alerts"}, {"endpoint": "ftp://h"}],
+    ),
     "sql-source": (
         SQL,
         [{"url": " "}, {"table": "a.b.c"}, {"column": ""}, {"poll": "soon"}],
+    ),
+    "sqs-sink": (
+        AWS | {"queue": "a-b_c.fifo"},
+        [{"queue": ""}, {"queue": "a/b"}, {"queue": "a b"}],
+    ),
+    "sqs-source": (
+        AWS | {"queue": "https://sqs.eu-central-1.amazonaws.com/123456789012/q"},
+        [{"queue": "https://h/"}, {"receivers": 0}, {"endpoint": "h"}],
     ),
     "webhook-source": (
         {"path": "/in", "api_keys": ["k"], "listen": "127.0.0.1:8090"},
@@ -234,6 +256,7 @@ SCHEMES = {
     **dict.fromkeys(("redis-sink", "redis-source"), "redis"),
 }
 SERVERS = {"kafka-sink", "kafka-source", "nats-sink", "nats-source"}
+ENDPOINTS = {"kinesis-sink", "kinesis-source", "sns-sink", "sqs-sink", "sqs-source"}
 PORTS = {"mail-sink", "mqtt-sink", "mqtt-source", "mysql-source"}
 
 
@@ -241,6 +264,8 @@ def address(kind, port):
     """The options of *kind* for a server at *port*, with a password."""
     if kind in SCHEMES:
         return {"url": f"{SCHEMES[kind]}://u:{PASSWORD}@127.0.0.1:{port}/0"}
+    if kind in ENDPOINTS:
+        return {"endpoint": f"http://127.0.0.1:{port}"}
     server = {"port": port, "host": "127.0.0.1"}
     if kind in SERVERS:
         server = {"servers": f"127.0.0.1:{port}"}
@@ -249,7 +274,7 @@ def address(kind, port):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*SCHEMES, *sorted(SERVERS | PORTS)])
+@pytest.mark.parametrize("kind", [*SCHEMES, *sorted(SERVERS | PORTS | ENDPOINTS)])
 async def test_a_server_that_does_not_answer_is_tried_again(kind, tmp_path):
     for package in EXTRAS[find_kind(kind, tmp_path).extra or "connect"]:
         pytest.importorskip(package)

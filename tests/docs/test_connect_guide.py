@@ -27,13 +27,14 @@ from support.drivers.command_lines import check_line
 from support.drivers.commands import danube
 from support.drivers.connectors import declared, running
 from support.project import ROOT
+from support.servers.aws import new_queue, service
 from support.servers.http_server import Answer, LocalServer
 from support.servers.kafka import consume, kafka_in_memory, produce
 from support.servers.mail_server import MailServer
 from support.servers.mariadb import MariadbProcess
 from support.servers.mosquitto import MosquittoProcess
 from support.servers.nats_server import NatsProcess
-from support.servers.object_stores import S3Server
+from support.servers.object_stores import ACCESS_KEY, SECRET_KEY, S3Server
 from support.servers.opensearch import OpensearchProcess
 from support.servers.ports import free_port
 from support.servers.postgres import PostgresProcess
@@ -410,6 +411,38 @@ connectors:
         "offset": 0,
     }
     assert rows[1]["sold_at"].startswith("2026-01-02T00:00:00")
+
+
+async def test_queues_topics_and_streams_of_aws_are_read_and_written(
+    tmp_path, monkeypatch
+):
+    with S3Server(tmp_path) as server:
+        for name, value in (
+            ("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}"),
+            ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
+            ("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
+        ):
+            monkeypatch.setenv(name, value)
+        clients = [service(server, each, "eu-central-1") for each in ("sqs", "kinesis")]
+        sqs, kinesis = clients
+        for name in ("jobs", "results.fifo"):
+            new_queue(sqs, name)
+        for name in ("clicks", "scores"):
+            kinesis.create_stream(StreamName=name, ShardCount=1)
+        service(server, "sns", "eu-central-1").create_topic(Name="alarms")
+        sqs.send_message(
+            QueueUrl=sqs.get_queue_url(QueueName="jobs")["QueueUrl"], MessageBody="1"
+        )
+        kinesis.put_record(StreamName="clicks", Data=b"1", PartitionKey="k")
+        for name in ("aws.yaml", "kinesis.yaml"):
+            async with several(name, tmp_path) as (client, until):
+                for topic in ("results", "alarms", "scores"):
+                    async with client.producer(f"/default/{topic}") as producer:
+                        await producer.send(b"2", key="k")
+                await until(lambda found: all(each.messages for each in found.values()))
+        url = sqs.get_queue_url(QueueName="results.fifo")["QueueUrl"]
+        [message] = sqs.receive_message(QueueUrl=url)["Messages"]
+    assert message["Body"] == "2"
 
 
 @pytest.mark.soak

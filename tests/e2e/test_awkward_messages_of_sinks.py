@@ -206,6 +206,54 @@ def elasticsearch_by_key(directory):
         yield options
 
 
+@contextmanager
+def aws(directory):
+    pytest.importorskip("botocore")
+    from support.servers.aws import options_of
+    from support.servers.object_stores import S3Server
+
+    with S3Server(directory) as server:
+        yield server, options_of(server)
+
+
+@contextmanager
+def queue(directory):
+    from support.servers.aws import new_queue, service
+
+    with aws(directory) as (server, options):
+        new_queue(service(server, "sqs"), directory.name)
+        yield {**options, "queue": directory.name}
+
+
+@contextmanager
+def ordered_queue(directory):
+    from support.servers.aws import new_queue, service
+
+    with aws(directory) as (server, options):
+        name = f"{directory.name}.fifo"
+        new_queue(service(server, "sqs"), name)
+        yield {**options, "queue": name}
+
+
+@contextmanager
+def notifications(directory):
+    from support.servers.aws import service
+
+    with aws(directory) as (server, options):
+        created = service(server, "sns").create_topic(Name=directory.name)
+        yield {**options, "topic": created["TopicArn"]}
+
+
+@contextmanager
+def kinesis(directory):
+    from support.servers.aws import service
+
+    with aws(directory) as (server, options):
+        client = service(server, "kinesis")
+        client.create_stream(StreamName=directory.name, ShardCount=1)
+        yield {**options, "stream": directory.name}
+
+
 SERVERS = [
     ("chat-sink", chat),
     ("elasticsearch-sink", elasticsearch, pytest.mark.soak),
@@ -215,6 +263,7 @@ SERVERS = [
     ("files-sink", partitioned_files),
     ("http-sink", http_server),
     ("kafka-sink", kafka),
+    ("kinesis-sink", kinesis, pytest.mark.soak),
     ("mail-sink", mail),
     ("mqtt-sink", mqtt),
     ("mqtt-sink", mqtt_3),
@@ -225,6 +274,9 @@ SERVERS = [
     ("qdrant-sink", qdrant_embed),
     ("rabbitmq-sink", rabbitmq, pytest.mark.soak),
     ("redis-sink", redis),
+    ("sns-sink", notifications, pytest.mark.soak),
+    ("sqs-sink", queue, pytest.mark.soak),
+    ("sqs-sink", ordered_queue, pytest.mark.soak),
 ]
 
 

@@ -377,10 +377,57 @@ async def mysql(_):
         )
 
 
+@asynccontextmanager
+async def queue(directory):
+    pytest.importorskip("botocore")
+    from support.servers.aws import new_queue, options_of, service
+    from support.servers.object_stores import S3Server
+
+    with S3Server(directory) as server:
+        sqs = service(server, "sqs")
+        url = new_queue(sqs, "awkward")
+
+        async def feed():
+            texts = [each.decode(errors="replace") for each in ALL]
+            texts = [each.replace("\0", "") for each in texts if 0 < len(each) < 2**18]
+            attribute = {"DataType": "Binary.x", "BinaryValue": b"\xff"}
+            for each in texts:
+                sqs.send_message(
+                    QueueUrl=url, MessageBody=each, MessageAttributes={"a": attribute}
+                )
+            return len(texts)
+
+        yield {**options_of(server), "queue": url}, feed
+
+
+@asynccontextmanager
+async def kinesis(directory):
+    pytest.importorskip("botocore")
+    from support.servers.aws import options_of, service
+    from support.servers.object_stores import S3Server
+
+    with S3Server(directory) as server:
+        client = service(server, "kinesis")
+        client.create_stream(StreamName=directory.name, ShardCount=2)
+
+        async def feed():
+            records = [each for each in ALL if len(each) < 2**20]
+            for number, each in enumerate(records):
+                key = "\U0001f600" if number % 2 else str(number)
+                client.put_record(
+                    StreamName=directory.name, Data=each, PartitionKey=key
+                )
+            return len(records)
+
+        stream = {"stream": directory.name, "poll": "10ms"}
+        yield {**options_of(server), **stream}, feed
+
+
 SYSTEMS = [
     ("files-source", files),
     ("http-source", http),
     ("kafka-source", kafka),
+    ("kinesis-source", kinesis, pytest.mark.soak),
     ("mqtt-source", mqtt),
     ("mysql-source", mysql, pytest.mark.soak),
     ("nats-source", nats, pytest.mark.soak),
@@ -391,6 +438,7 @@ SYSTEMS = [
     ("rabbitmq-source", rabbitmq, pytest.mark.soak),
     ("redis-source", redis),
     ("sql-source", sql),
+    ("sqs-source", queue, pytest.mark.soak),
     ("webhook-source", webhook),
 ]
 

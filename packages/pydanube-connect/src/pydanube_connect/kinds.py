@@ -30,6 +30,8 @@ KINDS = {
     "iceberg-sink": "pydanube_connect.sinks.spark:IcebergSink",
     "kafka-sink": "pydanube_connect.sinks.kafka:KafkaSink",
     "kafka-source": "pydanube_connect.sources.kafka:KafkaSource",
+    "kinesis-sink": "pydanube_connect.sinks.kinesis:KinesisSink",
+    "kinesis-source": "pydanube_connect.sources.kinesis:KinesisSource",
     "lancedb-sink": "pydanube_connect.sinks.spark:LancedbSink",
     "mail-sink": "pydanube_connect.sinks.mail:MailSink",
     "mqtt-sink": "pydanube_connect.sinks.mqtt:MqttSink",
@@ -46,7 +48,10 @@ KINDS = {
     "rabbitmq-source": "pydanube_connect.sources.rabbitmq:RabbitmqSource",
     "redis-sink": "pydanube_connect.sinks.redis_streams:RedisSink",
     "redis-source": "pydanube_connect.sources.redis_streams:RedisSource",
+    "sns-sink": "pydanube_connect.sinks.sns:SnsSink",
     "sql-source": "pydanube_connect.sources.sql:SqlSource",
+    "sqs-sink": "pydanube_connect.sinks.sqs:SqsSink",
+    "sqs-source": "pydanube_connect.sources.sqs:SqsSource",
     "webhook-source": "pydanube_connect.sources.webhook:WebhookSource",
 }
 """The class of each kind.  The name of a kind is the other system and what it is."""

@@ -30,6 +30,7 @@ DISTRIBUTIONS = {
     "pymysqlreplication": "mysql-replication",
     "openlineage": "openlineage-python",
     "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry.proto": "opentelemetry-proto",
     "opentelemetry.sdk": "opentelemetry-sdk",
     "prometheus_client": "prometheus-client",
     "yaml": "pyyaml",

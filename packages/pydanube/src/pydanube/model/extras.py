@@ -32,6 +32,7 @@ EXTRAS = {
     "clickhouse": ("httpx",),
     "kafka": ("pydanube_kafka",),
     "mqtt": ("pydanube_mqtt",),
+    "aws": ("botocore",),
     "mqtt-connectors": ("aiomqtt",),
     "kafka-connectors": ("confluent_kafka",),
     "sql": ("sqlalchemy",),
