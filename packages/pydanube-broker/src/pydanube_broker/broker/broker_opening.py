@@ -76,6 +76,7 @@ from pydanube_broker.metadata.store import (
 )
 from pydanube_broker.storage.config import NamedStoreConfig, StagingConfig
 from pydanube_broker.storage.files import Files, MemoryFiles
+from pydanube_broker.storage.pure.by_shard import ByShard
 from pydanube_broker.storage.remote.uploading import Uploader
 from pydanube_broker.storage.storage import Storage
 
@@ -147,7 +148,7 @@ async def open_broker(
     delivery_clock = clock or loop.time
     # Shared by the parts below: Topics adds to it, while it holds the lock, and the
     # others look up what is open.
-    opened: dict[TopicName, Topic] = {}
+    opened: ByShard[TopicName, Topic] = ByShard()
     lock = SharedLock()
     async with (
         asyncio.TaskGroup() as tasks,

@@ -52,6 +52,8 @@ _REBALANCE = keys.CONTROLLERS.name_of(keys.REBALANCE.path)
 
 PACE_S = 0.05
 """The least time between two steps of the controller."""
+PACE_S_MAX = 0.2
+"""The time between steps after several that had nothing to do, as in a takeover."""
 RETRY_S = 1.0
 """How long the controller waits after a change that was refused or failed."""
 CHANGES_MAX = OPERATIONS_MAX // 2 - 1
@@ -90,6 +92,7 @@ class Controller:
         self._session = session
         self._store = store
         self._director = director
+        self._pace_s = PACE_S
         self._clock = clock
         self._wall_clock_us = wall_clock_us
         self._election = Mirror(keys.CONTROLLERS)
@@ -136,7 +139,7 @@ class Controller:
             self._wake.clear()
             wait_s = await self._step()
             # Moves change records in quick succession, and each step reads all shards.
-            await asyncio.sleep(PACE_S)
+            await asyncio.sleep(self._pace_s)
             await self._wait(wait_s)
 
     async def _wait(self, wait_s: float | None) -> None:
@@ -208,6 +211,7 @@ class Controller:
         now = self._clock()
         directions = self._director.on_view(self._view(), now)
         shards = directions.shards
+        self._pace_s = PACE_S if shards else min(2 * self._pace_s, PACE_S_MAX)
         for at in range(0, len(shards), CHANGES_MAX):
             await self._direct_shards(shards[at : at + CHANGES_MAX])
         for broker in directions.drained:

@@ -38,6 +38,7 @@ from pydanube_broker.storage.journal.journal import Journal
 from pydanube_broker.storage.journal.journal_copying import JournalCopy
 from pydanube_broker.storage.journal.state import ProgressEntry, TopicState
 from pydanube_broker.storage.journal.unsealed import find_unsealed, uploaded_of
+from pydanube_broker.storage.pure.by_shard import ByShard
 from pydanube_broker.storage.pure.offset_changes import OffsetChanges
 from pydanube_broker.storage.remote.store_copying import StoreCopying
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects
@@ -97,7 +98,7 @@ class Storage:
         ]
         """The topics in the journal at the start, with their names."""
         self.journal = journal
-        self.logs: dict[TopicId, TopicLog] = {}
+        self.logs: ByShard[TopicId, TopicLog] = ByShard()
         """The logs of the open topics."""
         self.segment_totals = SegmentTotals()
         """The segments of ``logs``."""

@@ -1,6 +1,6 @@
 import pytest
 
-from pydanube.model.errors import InvalidConfig
+from pydanube.model.errors import InvalidConfig, ObjectsUnavailable
 from pydanube.objects.memory import MemoryObjects
 from pydanube_broker.storage.config import RemoteConfig
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects, open_remote
@@ -124,3 +124,38 @@ def test_remote_store_gets_the_limits_of_the_settings(settings, problem):
     # Values that only the store itself checks here, because no file is decoded.
     with pytest.raises(InvalidConfig, match=problem):
         open_remote(RemoteConfig(url="s3://bucket/prefix", **settings))
+
+
+async def test_directory_without_local_copies_is_not_listed(tiers, local, monkeypatch):
+    await local.put("shop/old/1", b"one")
+    await tiers.list_local()
+    listed = []
+    names = local.names
+
+    async def listing(prefix, **options):
+        listed.append(prefix)
+        return await names(prefix, **options)
+
+    monkeypatch.setattr(local, "names", listing)
+    assert await tiers.names("shop/none/") == []
+    assert listed == []
+    assert await tiers.names("shop/old/") == ["shop/old/1"]
+    assert await tiers.names("shop/") == ["shop/old/1"]
+    await tiers.put("shop/new/1", b"two")
+    assert await tiers.names("shop/new/") == ["shop/new/1"]
+    # A prefix that is no directory may match anything.
+    assert await tiers.names("shop/n") == ["shop/new/1"]
+
+
+async def test_object_whose_put_failed_is_listed(tiers, local, monkeypatch):
+    await tiers.list_local()
+    put = local.put
+
+    async def put_and_fail(name, data):
+        await put(name, data)
+        raise ObjectsUnavailable("on purpose")
+
+    monkeypatch.setattr(local, "put", put_and_fail)
+    with pytest.raises(ObjectsUnavailable):
+        await tiers.put("shop/new/1", b"one")
+    assert await tiers.names("shop/new/") == ["shop/new/1"]

@@ -137,7 +137,7 @@ class ShardServing:
         be behind the mark that ends the shard, which the next owner does not read.
         """
         self._shards.served.pop(shard, None)
-        for topic in topics_of_shard(self._topics.opened, shard):
+        for topic in self._topics.opened.of_shard(shard):
             topic.refusal = topic.gone = self._shards.not_owner(topic.name, shard)
             topic.registrations.reject_queued(topic.refusal)
             self._subscriptions.cursors.leave(topic.topic_id, topic.refusal)
@@ -145,12 +145,11 @@ class ShardServing:
     def stop(self, shard: int) -> None:
         """Deliver nothing more, and disconnect producers and consumers."""
         self._shards.served.pop(shard, None)
-        for topic_log in list(self._storage.logs.values()):
-            if topic_log.shard == shard:
-                name = TopicName.parse(topic_log.name)
-                reason = self._shards.not_owner(name, shard)
-                self._storage.release_log(topic_log.topic_id, reason)
-        for topic in topics_of_shard(self._topics.opened, shard):
+        for topic_log in self._storage.logs.of_shard(shard):
+            name = TopicName.parse(topic_log.name)
+            reason = self._shards.not_owner(name, shard)
+            self._storage.release_log(topic_log.topic_id, reason)
+        for topic in self._topics.opened.of_shard(shard):
             # Another broker may serve it now.
             del self._topics.opened[topic.name]
             try:
@@ -163,8 +162,3 @@ class ShardServing:
         topic.close(reason)
         self._subscriptions.cursors.forget(topic.topic_id, names, reason)
         self._subscriptions.cursors.forget_left(topic.topic_id)
-
-
-def topics_of_shard(opened: Mapping[TopicName, Topic], shard: int) -> list[Topic]:
-    """Return the open topics of a shard."""
-    return [each for each in opened.values() if each.shard == shard]

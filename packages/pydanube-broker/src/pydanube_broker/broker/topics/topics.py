@@ -57,6 +57,7 @@ from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.cluster_records import SessionRecord
 from pydanube_broker.metadata.records import TopicRecord
 from pydanube_broker.metadata.store import ABSENT, MetadataStore, retry_on_conflict
+from pydanube_broker.storage.pure.by_shard import ByShard
 from pydanube_broker.storage.segments.replacement import Replacement
 from pydanube_broker.storage.segments.topic_openings import Leftover
 from pydanube_broker.storage.storage import Storage
@@ -82,7 +83,7 @@ class Topics:
         holds: RetentionHolds,
         subscriptions: SubscriptionStore,
         loader: TopicLoader,
-        opened: dict[TopicName, Topic],
+        opened: ByShard[TopicName, Topic],
         lock: SharedLock,
         clock: Callable[[], float],
         auto_creates: bool,

@@ -61,13 +61,17 @@ class TieredObjects(Objects):
         """Names to delete from the remote store, the first ones first."""
         # None until they are known; then which of them changed meanwhile.
         self._local_names: set[str] | None = None
+        # The directories in which local copies are or were, and those above them.
+        self._directories: set[str] = set()
         self._changes: dict[str, bool] = {}
 
     async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
+        self._note_directories(name)
         await self.local.put(name, data)
         self._note(name, is_local=True)
 
     async def put_if_absent(self, name: str, data: Buffer | pa.Buffer) -> bool:
+        self._note_directories(name)
         is_stored = await self.local.put_if_absent(name, data)
         self._note(name, is_local=True)
         return is_stored
@@ -102,6 +106,10 @@ class TieredObjects(Objects):
     async def names(
         self, prefix: str, *, after: str = "", count_max: int | None = None
     ) -> list[str]:
+        is_known = self._local_names is not None and prefix.endswith("/")
+        if is_known and prefix not in self._directories:
+            # A broker that takes over many topics need not look for each.
+            return []
         return await self.local.names(prefix, after=after, count_max=count_max)
 
     async def stat(self, name: str) -> ObjectInfo | None:
@@ -123,6 +131,8 @@ class TieredObjects(Objects):
         )
         self._changes.clear()
         self._local_names = found
+        for name in found:
+            self._note_directories(name)
 
     def is_local(self, name: str) -> bool:
         """Return whether there is a local copy; True until ``list_local`` has ended."""
@@ -130,6 +140,7 @@ class TieredObjects(Objects):
 
     async def find_local(self, name: str) -> None:
         """Find out whether an object that somebody else has stored is local."""
+        self._note_directories(name)
         self._note(name, is_local=await self.local.stat(name) is not None)
 
     async def evict(self, name: str) -> None:
@@ -144,3 +155,12 @@ class TieredObjects(Objects):
             self._local_names.add(name)
         else:
             self._local_names.discard(name)
+
+    def _note_directories(self, name: str) -> None:
+        """Note that an object of this name is stored, or may be."""
+        end = len(name)
+        while (end := name.rfind("/", 0, end)) > 0:
+            directory = name[: end + 1]
+            if directory in self._directories:
+                return
+            self._directories.add(directory)

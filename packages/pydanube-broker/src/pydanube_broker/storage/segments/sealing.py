@@ -65,6 +65,10 @@ _RETRIES = RetryPolicy(first_s=1.0, max_s=60.0)
 _US_PER_S = 1_000_000
 # After so many topics, other work has its turn.
 _TOPICS_AT_ONCE = 100
+PLAN_PACE = 9.0
+"""A plan that finds nothing to seal is followed by a pause of this many times its own
+time, so that plans take a tenth of the event loop at most."""
+PAUSE_S_MAX = 0.25
 LOG_INTERVAL_S = 10.0
 """The failures of all topics together are logged at most once in this time."""
 
@@ -146,6 +150,8 @@ class Sealer:
         self._is_urgent = False
         # Topics whose objects are to be searched for orphans: now, or at a time.
         self._opened: deque[TopicLog] = deque()
+        self._plan_s = 0.0
+        """The time that the last plan took."""
         self._searches: list[tuple[float, TopicId]] = []
         # Sorted by time.
         self._delayed_deletions: deque[_DelayedDeletion] = deque()
@@ -174,10 +180,14 @@ class Sealer:
                 >= self._config.retention_interval_s
             ):
                 await self._apply_all_retention()
-            if not await self._seal_next() and not self._opened:
+            if await self._seal_next():
+                continue
+            if not self._opened:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._config.seal_interval_s):
                         await self._memory.due.wait()
+            # A takeover opens topic after topic, and each plan looks at all of them.
+            await asyncio.sleep(min(self._plan_s * PLAN_PACE, PAUSE_S_MAX))
 
     async def seal_now(self, topic_ids: set[TopicId] | None = None) -> None:
         """
@@ -301,6 +311,7 @@ class Sealer:
             entry_count=self._journal.entry_count,
             config=self._config,
         )
+        self._plan_s = self._clock() - now
         self._planned.clear()
         self._planned.extend(plan.topics)
         self._is_urgent = plan.is_urgent
