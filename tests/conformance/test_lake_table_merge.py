@@ -45,13 +45,18 @@ ROWS = pa.schema(
 COLUMNS = UpsertColumns(keys=("Key", 'part "1"'), order=("at", "time"), delete="gone")
 
 
-@pytest.fixture(params=KINDS)
+MARKING = "iceberg, with marks in all files"
+
+
+@pytest.fixture(params=[*KINDS, pytest.param(MARKING, marks=pytest.mark.rotated)])
 def kind(request):
     return request.param
 
 
 @pytest.fixture
 def table(kind, tmp_path):
+    if kind == MARKING:
+        return replace(table_in(tmp_path, "iceberg"), rewrite_bytes_max=0)
     return table_in(tmp_path, kind)
 
 

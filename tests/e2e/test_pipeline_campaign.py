@@ -1,8 +1,10 @@
 """
-Fifty kills of a pipeline, of Spark's process and of the broker, at random moments.
+Fifty kills of a pipeline, of Spark's processes and of the broker, at random moments.
 
 One pipeline writes to a topic, and to tables of Delta, Iceberg and PostgreSQL, with a
-query for each sink or with one for all of them.  Other engines than those that write
+query for each sink or with one for all of them, on this machine or on a cluster whose
+executors are killed, too, for example while they write what is committed next.  The
+tables are compacted as they grow.  Other engines than those that write
 read what came of it: every row once, and the last one of each key.  With
 DANUBE_TEST_KILLS in the environment it is that many kills.
 """
@@ -15,7 +17,9 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext, suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +37,7 @@ from support.drivers.duckdb_iceberg import connect_duckdb
 from support.drivers.lake_tables import catalog_of
 from support.servers.postgres import PostgresProcess
 from support.servers.processes import BrokerProcess
+from support.servers.spark_processes import standalone_cluster
 
 pytestmark = [
     pytest.mark.e2e,
@@ -53,7 +58,7 @@ name: campaign
 fan_out: {fan_out}
 broker: {url}
 trigger: continuous
-spark: {{master: "local[2]"}}
+spark: {{master: "{master}", settings: {{spark.cores.max: 2}}}}
 retries: {{count: 10000, backoff: 100ms, backoff_max: 1s}}
 sources:
   changes:
@@ -67,7 +72,11 @@ steps:
       'n BIGINT, id BIGINT, op STRING') AS row FROM changes)
 sinks:
   copy: {{input: rows, topic: {copy}}}
-  appended: {{input: rows, format: danube-delta, path: appended}}
+  appended:
+    input: rows
+    format: danube-delta
+    path: appended
+    options: {{compactFiles: 8}}
   delta:
     input: rows
     format: danube-delta
@@ -77,6 +86,7 @@ sinks:
     input: rows
     format: danube-iceberg
     options:
+      compactFiles: 4
       table: db.current
 {catalog}
     table: {{key: id, order: n, delete: "op = 'd'"}}
@@ -200,9 +210,28 @@ def wait_until(is_done, shown):
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("fan_out", [False, True], ids=["queries", "fan-out"])
-def test_every_row_arrives_once_although_everything_is_killed(tmp_path, fan_out):
-    chance = random.Random(19 + fan_out)
+def executors(directory):
+    """The processes of the executors of a cluster in *directory*."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            home = str((process / "cwd").readlink())
+            words = (process / "cmdline").read_bytes()
+            is_executor = b"CoarseGrainedExecutorBackend" in words
+            if is_executor and home.startswith(f"{directory}/worker-"):
+                found.append(int(process.name))
+    return found
+
+
+@pytest.mark.parametrize("place", ["queries", "fan-out", "cluster"])
+def test_every_row_arrives_once_although_everything_is_killed(tmp_path, place):
+    fan_out = place != "queries"
+    chance = random.Random(19 + len(place))
+    victims = ["driver", "jvm", "broker", "broker"]
+    spark = nullcontext("local[2]")
+    if place == "cluster":
+        spark = standalone_cluster(tmp_path)
+        victims += ["executor"] * 4
     state = StateDirectory(tmp_path / ".danube/pipelines/campaign")
     file = tmp_path / "pipeline.yaml"
     catalog = "\n".join(
@@ -213,6 +242,7 @@ def test_every_row_arrives_once_although_everything_is_killed(tmp_path, fan_out)
         PostgresProcess() as postgres,
         BrokerProcess(tmp_path / "data") as broker,
         (tmp_path / "log").open("w") as log,
+        spark as master,
     ):
         with sync.connect(broker.url) as client:
             client.topics.create(SOURCE, partitions=2)
@@ -220,6 +250,7 @@ def test_every_row_arrives_once_although_everything_is_killed(tmp_path, fan_out)
         file.write_text(
             PIPELINE.format(
                 fan_out=str(fan_out).lower(),
+                master=master,
                 url=broker.url,
                 source=SOURCE,
                 copy=COPY,
@@ -249,15 +280,19 @@ def test_every_row_arrives_once_although_everything_is_killed(tmp_path, fan_out)
             is_new = is_up and found.queries and found.jvm and found.pid != last
             return found if is_new else None
 
-        killed = {"driver": 0, "jvm": 0, "broker": 0}
+        killed = dict.fromkeys(victims, 0)
         try:
             publisher.start()
             last = None
-            for _ in range(KILLS // 2):
+            for _ in range(KILLS // 3):
                 wait_until(partial(running, last), shown)
                 time.sleep(chance.uniform(0, 3))
-                victim = chance.choice(("driver", "jvm", "broker", "broker"))
+                victim = chance.choice(victims)
                 killed[victim] += 1
+                if victim == "executor":
+                    wait_until(partial(executors, tmp_path), shown)
+                    os.kill(chance.choice(executors(tmp_path)), signal.SIGKILL)
+                    continue
                 if victim == "broker":
                     broker.kill()
                     time.sleep(chance.uniform(0, 1))

@@ -98,9 +98,18 @@ def test_runs_are_listed_with_their_progress(state):
         assert "running" in run("list").stdout
     assert (found["pipeline"], found["state"], found["rows"]) == ("p", "running", 70)
     assert (found["lag"], found["restarts"]) == (7, 2)
+    assert found["core_seconds_per_million_rows"] is None
     assert found["last_batch"] == "2026-01-01T00:00:00+00:00"
     assert found["last_error"] == "it broke"
     assert found["log_file"] == str(state.log_file)
+
+
+def test_the_status_has_the_cost_of_a_million_rows(state):
+    record(state)
+    status(state, core_seconds=0.35)
+    shown = run("status", "p").stdout
+    assert "Core seconds for a million rows" in shown
+    assert "5,000.0" in shown
 
 
 def test_a_run_that_did_not_record_its_end_has_died(state):

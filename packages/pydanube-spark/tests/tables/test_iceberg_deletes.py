@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from pydanube_spark.pure.upserts import UpsertColumns
 from pydanube_spark.tables import iceberg_deletes
 from pydanube_spark.tables.iceberg_merge import DELETED_PART_MAX
+from pydanube_spark.tables.table import AppTransaction
+from support.drivers.duckdb_iceberg import connect_duckdb
 from support.drivers.lake_tables import (
     data_files,
     opened,
@@ -21,6 +23,7 @@ from support.drivers.lake_tables import (
     stage,
     table_in,
 )
+from support.fakes.dying_files import Died, DyingFileIO
 
 pytestmark = pytest.mark.slow
 
@@ -98,6 +101,19 @@ def test_merges_mark_rows_of_files_that_stay(table, partition_by):
             for each in manifest.fetch_manifest_entry(iceberg.io)
         ]
         assert len(entries) == len(set(entries)) == len(tasks) + total
+
+
+@pytest.mark.rotated
+def test_another_engine_leaves_marked_rows_out(table, tmp_path):
+    add(table, rows(range(COUNT), 1))
+    table.merge(changes([1, 2, COUNT], 2, gone=[1]), COLUMNS, [])
+    (tmp_path / "duckdb").mkdir()
+    with opened(table) as iceberg, connect_duckdb(tmp_path / "duckdb") as duckdb:
+        query = f"SELECT n, \"at\" FROM iceberg_scan('{iceberg.metadata_location}')"
+        found = duckdb.execute(query).fetchall()
+    expected = dict.fromkeys(range(COUNT), 1) | {2: 2, COUNT: 2}
+    del expected[1]
+    assert (dict(found), len(found)) == (expected, len(expected))
 
 
 def test_rows_that_are_later_stay_and_deleted_ones_do_not_count(table):
@@ -194,6 +210,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.rotated
 @settings(
     deadline=None,
     max_examples=10,
@@ -218,3 +235,35 @@ def test_merges_have_the_rows_of_a_dictionary(tmp_path_factory, steps):
             table.compact(file_bytes=1 << 20)
         found = read(table)
         assert (numbers_at(found), found.num_rows) == (expected, len(expected))
+
+
+@pytest.mark.soak
+def test_a_merge_that_dies_at_any_step_is_repeated_once(tmp_path_factory):
+    step, deaths, is_done = 0, 0, False
+    while not is_done:
+        table = replace(
+            table_in(tmp_path_factory.mktemp("t"), "iceberg"), rewrite_bytes_max=0
+        )
+        files = {"py-io-impl": "support.fakes.dying_files.DyingFileIO"}
+        table = replace(table, connection={**table.connection, **files})
+        add(table, rows(range(COUNT), 1))
+        add(table, rows(range(COUNT, 2 * COUNT), 1))
+        table.merge(changes([1, 2], 2, gone=[1]), COLUMNS, [AppTransaction("a", 0)])
+        batch = changes([2, 3, COUNT + 1, -1], 3, gone=[3])
+        DyingFileIO.left = step
+        try:
+            table.merge(batch, COLUMNS, [AppTransaction("a", 1)])
+            is_done = True
+        except Died:
+            deaths += 1
+        finally:
+            DyingFileIO.left = None
+        was_written = table.app_versions(["a"]) == {"a": 1}
+        assert table.merge(batch, COLUMNS, [AppTransaction("a", 1)]) is not was_written
+        expected = dict.fromkeys(range(2 * COUNT), 1) | {2: 3, COUNT + 1: 3, -1: 3}
+        del expected[1], expected[3]
+        found = read(table)
+        assert (numbers_at(found), found.num_rows) == (expected, len(expected))
+        step += 1
+    # Two files of positions, one of rows, manifests, and what the catalog writes.
+    assert deaths > 6

@@ -240,7 +240,8 @@ def _summary(run: Run, file: str) -> dict[str, Any]:
         "ended": record and record.ended,
         "pid": record and record.pid,
         "host": record and record.host,
-        "rows": sum(each.rows for each in queries),
+        "rows": 0 if found is None else found.rows,
+        "core_seconds_per_million_rows": found and found.core_seconds_per_million_rows,
         "lag": sum(lags) if lags else None,
         "last_batch": to_datetime(max(batches)).isoformat(timespec="seconds")
         if batches
@@ -261,12 +262,20 @@ def _facts(run: Run) -> list[tuple[str, object]]:
             ("Process", f"{record.pid} on {record.host}"),
             ("Since", record.since),
             ("Updated", found and found.updated),
+            (
+                "Core seconds for a million rows",
+                found and _rounded(found.core_seconds_per_million_rows),
+            ),
             ("Restarts", record.restarts),
             ("Last exit code", record.exit_code),
             ("Last success", record.last_success),
             ("Ended", record.ended),
         ]
     return [*facts, ("Log", run.state.log_file), ("Last error", run.last_error)]
+
+
+def _rounded(number: float | None) -> str | None:
+    return None if number is None else f"{number:,.1f}"
 
 
 def _wait_for_end(state: StateDirectory, timeout_s: float) -> bool:

@@ -158,6 +158,8 @@ def _run(pipeline: Pipeline, output: str, supervisor: int | None) -> None:
                 run = PipelineRun(session, pipeline, display, stop_request=stop_request)
                 with lineage_of(pipeline) as lineage:
                     last_state = run.execute()
+                    if run.cost is not None:
+                        display.say(f"{pipeline.name}: {run.cost}")
                     if lineage is not None:
                         lineage.state, lineage.error = last_state, run.error
                 ended_by = stop_request.number

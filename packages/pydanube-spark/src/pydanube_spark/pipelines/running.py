@@ -43,6 +43,8 @@ from pydanube_spark.pipelines.stop_requests import StopRequest
 from pydanube_spark.pipelines.validation import validate
 
 POLL_INTERVAL_S = 0.25
+COST_INTERVAL_S = 10.0
+"""How often a run asks Spark what its tasks have taken."""
 START_WAIT_MAX_S = 10.0
 """How long a query waits at most for the one before it to start."""
 LEFTOVER_WAIT_S = 30.0
@@ -102,11 +104,24 @@ class PipelineRun:
         self._is_stopping = False
         self._status = new_status(pipeline)
         self._status.jvm = _jvm_of(spark)
+        self._core_seconds_before = _core_seconds(spark)
+        self._cost_due = 0.0
 
     @property
     def error(self) -> str | None:
         """Return the error with which the run has failed."""
         return self._status.error
+
+    @property
+    def cost(self) -> str | None:
+        """Return what the run has cost as a sentence, if it is known."""
+        each = self._status.core_seconds_per_million_rows
+        if each is None:
+            return None
+        return (
+            f"{self._status.rows:,} rows took {self._status.core_seconds:,.1f} s of "
+            f"Spark's cores, {each:,.1f} s for a million"
+        )
 
     def execute(self) -> RunState:
         """
@@ -189,9 +204,18 @@ class PipelineRun:
         progress = [query.progress for query in self._queries]
         self._display.show(progress)
         self._status.queries = progress
+        if (now := time.monotonic()) >= self._cost_due:
+            self._cost_due = now + COST_INTERVAL_S
+            self._take_cost()
         self._save_status(RunState.STOPPING if self._is_stopping else RunState.RUNNING)
 
+    def _take_cost(self) -> None:
+        now, before = _core_seconds(self._spark), self._core_seconds_before
+        if now is not None and before is not None:
+            self._status.core_seconds = now - before
+
     def _end(self, states: list[QueryState]) -> RunState:
+        self._take_cost()
         if QueryState.FAILED in states:
             failed = self._queries[states.index(QueryState.FAILED)].progress
             self._status.error = f"{failed.name}: {failed.error}"
@@ -246,6 +270,17 @@ def wait_for_leftover(
                 f"after {LEFTOVER_WAIT_S:.0f} s; end it, and try again"
             )
         wait(0.1)
+
+
+def _core_seconds(spark: Any) -> float | None:
+    """Return the time that the tasks of a session have taken; None with Connect."""
+    context = getattr(spark, "_sc", None)
+    if context is None:
+        return None
+    # Lost executors count, too.
+    found: Any = context._jsc.sc().statusStore().executorList(False)  # noqa: SLF001
+    total = sum(found.apply(at).totalDuration() for at in range(found.size()))
+    return float(total) / 1000
 
 
 def _jvm_of(spark: Any) -> tuple[int, str] | None:

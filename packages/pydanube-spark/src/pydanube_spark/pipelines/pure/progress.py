@@ -152,6 +152,20 @@ class RunStatus(msgspec.Struct, kw_only=True):
     jvm: tuple[int, str] | None = None
     """The pid and the start time of Spark's process."""
     queries: list[QueryProgress] = []
+    core_seconds: float | None = None
+    """The time that Spark's tasks have taken in this run; None if unknown."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that its queries have read."""
+        return sum(each.rows for each in self.queries)
+
+    @property
+    def core_seconds_per_million_rows(self) -> float | None:
+        """What a million rows cost; None if unknown."""
+        if self.core_seconds is None or not self.rows:
+            return None
+        return self.core_seconds * 1e6 / self.rows
 
 
 def _time(report: Mapping[str, Any]) -> float:
