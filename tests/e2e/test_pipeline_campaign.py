@@ -261,7 +261,12 @@ def test_every_row_arrives_once_although_everything_is_killed(tmp_path, place):
         sinks = Sinks(tmp_path, broker, postgres)
         publisher = Publisher(broker.url)
         run = [sys.executable, "-m", "pydanube_cli.main", "pipeline", "run", file]
-        own = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "home")}
+        own = {
+            **os.environ,
+            "XDG_STATE_HOME": str(tmp_path / "home"),
+            # Executors use the Python of the driver.
+            "PYSPARK_PYTHON": sys.executable,
+        }
         processes = []
 
         def keep_running():

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pydanube.declarations.loading import open_file
 from pydanube.declarations.pure.reading import Document
 from pydanube_spark.pipelines.graph import Graph, graph_of
+from pydanube_spark.pipelines.pure.mirrors import with_mirrors
 from pydanube_spark.pipelines.pure.spec import (
     Sink,
     Spec,
@@ -94,6 +95,7 @@ def load(
     if spec is None:
         declared.refuse()
     assert spec is not None
+    spec = with_mirrors(spec, problems)
     broker = spec.broker or environment.get(BROKER_VARIABLE) or URL_DEFAULT
     Rules(spec, broker, declared.path.parent, problems).check()
     declared.refuse()

@@ -162,7 +162,7 @@ class RunStatus(msgspec.Struct, kw_only=True):
 
     @property
     def core_seconds_per_million_rows(self) -> float | None:
-        """What a million rows cost; None if unknown."""
+        """The core seconds that a million rows took; None if unknown."""
         if self.core_seconds is None or not self.rows:
             return None
         return self.core_seconds * 1e6 / self.rows

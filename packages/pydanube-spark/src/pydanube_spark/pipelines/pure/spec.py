@@ -179,6 +179,36 @@ class Source(Section, frozen=True):
         return [name for name in names if getattr(self, name) is not None]
 
 
+class MirroredTable(Section, frozen=True):
+    """A table of a database that a mirror follows."""
+
+    key: str | list[str]
+    """The columns of its primary key."""
+    schema: str | None = None
+    """The columns of a row; without them the topic's schema has them."""
+    optional_columns: list[str] = []
+    """As of a source."""
+
+
+class Mirror(Section, frozen=True):
+    """The tables of a database, each with a topic of its changes, as tables here."""
+
+    topic: str
+    """The topic of a table, whose name replaces ``{table}``."""
+    tables: dict[str, MirroredTable]
+    format: str
+    """The format of the sinks."""
+    path: str | None = None
+    """The option path, with ``{table}``."""
+    options: dict[str, Scalar] = {}
+    """Further options of the sinks, in which ``{table}`` is replaced, too."""
+    trigger: str | dict[str, Scalar] | None = None
+    broker: str | None = None
+    start: str | int | dict[str, Any] | None = None
+    unavailable_as_null: bool = False
+    dead_letters: Sink | None = None
+
+
 class Step(Section, frozen=True):
     """A step of a pipeline: a query or function over sources and earlier steps."""
 
@@ -259,6 +289,7 @@ class Spec(Section, frozen=True):
     sources: dict[str, Source] = {}
     steps: dict[str, Step] = {}
     sinks: dict[str, Sink] = {}
+    mirrors: dict[str, Mirror] = {}
 
 
 class TriggerKind(Enum):
