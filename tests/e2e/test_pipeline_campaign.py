@@ -58,7 +58,9 @@ name: campaign
 fan_out: {fan_out}
 broker: {url}
 trigger: continuous
-spark: {{master: "{master}", settings: {{spark.cores.max: 2}}}}
+spark:
+  master: "{master}"
+  settings: {{spark.cores.max: 2, spark.executor.memory: 512m}}
 retries: {{count: 10000, backoff: 100ms, backoff_max: 1s}}
 sources:
   changes:

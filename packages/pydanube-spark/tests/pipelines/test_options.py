@@ -51,6 +51,7 @@ def test_pattern_offsets_and_dead_letters_become_options():
         "startingOffsets": '{"/default/a":5}',
         "decode": "true",
         "onUndecodable": "null",
+        "includeAttributes": "true",
     }
 
 

@@ -40,6 +40,9 @@ from pydanube_spark.tables.table import CompactionResult
 
 NANOSECONDS = 1_000_000_000
 
+BATCH_ROWS = 65_536
+"""How many rows of a file are in memory at a time."""
+
 COMPACTION = "danube.compaction"
 """The property of snapshots that compaction has made."""
 
@@ -187,14 +190,18 @@ def read_rows(table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
 
 
 def read_batches(
-    table: Table, task: FileScanTask, columns: Sequence[str] | None = None
+    table: Table,
+    task: FileScanTask,
+    columns: Sequence[str] | None = None,
+    *,
+    batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows of a copyable file, with *columns*; None: all that it has."""
     # Not with pyiceberg, which reads a null list as an empty one.
     with table.io.new_input(task.file.file_path).open() as source:
         file = pq.ParquetFile(source)
         names = None if columns is None else [*columns]
-        yield from file.iter_batches(columns=names, use_threads=False)
+        yield from file.iter_batches(batch_rows, columns=names, use_threads=False)
 
 
 def rewrite(

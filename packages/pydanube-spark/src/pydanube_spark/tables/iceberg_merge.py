@@ -34,6 +34,7 @@ from pydanube_spark.tables.iceberg_deletes import (
     write_deletes,
 )
 from pydanube_spark.tables.iceberg_files import (
+    BATCH_ROWS,
     IcebergLocation,
     is_copyable,
     read_batches,
@@ -52,6 +53,10 @@ MERGE_ON_READ = "merge-on-read"
 
 REWRITE_BYTES_MAX = 4 * 1024 * 1024
 """Files up to this size are rewritten: reading deleted positions costs as much."""
+KEYS_MAX = 1024 * 1024
+"""How many keys of a file are compared at a time, for each thread."""
+THREADS_MAX = 8
+"""How many files are compared at the same time."""
 DELETED_PART_MAX = 4
 """A file is rewritten if more than one of so many of its rows are deleted."""
 
@@ -108,7 +113,7 @@ def merge_rows(
                 "rewrite_data_files of Spark"
             )
         live, start, is_changed = live_rows(table, task), 0, False
-        for batch in _batches(table, task, location, names):
+        for batch in _batches(table, task, location, names, batch_rows=batch_rows):
             part = live[start : start + batch.num_rows]
             start += batch.num_rows
             rows = batch if part.all() else batch.filter(pa.array(part))
@@ -120,9 +125,11 @@ def merge_rows(
                 is_changed = True
         return (task, live) if is_changed else None
 
+    # For each batch of keys, a hash table of all changes is built.
+    batch_rows = max(BATCH_ROWS, min(changes.num_rows, KEYS_MAX))
     tasks = table.scan(row_filter=may_have(changes, columns)).plan_files()
     # Stored values are collected in order.
-    width = 1 if values is not None else os.cpu_count() or 1
+    width = 1 if values is not None else min(THREADS_MAX, os.cpu_count() or 1)
     found = [each for each in ThreadRunner(width).run([*tasks], find) if each]
     may_mark = _may_mark(table)
     marked = [
@@ -188,10 +195,12 @@ def _batches(
     task: FileScanTask,
     location: IcebergLocation,
     names: Sequence[str] | None = None,
+    *,
+    batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows of a file with the table's columns, or those called *names*."""
     schema = location.schema
     if names is not None:
         schema = pa.schema([schema.field(name) for name in names])
-    for batch in read_batches(table, task, names):
+    for batch in read_batches(table, task, names, batch_rows=batch_rows):
         yield conform(batch, schema)

@@ -118,9 +118,16 @@ class KeyIndex:
             return np.full(count, -1)
         codes = np.zeros(count, np.int64)
         is_known = np.ones(count, np.bool_)
-        for (values, known), column in zip(self._levels, columns, strict=True):
+        for level, ((values, known), column) in enumerate(
+            zip(self._levels, columns, strict=True)
+        ):
             part = pc.fill_null(pc.index_in(column, value_set=values), -1)
             part = part.to_numpy(zero_copy_only=False)
+            if level == 0:
+                # The first column alone has all combinations: they are its values.
+                is_known &= part >= 0
+                codes = np.maximum(part, 0).astype(np.int64)
+                continue
             wanted = codes * len(values) + part
             codes = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
             is_known &= (part >= 0) & (known[codes] == wanted)
