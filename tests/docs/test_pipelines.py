@@ -68,4 +68,5 @@ def test_each_part_is_understood(tmp_path, part):
     path = tmp_path / "pipeline.yaml"
     rest = [each for each in (SOURCES, SINKS) if each.partition(" ")[0] not in part]
     path.write_text("".join([part, "name: p\n", *rest]))
+    (tmp_path / "functions.py").write_text("def totals(payments): ...\n")
     assert load(path).name == "p"
