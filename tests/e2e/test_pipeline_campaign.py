@@ -51,7 +51,7 @@ KILLS = int(os.environ.get("DANUBE_TEST_KILLS", "50"))
 SOURCE, COPY = "/default/changes", "/default/copy"
 KEYS = 499
 BATCH = 100
-DEADLINE_S = 300
+DEADLINE_S = 900
 
 PIPELINE = """
 name: campaign

@@ -27,7 +27,7 @@ class Holds:
 def test_topics_are_held_until_nothing_has_read_them_for_a_while():
     client, now = Holds(), [0.0]
     holds = SegmentHolds(lambda: now[0])
-    assert holds.add(client, URL, [A, B])
+    assert holds.add(client, URL, [A, B]) is None
     assert client.held == {A: NAME, B: NAME}
     now[0] = HOLD_S - 1
     holds.renew(is_used=True)
@@ -48,11 +48,16 @@ def test_all_holds_are_released_at_the_end():
     assert (client.held, holds.topics) == ({}, [])
 
 
-def test_a_topic_is_read_without_a_hold_that_is_not_permitted(caplog):
+def test_a_hold_that_is_not_permitted_is_not_kept(caplog):
     client = Holds()
     client.is_allowed = False
     holds = SegmentHolds(lambda: 0.0)
-    assert not holds.add(client, URL, [A, B])
+    assert isinstance(holds.add(client, URL, [A, B]), PermissionDenied)
+    assert holds.topics == []
+    client.is_allowed = True
+    assert holds.add(client, URL, [A]) is None
+    client.is_allowed = False
+    holds.renew(is_used=True)
     assert holds.topics == []
     [message] = caplog.messages
-    assert message.startswith(f"{A} is read without a hold")
+    assert message.startswith(f"{A} is not held any longer: hold_topic is not allowed")

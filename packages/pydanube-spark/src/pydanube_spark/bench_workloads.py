@@ -58,7 +58,9 @@ def read_tables(
     """
     files, sealed, end = _wait_for_segments(url, topic, message_bytes)
     with _spark() as (spark, _):
-        source = spark.read.format("danube").options(url=url, subscribe=topic)
+        source = spark.read.format("danube").options(
+            url=url, subscribe=topic, includeAttributes="true"
+        )
         measured = {"Spark reads a topic": _read(source.load(), end)}
         # There may be too few messages for a segment.
         if files:

@@ -44,14 +44,18 @@ class SegmentHolds:
     _held: dict[tuple[str, str], tuple[Client, float]] = field(default_factory=dict)
     """The client and the end of each hold, by the URL and the topic."""
 
-    def add(self, client: Client, url: str, topics: Iterable[str]) -> bool:
-        """Hold *topics* and return True, or say in the log that one is not held."""
+    def add(
+        self, client: Client, url: str, topics: Iterable[str]
+    ) -> BrokerError | None:
+        """Hold *topics*; return why one of them, and those after it, are not held."""
         end = self.clock() + HOLD_S
         for topic in topics:
-            if (url, topic) not in self._held and not _hold(client, topic):
-                return False
+            if (url, topic) not in self._held:
+                error = _hold(client, topic)
+                if error is not None:
+                    return error
             self._held[url, topic] = client, end
-        return True
+        return None
 
     def renew(self, *, is_used: bool) -> None:
         """Hold the topics again whose time is not over, and release the others."""
@@ -59,7 +63,10 @@ class SegmentHolds:
         for key, (client, held_until) in list(self._held.items()):
             end = now + HOLD_S if is_used else held_until
             self._held[key] = client, end
-            if now >= end or not _hold(client, key[1]):
+            error = _hold(client, key[1]) if now < end else None
+            if error is not None:
+                log.warning("%s is not held any longer: %s", key[1], error)
+            if now >= end or error is not None:
                 self._release(key)
 
     def release(self) -> None:
@@ -81,18 +88,13 @@ class SegmentHolds:
                 client.topics.release(key[1], NAME)
 
 
-def _hold(client: Client, topic: str) -> bool:
+def _hold(client: Client, topic: str) -> BrokerError | None:
+    """Hold *topic*; return why it cannot be held."""
     try:
         client.topics.hold(topic, NAME, "read by Spark", expires_in_s=LEASE_S)
     except BrokerError as error:
-        log.warning(
-            "%s is read without a hold, so retention or compaction may end the query: "
-            "%s",
-            topic,
-            error,
-        )
-        return False
-    return True
+        return error
+    return None
 
 
 _holds = SegmentHolds()
@@ -100,23 +102,25 @@ _lock = threading.Lock()
 _keeper: list[threading.Thread] = []
 
 
-def hold_segments(spark: Any, client: Client, url: str, topics: Iterable[str]) -> bool:
+def hold_segments(
+    spark: Any, client: Client, url: str, topics: Iterable[str]
+) -> BrokerError | None:
     """
     Hold the segments of *topics* while the application of *spark* may read them.
 
-    Return False if one of them cannot be held.
+    Return why one of them cannot be held.
     """
     with _lock:
-        are_held = _holds.add(client, url, topics)
+        error = _holds.add(client, url, topics)
         if _keeper or not _holds.topics:
-            return are_held
+            return error
         keeper = threading.Thread(
             target=_keep, args=(spark.sparkContext,), name="segment-holds", daemon=True
         )
         _keeper.append(keeper)
         keeper.start()
         atexit.register(_holds.release)
-    return are_held
+    return error
 
 
 def _keep(context: Any) -> None:

@@ -191,10 +191,16 @@ class _Snapshot:
         sealed = [name for name, head in heads.items() if head.sealed != head.base]
         # Segments are listed after the hold, because they may change before.
         client = process_client(options.url, retry_s=BROKER_RETRY_S)
-        if not hold_segments(self._spark, client, options.url, sealed) and (
-            self._is_held
-        ):
-            raise NotNative("the topic may not be managed, so segments cannot be held")
+        error = hold_segments(self._spark, client, options.url, sealed)
+        if error is not None:
+            if self._is_held:
+                raise NotNative(f"its segments cannot be held: {error}")
+            log.warning(
+                "%s is read without a hold, so retention or compaction may end the "
+                "query: %s",
+                _named(self._given),
+                error,
+            )
         ranges = topics.find_ranges(options, catalog, start, end, heads=heads)
         parts: dict[str, SealedPart] = {}
         for name, wanted in ranges.items():
