@@ -13,11 +13,16 @@ from pydanube_cli.administration.definitions.importing import (
 )
 from pydanube_cli.administration.definitions.pure.document import (
     Definitions,
+    SchemaDefinition,
+    SubjectDefinition,
     SubscriptionDefinition,
     TopicDefinition,
     encode_definitions,
 )
 from support.fakes.principals import ROOT, client_of, guarded_broker
+from support.worlds.chance import Chance
+from support.worlds.cluster import cluster_world
+from support.worlds.restarts import restarting_world
 
 CREATED, CHANGED, UNCHANGED, FAILED = Action
 SCHEMAS = [
@@ -165,3 +170,28 @@ async def test_what_the_client_may_not_do_fails():
         assert counts(found)["topic", FAILED] == 3
         assert seen == Definitions()
         assert "/shop/dead" not in await root.topics.list()
+
+
+@pytest.mark.parametrize("world", [cluster_world, restarting_world])
+async def test_import_goes_on_while_brokers_restart_and_topics_move(world):
+    topics = {
+        f"/default/t{number}": TopicDefinition(
+            partitions=2,
+            subscriptions={"s": SubscriptionDefinition(type="shared", settings={})},
+        )
+        for number in range(20)
+    }
+    subjects = {
+        "orders": SubjectDefinition(
+            compatibility="forward",
+            versions=[
+                SchemaDefinition(type="avro", definition=each) for each in SCHEMAS
+            ],
+        )
+    }
+    wanted = Definitions(topics=topics, subjects=subjects)
+    async with world(Chance("1")) as broker, broker.connect() as client:
+        done = await import_definitions(client, wanted)
+        again = await import_definitions(client, wanted)
+    assert {each.action for each in done} <= {CREATED, CHANGED}
+    assert {each.action for each in again} == {UNCHANGED}

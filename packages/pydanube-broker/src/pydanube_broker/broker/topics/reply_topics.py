@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from pydanube.model.errors import BrokerError
+from pydanube.model.errors import BrokerError, NotOwner, TopicNotFound
 from pydanube.model.names import SYSTEM_NAMESPACE, TopicName
 from pydanube.model.request_reply import REPLY_TOPIC_PREFIX
 from pydanube_broker.broker.governance.catalog import Catalog
@@ -47,17 +47,26 @@ class ReplyTopics:
         """
         Delete those that have no consumer and had none at the previous call.
 
-        A client that returns later creates its topic again for its next request.
+        A client that returns later creates its topic again for its next request.  One
+        that cannot be deleted, such as one that moves to another broker, holds up none
+        of the others, and is tried again.
 
         Raises:
-            BrokerError: They cannot be listed, or one cannot be deleted.
+            BrokerError: They cannot be listed.
         """
         before, self._unused = self._unused, set()
         for name in await self._find_unused():
-            if name in before:
-                await self._topics.delete(name, force=True)
-            else:
+            if name not in before:
                 self._unused.add(name)
+                continue
+            try:
+                await self._topics.delete(name, force=True)
+            except (NotOwner, TopicNotFound):
+                # Its new owner looks after it, or somebody has deleted it.
+                continue
+            except BrokerError as error:
+                self._unused.add(name)
+                log.warning("%s, which nobody uses, is not deleted: %s", name, error)
 
     async def _find_unused(self) -> list[TopicName]:
         records = await self._catalog.records(SYSTEM_NAMESPACE)

@@ -8,6 +8,8 @@ half way can be repeated; what is there already is left alone.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -49,6 +51,10 @@ T = TypeVar("T")
 
 CONCURRENT_MAX = 32
 """How many things of one kind are carried out at the same time."""
+
+RETRIED_S = 20.0
+"""For how long one thing is tried while its broker is not available."""
+DELAY_S, DELAY_S_MAX = 0.1, 2.0
 
 
 class Action(Enum):
@@ -115,6 +121,8 @@ class _Import:
         self._client = client
         self._is_dry = is_dry
         self._namespaces: set[str] | None = None
+        # Subjects that did not exist before.
+        self._new_subjects: set[str] = set()
 
     async def each(
         self,
@@ -126,7 +134,7 @@ class _Import:
 
         async def carry_out_one(name: str, definition: T) -> Outcome:
             try:
-                action, detail = await carry_out(name, definition)
+                action, detail = await _patiently(carry_out, name, definition)
             except Unavailable:
                 raise
             except BrokerError as error:
@@ -168,7 +176,14 @@ class _Import:
             for each in wanted.versions
             if (each.type, each.definition, each.message) not in there
         ]
+        if not known:
+            self._new_subjects.add(name)
+        is_new = name in self._new_subjects
         old_mode = await schemas.compatibility(name) if known else None
+        if is_new and known:
+            # An attempt has ended in between.
+            await schemas.set_compatibility(name, Compatibility.NONE)
+            old_mode = Compatibility.NONE
         for number, each in enumerate([] if self._is_dry else missing):
             type_ = parse_choice("type", each.type, SchemaType)
             await schemas.register(
@@ -185,7 +200,7 @@ class _Import:
         changes = [f"{len(missing)} versions"] if missing else []
         if old_mode is not None and mode is not old_mode:
             changes.append(f"compatibility: {old_mode.value} → {mode.value}")
-        return _found(not known, ", ".join(changes))
+        return _found(is_new, ", ".join(changes))
 
     async def topic(self, name: str, wanted: TopicDefinition) -> Found:
         topics = self._client.topics
@@ -306,6 +321,26 @@ class _Import:
         if is_paused is not wanted.is_paused:
             changes.append("paused" if wanted.is_paused else "resumed")
         return _found(known is None, ", ".join(changes))
+
+
+async def _patiently(
+    carry_out: Callable[[str, T], Awaitable[Found]], name: str, definition: T
+) -> Found:
+    """
+    Carry out one thing, again after a failure that may pass, for ``RETRIED_S``.
+
+    A broker that restarts, and a topic that moves, are such failures.  What was done
+    before one is found to be there.
+    """
+    begun_at, delay_s = time.monotonic(), DELAY_S
+    while True:
+        try:
+            return await carry_out(name, definition)
+        except Unavailable:
+            if time.monotonic() - begun_at > RETRIED_S:
+                raise
+        await asyncio.sleep(delay_s)
+        delay_s = min(2 * delay_s, DELAY_S_MAX)
 
 
 def _found(is_new: bool, changes: str) -> Found:
