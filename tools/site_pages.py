@@ -29,7 +29,32 @@ DIRECTORIES = {
     "docs/decisions": "docs/decisions/README.md",
 }
 """The pages that links to directories lead to."""
+HERO = """\
+---
+hide: [navigation]
+---
+# pydanube
+
+<div class="hero">
+<p class="hero-title">Messaging for Python, from one script to a cluster</p>
+<p>Topics that work as queues and as logs. A broker that starts with one command, a
+client of {size}, and a data pipeline on Apache Spark.</p>
+<p><a class="md-button md-button--primary" href="guide/start.html">Get started</a>
+<a class="md-button" href="guide/coming-from.html">Coming from Kafka, NATS or
+RabbitMQ</a></p>
+</div>
+"""
+"""The beginning of the home page, instead of the first paragraph of README.md."""
 STYLE = """\
+.hero { padding: 1.2rem 0 .4rem; }
+.md-typeset h1:has(+ .hero) { display: none; }
+.md-typeset .hero-title { margin: 0 0 .6rem; font-size: 1.6rem; font-weight: 700; }
+.hero-title { line-height: 1.15; }
+.hero p { font-size: .95rem; max-width: 40rem; }
+.hero .md-button { margin: .2rem .4rem .2rem 0; }
+[data-md-color-scheme=slate] .hero .md-button:not(.md-button--primary) {
+  color: inherit; border-color: currentcolor;
+}
 .md-grid { max-width: 72rem; }
 /* Wide tables scroll; their columns stay readable, and words whole. */
 .md-typeset table:not([class]) :is(td, th) { min-width: 5rem; }
@@ -39,6 +64,7 @@ STYLE = """\
 .md-typeset .language-text code { white-space: pre-wrap; }
 """
 
+_CLIENT_SIZE = re.compile(r"a client of (\d+ MB)")
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _DIAGRAM = re.compile(
     r"^```mermaid\nsequenceDiagram\n(.*?)^```", re.MULTILINE | re.DOTALL
@@ -84,9 +110,19 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are not in ``docs``, and the style sheet."""
     for page, source in ADDED.items():
         text = (ROOT / source).read_text(encoding="utf-8")
+        if page == "index.md":
+            text = _with_hero(text)
         files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, "site.css", content=STYLE))
     return files
+
+
+def _with_hero(readme: str) -> str:
+    """Return the README as a home page: its title and first paragraph replaced."""
+    _title, first, rest = readme.split("\n\n", 2)
+    size = _CLIENT_SIZE.search(first.replace("\n", " "))
+    assert size is not None, "the first paragraph of README.md says what the client is"
+    return f"{HERO.format(size=size[1])}\n{rest}"
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

@@ -42,6 +42,11 @@ def test_the_site_is_built(tmp_path):
     assert "mermaid" not in (site / "tour.html").read_text(encoding="utf-8")
     assert (site / "search" / "search_index.json").is_file()
 
+    home = (site / "index.html").read_text(encoding="utf-8")
+    assert "Messaging for Python" in home
+    for name in re.findall(r'class="md-button[^>]*href="?([^"> ]+)', home):
+        assert name in pages
+
     listed = LINK.findall((site / "llms.txt").read_text(encoding="utf-8"))
     assert {"index.md", "guide/start.md", "reference/api.md"} <= set(listed)
     for name in listed:
