@@ -7,12 +7,15 @@ import json
 import os
 import signal
 from functools import partial
+from itertools import chain
 from threading import Event
 
 import pytest
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     KafkaException,
+    Producer,
     TopicPartition,
 )
 from confluent_kafka.admin import (
@@ -241,3 +244,143 @@ async def test_nothing_is_lost_or_stored_twice_when_brokers_are_killed(tmp_path,
                 await publishing.acknowledges(100)
                 await asyncio.to_thread(each.start)
         await check_all_once(addresses, publishing)
+
+
+class Copying:
+    """Programs that copy a topic to another one, in transactions with their offsets."""
+
+    def __init__(self, options, total):
+        self._options = options
+        self._total = total
+        self.commits = 0
+        self.aborts = 0
+        self.errors = []
+        self.is_done = False
+
+    def run(self):
+        """Copy until all offsets are committed; begin again as programs have to."""
+        while not self.is_done:
+            producer = Producer(self._options | {"transactional.id": "copy"})
+            consumer = Consumer(
+                self._options
+                | {
+                    "group.id": "readers",
+                    "auto.offset.reset": "earliest",
+                    "enable.auto.commit": False,
+                    "session.timeout.ms": 2000,
+                    "heartbeat.interval.ms": 200,
+                    "isolation.level": "read_committed",
+                }
+            )
+            try:
+                producer.init_transactions(WAIT_S)
+                consumer.subscribe(["from"])
+                while not self.is_done:
+                    self._copy_some(consumer, producer)
+            except KafkaException as error:
+                self.errors.append(error.args[0].name())
+            finally:
+                consumer.close()
+
+    def _copy_some(self, consumer, producer):
+        records = [each for each in consumer.consume(8, 0.2) if not each.error()]
+        if not records:
+            self.is_done = self._has_committed_all(consumer)
+            return
+        producer.begin_transaction()
+        try:
+            for each in records:
+                producer.produce("to", each.value(), each.key())
+            producer.send_offsets_to_transaction(
+                consumer.position(consumer.assignment()),
+                consumer.consumer_group_metadata(),
+                WAIT_S,
+            )
+            producer.commit_transaction(WAIT_S)
+            self.commits += 1
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            producer.abort_transaction(WAIT_S)
+            self.aborts += 1
+            # What was read is read again, from what is committed.
+            for each in consumer.committed(consumer.assignment(), WAIT_S):
+                each.offset = max(each.offset, 0)
+                consumer.seek(each)
+
+    def _has_committed_all(self, consumer):
+        wanted = [TopicPartition("from", index) for index in range(PARTITIONS)]
+        found = consumer.committed(wanted, WAIT_S)
+        return sum(max(each.offset, 0) for each in found) == self._total
+
+
+async def copied_over(addresses, total, disturb):
+    """Copy *total* records while *disturb* runs, and check that each is there once."""
+    options = options_of(addresses)
+    for topic in ("from", "to"):
+        await create(addresses, topic)
+    copying = Copying(options, total)
+    filling = Producer(options)
+    for number in range(total):
+        filling.produce("from", str(number).encode(), str(number).encode())
+    assert await asyncio.to_thread(filling.flush, WAIT_S) == 0
+    async with asyncio.TaskGroup() as tasks:
+        work = tasks.create_task(asyncio.to_thread(copying.run))
+        await disturb(copying, work)
+    found = await asyncio.to_thread(
+        consume,
+        options | {"isolation.level": "read_committed"},
+        "to",
+        lambda found: sum(map(len, found.values())) >= total,
+    )
+    assert sorted(chain.from_iterable(found.values())) == list(range(total))
+
+
+async def test_records_are_copied_once_while_topics_move():
+    async with KafkaCluster().running(*BROKERS) as cluster:
+
+        async def disturb(copying, work):
+            step = 0
+            while not work.done() and step < SHARDS:
+                until = copying.commits + 2
+                while copying.commits < until and not work.done():  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                await cluster.move_shard(step % SHARDS, BROKERS[step % len(BROKERS)])
+                step += 1
+
+        await copied_over(cluster.addresses, 100, disturb)
+
+
+async def test_records_are_copied_once_when_their_coordinator_dies():
+    async with KafkaCluster().running(*BROKERS) as cluster:
+        await cluster.move_shard(shard_of("copy", SHARDS), "b")
+        # librdkafka waits for a dead coordinator of the group until that is back.
+        await cluster.move_shard(shard_of("readers", SHARDS), "a")
+        assert shard_of("copy", SHARDS) != shard_of("readers", SHARDS)
+
+        async def disturb(copying, work):
+            while copying.commits < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await cluster.kill("b")
+
+        await copied_over(cluster.addresses, 100, disturb)
+
+
+@pytest.mark.soak
+async def test_records_are_copied_once_although_processes_are_killed(tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text(json.dumps({"cluster": {"shards": 8}}))
+    port = free_port()
+    options = ("--processes", "3", "--config", str(path), "--kafka-port", str(port))
+    log_file = tmp_path / "broker.log"
+    with BrokerProcess(tmp_path / "data", *options, log_file=log_file) as broker:
+
+        async def disturb(copying, work):
+            for _ in range(6):
+                until = copying.commits + 4
+                while copying.commits < until and not work.done():  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                for victim in broker.children()[:1]:
+                    os.kill(victim, signal.SIGKILL)
+
+        await copied_over(f"127.0.0.1:{port}", 1000, disturb)

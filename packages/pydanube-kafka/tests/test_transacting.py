@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import msgspec
 import pytest
 
+from pydanube.model.errors import StagedPartNotFound
 from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
 from pydanube_broker.testing import memory_broker
@@ -16,7 +19,6 @@ from pydanube_kafka.server import open_kafka_server
 from pydanube_kafka.wire.apis import Api, ErrorCode
 from pydanube_kafka.wire.record_batches import Records, encode_batch
 from support.drivers.kafka_requests import KafkaRequests
-from support.fakes.kafka_clusters import KafkaCluster
 from support.fakes.listener_parts import listener_parts
 
 pytestmark = pytest.mark.slow
@@ -174,8 +176,8 @@ async def test_requests_that_do_not_fit_are_refused():
         other = await producer.produce(b"1", 0, topic="other")
         assert other is ErrorCode.invalid_txn_state
         beyond = await producer.commit_offset("g", 7)
-        assert beyond is ErrorCode.none
-        assert await producer.end() is ErrorCode.invalid_txn_state
+        assert beyond is ErrorCode.offset_out_of_range
+        assert not await producer.end()
         assert await world.values() == []
 
 
@@ -202,11 +204,13 @@ async def test_a_transaction_that_takes_too_long_is_given_up():
         assert not await producer.init()
         assert not await producer.add()
         assert not await producer.produce(b"1", 0)
-        entry = world.server.transactions.find(
-            ID, producer.producer_id, producer.epoch, is_open=True
+        transactions = world.server.transactions
+        await transactions.change(
+            ID, lambda state: msgspec.structs.replace(state, deadline=0)
         )
-        entry.producer.deadline = 0.0
-        world.server.transactions.sweep()
+        transactions.sweep()
+        while not (await transactions.get(ID)).is_fenced:  # noqa: ASYNC110
+            await asyncio.sleep(0)
         assert await producer.end() is ErrorCode.invalid_producer_epoch
         assert not await producer.init()
         assert not await producer.add()
@@ -228,10 +232,47 @@ async def test_offsets_are_committed_with_the_records_or_not_at_all():
             assert (found and found.cursor_offset) == cursor
 
 
-async def test_a_cluster_refuses_transactional_ids():
-    async with (
-        KafkaCluster().running("a") as cluster,
-        KafkaRequests(cluster.server("a").brokers.port) as raw,
-    ):
-        refused = await Producer(raw).init()
-    assert refused is ErrorCode.transactional_id_authorization_failed
+async def test_a_record_that_was_lost_refuses_the_commit():
+    async with opened() as world:
+        producer = Producer(world.raw)
+        assert not await producer.init()
+        assert not await producer.add()
+        assert not await producer.produce(b"1", 0)
+        (part,) = world.memory.broker.staging.parts
+        part.fail(StagedPartNotFound("the disk has lost it"))
+        again = await producer.produce(b"2", 1)
+        assert again is ErrorCode.unknown_producer_id
+        assert await producer.end() is ErrorCode.unknown_producer_id
+        assert not await producer.end(committed=False)
+        assert await world.values() == []
+        assert not await producer.add()
+        assert not await producer.produce(b"3", 1)
+        assert not await producer.end()
+        assert await world.values() == [b"3"]
+
+
+async def test_offsets_are_unstable_until_their_transaction_ends():
+    async with opened() as world:
+        async with world.client.producer(str(TOPIC)) as native:
+            await native.send_batch([b"a", b"b", b"c"])
+        producer = Producer(world.raw)
+        assert not await producer.init()
+        assert not await producer.add()
+        assert not await producer.commit_offset("g", 2)
+        unstable = ErrorCode.unstable_offset_commit
+        assert await fetch_offset(world.raw, "g", stable=True) == (-1, unstable)
+        assert await fetch_offset(world.raw, "g") == (-1, ErrorCode.none)
+        assert await fetch_offset(world.raw, "h", stable=True) == (-1, ErrorCode.none)
+        assert not await producer.end()
+        assert await fetch_offset(world.raw, "g", stable=True) == (2, ErrorCode.none)
+
+
+async def fetch_offset(raw, group, *, stable=False):
+    """The committed offset of a group, and the error."""
+    types = raw.types(Api.OFFSET_FETCH, 7)
+    topic = types.OffsetFetchRequestTopic(name="orders", partition_indexes=(0,))
+    answer = await raw.ask(
+        Api.OFFSET_FETCH, 7, group_id=group, topics=(topic,), require_stable=stable
+    )
+    (found,) = answer.topics[0].partitions
+    return found.committed_offset, found.error_code

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pydanube.model.errors import Unavailable
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.metadata import keys
 from pydanube_kafka.config import KafkaConfig
@@ -94,6 +95,13 @@ class Brokers:
             return True
         shards.owners.check_session()
         return shards.serves(shard_of(key, shards.count))
+
+    def is_coordinator(self, key: str) -> bool:
+        """Return whether this broker coordinates *key*, and its session goes on."""
+        try:
+            return self.coordinates(key)
+        except Unavailable:
+            return False
 
     def coordinator_of(self, key: str, local_host: str) -> Node | None:
         """Return the broker that does; None if there is none at the moment."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any
 
 from pydanube.aio.long_work import LongWork
@@ -173,8 +173,9 @@ async def _committed(
         ]
     if topics is None:
         return ErrorCode.none, await _all_committed(call, group_id)
+    pending = await _pending(call, group_id)
     works = [
-        _cursor_of(call, group_id, each.name, index)
+        _cursor_of(call, group_id, each.name, index, pending)
         for each in topics
         for index in each.partition_indexes
     ]
@@ -185,12 +186,22 @@ async def _committed(
     ]
 
 
+async def _pending(call: Call, group_id: str) -> set[str]:
+    """Return topics whose offsets a client that asks for stable ones must wait for."""
+    if not getattr(call.body, "require_stable", False):
+        return set()
+    # Before the cursors are read: what is decided then is in them.
+    return await call.server.transactions.pending(group_id)
+
+
 async def _cursor_of(
-    call: Call, group_id: str, name: str, index: int
+    call: Call, group_id: str, name: str, index: int, pending: Collection[str] = ()
 ) -> tuple[int, ErrorCode]:
     """Return the offset that a group has committed, or -1, and an error."""
     try:
         topic = await call.find_name(Kind.DESCRIBE_SUBSCRIPTION, name, index)
+        if str(topic) in pending:
+            return -1, ErrorCode.unstable_offset_commit
         found = await call.do(
             Kind.DESCRIBE_SUBSCRIPTION,
             pb.DescribeSubscription(topic=str(topic), subscription=group_id),
@@ -204,11 +215,12 @@ async def _cursor_of(
 
 async def _all_committed(call: Call, group_id: str) -> Committed:
     found: dict[str, list[tuple[int, int, ErrorCode]]] = {}
+    pending = await _pending(call, group_id)
     for topic in (await committed_topics(call, group_id)).get(group_id, ()):
         base, index = topic.split_partition() or (topic, 0)
         name = call.server.names.name_of(base)
         assert name is not None
-        offset, code = await _cursor_of(call, group_id, name, index)
+        offset, code = await _cursor_of(call, group_id, name, index, pending)
         if offset >= 0 or code is not ErrorCode.none:
             found.setdefault(name, []).append((index, offset, code))
     return list(found.items())

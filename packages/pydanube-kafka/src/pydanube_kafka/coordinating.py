@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pydanube.aio.tasks import TaskScope
-from pydanube.model.errors import Unavailable
 from pydanube_kafka.calls import Call
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.pure.groups import Claim, Group, GroupError
@@ -122,8 +121,5 @@ def claim_of(body: Any) -> Claim:
 
 def refuse_foreign(call: Call, group_id: str) -> ErrorCode | None:
     """Return the error for a request for a group that another broker coordinates."""
-    try:
-        is_ours = call.server.brokers.coordinates(group_id)
-    except Unavailable:
-        is_ours = False
+    is_ours = call.server.brokers.is_coordinator(group_id)
     return None if is_ours else ErrorCode.not_coordinator

@@ -23,9 +23,12 @@ from pydanube.model.errors import (
     QuotaExceeded,
     Refused,
     SchemaMismatch,
+    StagedPartNotFound,
+    StagingClosed,
     SubscriptionInUse,
     SubscriptionNotFound,
     TopicNotFound,
+    TransactionFenced,
     Unavailable,
 )
 from pydanube_kafka.wire.apis import ErrorCode
@@ -60,6 +63,9 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (OffsetDropped, ErrorCode.offset_out_of_range),
     (AlreadyExists, ErrorCode.topic_already_exists),
     (ProducerFenced, ErrorCode.invalid_producer_epoch),
+    (TransactionFenced, ErrorCode.invalid_producer_epoch),
+    (StagedPartNotFound, ErrorCode.unknown_producer_id),
+    (StagingClosed, ErrorCode.unknown_producer_id),
     (ProducerBusy, ErrorCode.invalid_producer_epoch),
     (JournalFailed, ErrorCode.kafka_storage_error),
     (Corrupt, ErrorCode.kafka_storage_error),

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, TypeVar
@@ -35,7 +36,7 @@ from pydanube_kafka.pure.value_prefix import (
     divide,
     ids_of,
 )
-from pydanube_kafka.transacting import place_batch
+from pydanube_kafka.transaction_parts import TransactionParts
 from pydanube_kafka.wire.apis import Api, ErrorCode
 from pydanube_kafka.wire.record_batches import (
     BadRecords,
@@ -198,10 +199,11 @@ async def produce(call: Call) -> Awaitable[Any]:
 
 async def _publish(call: Call, name: str, data: Any) -> Awaitable[_Result]:
     """Publish the records for one partition; the result comes when they are stored."""
+    batches: list[RecordBatch] = []
     try:
+        batches = list(decode_batches(data.records or b""))
         topic = await call.find_topic(Kind.OPEN_PRODUCER, name, data.index)
         await _wait_for_room(call, topic)
-        batches = list(decode_batches(data.records or b""))
         if len(batches) != 1 or batches[0].is_control or not batches[0].count:
             raise BadRecords("one batch with records is needed for each partition")
         if batches[0].is_transactional != (call.body.transactional_id is not None):
@@ -210,7 +212,24 @@ async def _publish(call: Call, name: str, data: Any) -> Awaitable[_Result]:
             return await _stage_batch(call, topic, batches[0])
         return await _publish_batch(call, topic, batches[0])
     except HANDLED as error:
+        if batches and batches[0].is_transactional:
+            await _refuse_staged(call, name, data.index, batches[0])
         return Done(_failed(error))
+
+
+async def _refuse_staged(
+    call: Call, kafka_name: str, index: int, batch: RecordBatch
+) -> None:
+    """Note that a batch of a transaction was refused."""
+    with suppress(*HANDLED):
+        name = await call.find_name(Kind.OPEN_PRODUCER, kafka_name, index)
+        call.server.transactions.parts.refuse(
+            call.body.transactional_id or "",
+            (batch.producer_id, batch.producer_epoch),
+            name,
+            batch.base_sequence,
+            call.server.parts.wall_clock_us(),
+        )
 
 
 async def _wait_for_room(call: Call, topic: Topic) -> None:
@@ -379,38 +398,45 @@ async def _stage_batch(
     call: Call, topic: Topic, batch: RecordBatch
 ) -> Awaitable[_Result]:
     """Add a batch to a transaction; the result comes when it is on disk."""
-    transactions = call.server.transactions
-    entry = transactions.find(
-        call.body.transactional_id or "",
-        batch.producer_id,
-        batch.producer_epoch,
-        is_open=True,
-    )
-    writer = await transactions.open_writer(entry, topic)
+    parts = call.server.transactions.parts
+    transactional_id = call.body.transactional_id or ""
+    producer = batch.producer_id, batch.producer_epoch
+    writer, state = await parts.open_writer(transactional_id, producer, topic)
     now_us = call.server.parts.wall_clock_us()
     header = BatchHeader(first_publish_time=now_us, last_publish_time=now_us)
     if writer.stage is not None:
         header.producer = writer.stage.producer
     # Before its turn is taken: a batch that cannot be converted is not counted.
     frames = await _frames_of(call, topic, batch, header)
-    if writer.stage is None or not place_batch(
-        entry.producer, topic.name, batch.base_sequence, batch.count
+    if writer.stage is None or not parts.place(
+        transactional_id, state, topic, batch.base_sequence, batch.count
     ):
-        return _staged(writer.written())
+        return _staged(parts, writer.written())
     for each in frames:
+        if writer.stage is None:
+            # The one before has ended the part.
+            break
         restamp_producer(each, 0, 0, writer.stage.next_sequence)
         writer.put(each)
-    return _staged(writer.written())
+    return _staged(parts, writer.written())
 
 
-def _staged(written: asyncio.Future[BrokerError | None]) -> asyncio.Future[_Result]:
+def _staged(
+    parts: TransactionParts, written: asyncio.Future[BrokerError | None]
+) -> asyncio.Future[_Result]:
     """Return the result for a batch of which the stage tells *written*."""
     result = waiting()
 
     def tell(done: asyncio.Future[BrokerError | None]) -> None:
-        if not result.done() and not done.cancelled():
-            error = done.result()
-            result.set_result(_Result() if error is None else _failed(error))
+        if result.done() or done.cancelled():
+            return
+        error = done.result()
+        if error is None:
+            try:
+                parts.check_session()
+            except BrokerError as lost:
+                error = lost
+        result.set_result(_Result() if error is None else _failed(error))
 
     written.add_done_callback(tell)
     return result

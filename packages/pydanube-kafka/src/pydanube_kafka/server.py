@@ -62,7 +62,13 @@ class KafkaServer:
         self.names = TopicNames(config.namespaces)
         self.brokers = Brokers(parts.broker, parts.address or config.advertised_address)
         self.sessions = ProducerSessions(parts.broker, config.producers_max)
-        self.transactions = Transactions(parts.broker, tasks, config.producers_max)
+        self.transactions = Transactions(
+            parts.broker,
+            self.brokers,
+            tasks,
+            config.producers_max,
+            parts.wall_clock_us,
+        )
         self.groups = Groups(config, tasks)
         self.prefixes = SchemaPrefixes(
             parts.broker.registry, asyncio.get_running_loop().time

@@ -1,132 +1,205 @@
-"""Transactions: records and offsets that become visible together."""
+"""
+The coordinator of transactions: records and offsets that become visible together.
+
+The state of a producer is in the record of its staged query; see
+``pure.transactions``.  Each change compares the revision of the record, so a
+coordinator that has lost its shard changes nothing that another one depends on.  A
+commit is decided by the record, too: a version that is decided has ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import secrets
-from collections import OrderedDict, deque
-from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import quote
 
 from pydanube.aio.locks import NamedSemaphores
-from pydanube.aio.tasks import TaskScope
+from pydanube.aio.tasks import TaskScope, gather
 from pydanube.model.errors import (
     BrokerError,
     MessageNotHeld,
-    OutOfSequence,
+    QuotaExceeded,
     Refused,
+    RevisionConflict,
+    StagedPartNotFound,
     SubscriptionNotFound,
     TransactionFenced,
     Unavailable,
 )
-from pydanube.model.names import SubscriptionName, TopicName, parse_subscription
-from pydanube.model.staging import PartKey
-from pydanube.wire.batches import BatchFrame
+from pydanube.model.names import TopicName, parse_subscription
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import ranges_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.publishing.topic import Topic
-from pydanube_broker.broker.staging.staged_parts import Stage
+from pydanube_broker.broker.staging.part_staging import QueryWriter
+from pydanube_broker.operations.at_owner import operate_at_broker
+from pydanube_broker.operations.authorization import authorized
+from pydanube_kafka.brokers import Brokers
 from pydanube_kafka.calls import Call, Done, Handler
 from pydanube_kafka.committing import for_each_partition, refuse_commit
 from pydanube_kafka.errors import HANDLED, Refusal, attempt, code_of
+from pydanube_kafka.pure.nodes import NOBODY
 from pydanube_kafka.pure.transactions import (
-    Order,
-    TransactionalProducer,
+    OffsetOfGroup,
+    ProducerState,
     TransactionError,
+    decode_state,
+    encode_state,
+)
+from pydanube_kafka.transaction_parts import (
+    ALONE_CLAIM,
+    TransactionParts,
+    part_key,
+    query_of,
+    transactional_id_of,
 )
 from pydanube_kafka.wire.apis import Api, ErrorCode
 
 TIMEOUT_S_MAX = 900.0
 """The longest time that a transaction may take."""
-PARTITIONS_MAX = 10_000
+PARTITIONS_MAX = 1000
 """The most partitions, and the most offsets, of a transaction."""
+NEW_GROUP = -1
+"""Stands for what a group has committed that has committed nothing."""
+STATES_SEEN_MAX = 100_000
+"""The number of producers of which the broker keeps the state decoded."""
 log = logging.getLogger(__name__)
 
 _EPOCH_MAX = 2**15 - 1
-_QUERY_PREFIX = "kafka-"
-_PART = "kafka"
-
-
-class StageWriter:
-    """The records of a transaction for one partition; implements ``StagePort``."""
-
-    def __init__(self) -> None:
-        self.stage: Stage | None = None
-        """Where it writes; None after it was closed."""
-        self._error: BrokerError | None = None
-        self._written = 0
-        self._waiting: deque[tuple[int, asyncio.Future[BrokerError | None]]] = deque()
-
-    def staged(self, next_sequence: int) -> None:
-        """See ``StagePort``."""
-        self._written = next_sequence
-        while self._waiting and self._waiting[0][0] <= next_sequence:
-            self._answer(None)
-
-    def close(self, reason: BrokerError) -> None:
-        """See ``StagePort``."""
-        self.stage, self._error = None, reason
-        while self._waiting:
-            self._answer(reason)
-
-    def put(self, frame: BatchFrame) -> asyncio.Future[BrokerError | None]:
-        """Stage a batch; the result comes when it is written."""
-        assert self.stage is not None
-        self.stage.take(frame)
-        return self.written()
-
-    def written(self) -> asyncio.Future[BrokerError | None]:
-        """Return None when all batches are written, or why the part has ended."""
-        done: asyncio.Future[BrokerError | None]
-        done = asyncio.get_running_loop().create_future()
-        assert self.stage is not None or self._error is not None
-        end = 0 if self.stage is None else self.stage.next_sequence
-        if self._error is not None or self._written >= end:
-            done.set_result(self._error)
-        else:
-            self._waiting.append((end, done))
-        return done
-
-    def _answer(self, error: BrokerError | None) -> None:
-        _, done = self._waiting.popleft()
-        if not done.done():
-            done.set_result(error)
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """A transactional producer with the stages of its open transaction."""
-
-    producer: TransactionalProducer
-    writers: dict[TopicName, StageWriter] = field(default_factory=dict)
-    is_finished: bool = False
-    """Whether the part of the open transaction is complete."""
+_RETRY_S = 0.005
 
 
 class Transactions:
-    """
-    The transactional producers.
+    """The transactional producers, whichever broker coordinates them."""
 
-    Bounds: *producers_max* producers; beyond it, one without an open transaction that
-        was silent longest has to begin again.
-    """
-
-    def __init__(self, broker: Broker, tasks: TaskScope, producers_max: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        brokers: Brokers,
+        tasks: TaskScope,
+        producers_max: int,
+        wall_clock_us: Callable[[], int],
+    ) -> None:
+        self.parts = TransactionParts(broker, self, producers_max)
         self._broker = broker
+        self._brokers = brokers
         self._tasks = tasks
-        self._producers_max = producers_max
-        # Those that were used last are at the end.
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        # Held while a transactional id, or a transaction of it, begins.
-        self._beginning: NamedSemaphores[str] = NamedSemaphores(1)
-        # Held while a stage is opened for a query.
+        self._now = wall_clock_us
+        # Held while the state of a producer is changed here.
         self._turns: NamedSemaphores[str] = NamedSemaphores(1)
-        self._clock = asyncio.get_running_loop().time
+        self._ending: set[str] = set()
+        """The transactional ids whose transactions are being ended here."""
+        self._given_up: set[str] = set()
+        """Those whose transactions are being given up."""
+        self._decoded: dict[str, tuple[int, ProducerState]] = {}
+        """States that were seen last, with the revisions of their records."""
+
+    # States.
+
+    async def get(self, transactional_id: str) -> ProducerState:
+        """
+        Return the state of a producer as it is now.
+
+        Raises:
+            Refusal: It is not known.
+        """
+        return (await self._read(transactional_id))[0]
+
+    async def add_part(
+        self, transactional_id: str, state: ProducerState, part: str
+    ) -> ProducerState:
+        """See ``States``."""
+
+        def change(now: ProducerState) -> ProducerState:
+            error = now.check_open(state.producer_id, state.epoch)
+            if error is not None or now.version != state.version:
+                raise _refusal(transactional_id, error or TransactionError.NOT_OPEN)
+            return now.with_part(part, self._broker.broker_id)
+
+        return await self.change(transactional_id, change)
+
+    async def change(
+        self, transactional_id: str, make: Callable[[ProducerState], ProducerState]
+    ) -> ProducerState:
+        """Replace the state of a producer by what *make* makes of it; return that."""
+        async with self._turns.of(transactional_id):
+            while True:
+                before, writer = await self._read(transactional_id)
+                after = make(before)
+                if after == before:
+                    return after
+                try:
+                    await self._broker.staging.write_writer(
+                        query_of(transactional_id), encode_state(after), writer.revision
+                    )
+                except RevisionConflict:
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+                return after
+
+    async def _begin(
+        self,
+        transactional_id: str,
+        make: Callable[[ProducerState | None, int], ProducerState],
+    ) -> tuple[ProducerState | None, ProducerState]:
+        """
+        Begin a version, and make a state of the one before and the version.
+
+        Return both states.
+
+        Ordering: When this returns, no earlier transaction can be committed any more.
+        """
+        query = query_of(transactional_id)
+        async with self._turns.of(transactional_id):
+            while True:
+                writer = await self._broker.staging.read_writer(query)
+                before = _state_of(writer)
+                # Before anything is changed.
+                after = make(before, 0)
+
+                def content_of(
+                    version: int, before: ProducerState | None = before
+                ) -> bytes:
+                    nonlocal after
+                    after = make(before, version)
+                    return encode_state(after)
+
+                try:
+                    await self._broker.staging.begin_as_writer(
+                        query, content_of, writer.revision
+                    )
+                except RevisionConflict:
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+                return before, after
+
+    async def _read(self, transactional_id: str) -> tuple[ProducerState, QueryWriter]:
+        query = query_of(transactional_id)
+        writer = await self._broker.staging.read_writer(query)
+        state = _state_of(writer)
+        if state is None:
+            raise Refusal(
+                ErrorCode.invalid_producer_id_mapping,
+                f"the transactional id {transactional_id!r} is not known: begin again",
+            )
+        return state, writer
+
+    async def pending(self, group: str) -> set[str]:
+        """Return the topics whose offsets of *group* an undecided commit may change."""
+        found = set()
+        for query, writer in await self._broker.staging.read_writers():
+            if transactional_id_of(query) is None:
+                continue
+            found |= {each.name for each in writer.acks if each.subscription == group}
+            state = self._seen(query, writer)
+            if state is not None and state.is_open:
+                found |= {each.topic for each in state.offsets if each.group == group}
+        return found
+
+    # Producers.
 
     async def init(
         self,
@@ -143,153 +216,303 @@ class Transactions:
         Ordering: When this returns, no earlier transaction can be committed any more.
 
         Raises:
-            Refusal: The broker serves no transactions, the time is out of range, or
-                another producer has begun with the id since.
+            Refusal: Another broker coordinates it, the time is out of range, or another
+                producer has begun with the id since.
             BrokerError: The transaction cannot begin.
         """
-        if self._broker.shards is not None:
-            raise Refusal(
-                ErrorCode.transactional_id_authorization_failed,
-                "transactions of Kafka clients need a broker with one process",
-            )
         if not 0 < timeout_s <= TIMEOUT_S_MAX:
             raise Refusal(
                 ErrorCode.invalid_transaction_timeout,
                 f"a transaction may take {TIMEOUT_S_MAX:g} s, not {timeout_s:g}",
             )
-        async with self._beginning.of(transactional_id):
-            entry = self._entries.get(transactional_id)
-            producer_id, epoch = secrets.randbits(62), 0
+        new_id = secrets.randbits(62)
+
+        def make(before: ProducerState | None, version: int) -> ProducerState:
+            producer_id, epoch = new_id, 0
             if known[0] >= 0:
-                if entry is None or not entry.producer.may_continue(*known):
+                if before is None or not before.may_continue(*known):
                     raise Refusal(
                         ErrorCode.producer_fenced,
                         f"another producer has begun as {transactional_id!r}",
                     )
-                if entry.producer.epoch < _EPOCH_MAX:
-                    producer_id, epoch = known[0], entry.producer.epoch + 1
-            query = f"{_QUERY_PREFIX}{quote(transactional_id, safe='')}"
-            try:
-                begun = await call.do(
-                    Kind.BEGIN_TRANSACTION, pb.BeginTransaction(query=query)
-                )
-            except Refused as error:
-                code = ErrorCode.transactional_id_authorization_failed
-                raise Refusal(code, str(error)) from error
-            producer = TransactionalProducer(
-                query, producer_id, epoch, timeout_s, begun.version
+                if before.epoch < _EPOCH_MAX:
+                    producer_id, epoch = known[0], before.epoch + 1
+            return ProducerState(
+                producer_id=producer_id,
+                epoch=epoch,
+                timeout_s=timeout_s,
+                version=version,
             )
-            self._entries[transactional_id] = _Entry(producer)
-            self._entries.move_to_end(transactional_id)
-            self._forget_oldest()
-            return producer_id, epoch
 
-    def find(
-        self, transactional_id: str, producer_id: int, epoch: int, *, is_open: bool
-    ) -> _Entry:
+        request = pb.BeginTransaction(query=query_of(transactional_id))
+        caller, kind = call.connection.caller, Kind.BEGIN_TRANSACTION
+        async with (
+            self._coordinating(transactional_id),
+            # Others cannot know its producer id.
+            authorized(caller, kind, request),
+        ):
+            before, after = await self._begin(transactional_id, make)
+        self._drop_later(transactional_id, before)
+        return after.producer_id, after.epoch
+
+    async def enter(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        partitions: dict[str, int],
+    ) -> None:
         """
-        Return a producer.
+        Add partitions to the open transaction, which begins if none is open.
 
         Raises:
-            Refusal: It is not known, another one has its id, or it has no transaction
-                although it must have one.
+            Refusal: The producer is not the newest one, another broker coordinates it,
+                or there are too many partitions.
         """
-        entry = self._entries.get(transactional_id)
-        if entry is None:
-            raise Refusal(
-                ErrorCode.invalid_producer_id_mapping,
-                f"the transactional id {transactional_id!r} is not known: begin again",
-            )
-        producer = entry.producer
-        check = producer.check_open if is_open else producer.check
-        error = check(producer_id, epoch)
-        if error is not None:
-            raise Refusal(
-                ErrorCode[error.value],
-                f"the producer {producer_id} with epoch {epoch} cannot use the "
-                f"transactional id {transactional_id!r} now: {error.value}",
-            )
-        self._entries.move_to_end(transactional_id)
-        return entry
 
-    async def enter(self, call: Call, body: Any) -> _Entry:
-        """Return the producer that *body* names, with an open transaction."""
-        async with self._beginning.of(body.transactional_id):
-            entry = self.find(
-                body.transactional_id,
-                body.producer_id,
-                body.producer_epoch,
-                is_open=False,
-            )
-            producer = entry.producer
-            if not producer.is_open:
-                version = producer.version
-                if version is None:
-                    request = pb.BeginTransaction(query=producer.query)
-                    begun = await call.do(Kind.BEGIN_TRANSACTION, request)
-                    version = begun.version
-                producer.begin(version, self._clock())
-                entry.writers, entry.is_finished = {}, False
-        return entry
+        def added(state: ProducerState) -> ProducerState:
+            error = state.check(*producer)
+            if error is None and transactional_id in self._ending:
+                error = TransactionError.BUSY
+            if error is not None:
+                raise _refusal(transactional_id, error)
+            if not state.is_open and state.version is not None:
+                state = state.opened(state.version, self._now())
+            after = state.with_partitions(partitions)
+            if len(after.partitions) > PARTITIONS_MAX:
+                raise Refusal(
+                    ErrorCode.invalid_request,
+                    f"a transaction has at most {PARTITIONS_MAX} partitions",
+                )
+            return after
 
-    async def open_writer(self, entry: _Entry, topic: Topic) -> StageWriter:
-        """Return the writer for a partition of the open transaction."""
-        producer = entry.producer
-        if topic.name not in producer.partitions:
-            raise Refusal(
-                ErrorCode.invalid_txn_state,
-                f"{topic.name} was not added to the transaction",
+        def begun(before: ProducerState | None, version: int) -> ProducerState:
+            if before is None:
+                raise _refusal(transactional_id, TransactionError.FENCED)
+            if before.is_open or before.version is not None:
+                # It was begun meanwhile.
+                return added(before)
+            return added(before.opened(version, self._now()))
+
+        async with self._coordinating(transactional_id):
+            state = await self.get(transactional_id)
+            if state.is_open or state.version is not None:
+                await self.change(transactional_id, added)
+            else:
+                await self._begin(transactional_id, begun)
+
+    async def end(
+        self,
+        call: Call,
+        transactional_id: str,
+        producer: tuple[int, int],
+        *,
+        is_committed: bool,
+    ) -> None:
+        """
+        Commit the open transaction, or abort it.
+
+        Durability: After a commit, its records and its offsets are on disk.
+
+        Raises:
+            Refusal: It cannot be ended so.
+        """
+        async with self._coordinating(transactional_id):
+            state = await self.get(transactional_id)
+            error = state.check(*producer)
+            if error is None and transactional_id in self._ending:
+                error = TransactionError.BUSY
+            if error is None and not state.is_open:
+                if bool(state.was_committed) is is_committed:
+                    # Its answer was lost, or there is nothing to abort.
+                    return
+                error = TransactionError.NOT_OPEN
+            if error is not None:
+                raise _refusal(transactional_id, error)
+            self._ending.add(transactional_id)
+            try:
+                if not is_committed:
+                    await self._abort(transactional_id, state)
+                    return
+                await self._commit(call, transactional_id, state)
+            finally:
+                self._ending.discard(transactional_id)
+
+    async def _commit(
+        self, call: Call, transactional_id: str, state: ProducerState
+    ) -> None:
+        try:
+            await self._ask_for_parts(transactional_id, state, Kind.FINISH_PART)
+            acks = await gather(_acks_of(call, each) for each in state.offsets)
+            keys = [part_key(transactional_id, state, name) for name in state.parts]
+            await call.do(
+                Kind.COMMIT_STAGED,
+                pb.CommitStaged(
+                    query=query_of(transactional_id),
+                    version=state.version,
+                    parts=[
+                        pb.StagedPart(name=key.name, part_id=key.part_id)
+                        for key in keys
+                    ],
+                    is_transaction=True,
+                    acks=[each for each in acks if each is not None],
+                ),
             )
-        async with self._turns.of(producer.query):
-            found = entry.writers.get(topic.name)
-            if found is not None:
-                return found
-            if not producer.is_open:
-                raise Refusal(ErrorCode.invalid_txn_state, "no transaction is open")
-            writer, writers = StageWriter(), entry.writers
-            writer.stage = await self._broker.staging.open_stage(
-                _part_of(producer), topic.name, None, writer
+        except Unavailable:
+            # It may be decided: the client asks again.
+            raise
+        except BrokerError as error:
+            await self._abort(transactional_id, state)
+            raise Refusal(_code_of_commit(error), str(error)) from error
+
+    async def _abort(self, transactional_id: str, state: ProducerState) -> None:
+        """Abort a transaction, also if it has been aborted meanwhile."""
+        # First: these brokers take the records of the next one for those of this one.
+        await self._ask_for_parts(transactional_id, state, Kind.DROP_PART)
+
+        def make(before: ProducerState | None, version: int) -> ProducerState:
+            if before is None or before.version != state.version:
+                raise _refusal(transactional_id, TransactionError.FENCED)
+            return before.ended(is_committed=False, next_version=version)
+
+        await self._begin(transactional_id, make)
+        self._drop_later(transactional_id, state)
+
+    async def _ask_for_parts(
+        self, transactional_id: str, state: ProducerState, kind: Kind
+    ) -> None:
+        """Let brokers end their parts; those that miss one are passed over."""
+
+        async def ask(name: str, broker_id: str) -> None:
+            key = part_key(transactional_id, state, name)
+            assert kind.body is not None
+            message = kind.body(
+                query=key.query,
+                version=key.version,
+                part=key.name,
+                part_id=key.part_id,
             )
-            writers[topic.name] = writer
-        return writer
+            try:
+                await operate_at_broker(self._broker, broker_id, kind, message)
+            except StagedPartNotFound:
+                # A commit that misses it is refused.
+                return
+
+        await gather(ask(*each) for each in state.parts.items())
+
+    # Timeouts.
 
     def sweep(self) -> None:
-        """Give up transactions that take too long."""
-        now = self._clock()
-        for entry in self._entries.values():
-            producer = entry.producer
-            if producer.is_late(now):
-                assert producer.version is not None
-                self._tasks.run(self._drop(producer.query, producer.version))
-                producer.end(is_committed=False)
-                producer.is_fenced = True
+        """Give up the transactions of this coordinator that take too long."""
+        now, staging = self._now(), self._broker.staging
+        for query, writer in staging.known_writers():
+            transactional_id = transactional_id_of(query)
+            state = self._seen(query, writer)
+            if (
+                transactional_id is not None
+                and state is not None
+                and state.is_late(now)
+                and transactional_id not in self._given_up | self._ending
+                and self._brokers.is_coordinator(transactional_id)
+            ):
+                self._given_up.add(transactional_id)
+                self._tasks.run(self._give_up(transactional_id, state))
+
+    async def _give_up(self, transactional_id: str, late: ProducerState) -> None:
+        def make(before: ProducerState | None, version: int) -> ProducerState:
+            if before is None or before.version != late.version or not before.is_open:
+                raise _refusal(transactional_id, TransactionError.NOT_OPEN)
+            return before.given_up(version)
+
+        try:
+            await self._begin(transactional_id, make)
+        except HANDLED as error:
+            log.info("a transaction of %r is not given up: %s", transactional_id, error)
+        else:
+            log.warning(
+                "the transaction of %r took longer than %g s and was aborted; its "
+                "producer is fenced until it begins again",
+                transactional_id,
+                late.timeout_s,
+            )
+            self._drop_later(transactional_id, late)
+        finally:
+            self._given_up.discard(transactional_id)
+
+    def _drop_later(self, transactional_id: str, state: ProducerState | None) -> None:
+        """Drop the records of a transaction that nobody can commit any more."""
+        if state is not None and state.is_open and state.parts:
+            assert state.version is not None
+            self._tasks.run(self._drop(query_of(transactional_id), state.version))
 
     async def _drop(self, query: str, version: int) -> None:
-        """Drop the records of a transaction that nobody can commit any more."""
         try:
             await self._broker.staging.drop_version(query, version)
         except BrokerError as error:
             # They expire.
             log.warning("cannot drop version %d of %s: %s", version, query, error)
 
-    def _forget_oldest(self) -> None:
-        excess = len(self._entries) - self._producers_max
-        if excess > 0:
-            idle = [
-                name
-                for name, each in self._entries.items()
-                if not each.producer.is_open
-            ]
-            for name in idle[:excess]:
-                del self._entries[name]
+    def _seen(self, query: str, writer: QueryWriter) -> ProducerState | None:
+        """Return the state of a record, which may have been decoded before."""
+        known = self._decoded.get(query)
+        if known is None or known[0] != writer.revision:
+            state = _state_of(writer)
+            if state is None:
+                self._decoded.pop(query, None)
+                return None
+            if len(self._decoded) > STATES_SEEN_MAX:
+                self._decoded.clear()
+            known = self._decoded[query] = writer.revision, state
+        return known[1].settled(writer.decided)
+
+    @asynccontextmanager
+    async def _coordinating(self, transactional_id: str) -> AsyncIterator[None]:
+        """
+        Coordinate a producer in the body.
+
+        Raises:
+            Refusal: Another broker coordinates it, its client may not write as it, or
+                what the body needs does not answer.
+        """
+        if not self._brokers.is_coordinator(transactional_id):
+            raise Refusal(
+                ErrorCode.not_coordinator,
+                f"another broker coordinates {transactional_id!r}",
+            )
+        try:
+            yield
+        except Unavailable as error:
+            raise Refusal(ErrorCode.coordinator_not_available, str(error)) from error
+        except QuotaExceeded:
+            raise
+        except Refused as error:
+            code = ErrorCode.transactional_id_authorization_failed
+            raise Refusal(code, str(error)) from error
 
 
-def _part_of(producer: TransactionalProducer) -> PartKey:
-    assert producer.version is not None
-    part_id = f"{producer.producer_id}-{producer.epoch}"
-    return PartKey(
-        query=producer.query, version=producer.version, name=_PART, part_id=part_id
+def _state_of(writer: QueryWriter) -> ProducerState | None:
+    if not writer.content:
+        return None
+    return decode_state(writer.content).settled(writer.decided)
+
+
+def _refusal(transactional_id: str, error: TransactionError) -> Refusal:
+    return Refusal(
+        ErrorCode[error.value],
+        f"the transactional id {transactional_id!r} cannot be used so now: "
+        f"{error.value}",
     )
+
+
+def _code_of_commit(error: BrokerError) -> ErrorCode:
+    """Return the code for a commit that is refused."""
+    if isinstance(error, TransactionFenced | MessageNotHeld):
+        return ErrorCode.invalid_producer_epoch
+    if isinstance(error, QuotaExceeded):
+        return code_of(error)
+    if isinstance(error, Refused):
+        return ErrorCode.transactional_id_authorization_failed
+    # Clients abort then, and begin a transaction with the same records.
+    return ErrorCode.unknown_producer_id
 
 
 async def add_partitions_to_txn(call: Call) -> Awaitable[Any]:
@@ -317,15 +540,6 @@ async def add_partitions_to_txn(call: Call) -> Awaitable[Any]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """A transactional producer as a request names it."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-
-
 async def _add_partitions(call: Call, codes: dict[tuple[str, int], ErrorCode]) -> None:
     body, found = call.body, list[TopicName]()
     for each in body.v3_and_below_topics:
@@ -338,26 +552,42 @@ async def _add_partitions(call: Call, codes: dict[tuple[str, int], ErrorCode]) -
     if codes:
         # All are added, or none.
         raise Refusal(ErrorCode.operation_not_attempted, "another topic was refused")
-    entry = await call.server.transactions.enter(
-        call,
-        _Claim(
-            body.v3_and_below_transactional_id,
-            body.v3_and_below_producer_id,
-            body.v3_and_below_producer_epoch,
-        ),
+    await call.server.transactions.enter(
+        body.v3_and_below_transactional_id,
+        (body.v3_and_below_producer_id, body.v3_and_below_producer_epoch),
+        await _claims_of(call, found),
     )
-    partitions = entry.producer.partitions
-    if len(partitions) + len(found) > PARTITIONS_MAX:
-        raise Refusal(
-            ErrorCode.invalid_request,
-            f"a transaction has at most {PARTITIONS_MAX} partitions",
+
+
+async def _claims_of(call: Call, names: Sequence[TopicName]) -> dict[str, int]:
+    """Return partitions with the claims of their shards."""
+    broker = call.server.broker
+    if broker.shards is None:
+        return {str(name): ALONE_CLAIM for name in names}
+    found = {}
+    records = await broker.catalog.find_each(names)
+    for name, record in zip(names, records, strict=True):
+        leader = call.server.brokers.leader_of(
+            None if record is None else record.value.shard
         )
-    partitions.update(found)
+        if leader.number == NOBODY:
+            raise Refusal(
+                # Clients ask again.
+                ErrorCode.concurrent_transactions,
+                f"no broker serves {name} at the moment",
+            )
+        found[str(name)] = leader.epoch
+    return found
 
 
 async def add_offsets_to_txn(call: Call) -> Awaitable[Any]:
     """Add a group to a transaction, which begins if it has not."""
-    code, _ = await attempt(call.server.transactions.enter(call, call.body))
+    body = call.body
+    code, _ = await attempt(
+        call.server.transactions.enter(
+            body.transactional_id, (body.producer_id, body.producer_epoch), {}
+        )
+    )
     return Done(
         call.answers.AddOffsetsToTxnResponse(
             throttle_time=call.throttle_time, error_code=code
@@ -368,41 +598,85 @@ async def add_offsets_to_txn(call: Call) -> Awaitable[Any]:
 async def txn_offset_commit(call: Call) -> Awaitable[Any]:
     """Add offsets to a transaction, whose commit acknowledges them."""
     answers, refusal = call.answers, refuse_commit(call)
+    found: list[OffsetOfGroup] = []
 
-    async def add(name: str, partition: Any) -> ErrorCode:
+    async def find(name: str, partition: Any) -> ErrorCode:
         if refusal is not None:
             return refusal
-        code, _ = await attempt(_add_offset(call, name, partition))
-        return code
+        try:
+            found.append(await _find_offset(call, name, partition))
+        except Unavailable:
+            return ErrorCode.coordinator_not_available
+        except HANDLED as error:
+            return code_of(error)
+        return ErrorCode.none
 
-    return Done(
-        answers.TxnOffsetCommitResponse(
-            throttle_time=call.throttle_time,
-            topics=await for_each_partition(
+    topics = await for_each_partition(
+        call,
+        find,
+        answers.TxnOffsetCommitResponseTopic,
+        answers.TxnOffsetCommitResponsePartition,
+    )
+    if found:
+        code, _ = await attempt(_write_offsets(call, found))
+        if code is not ErrorCode.none:
+
+            async def fail(name: str, partition: Any) -> ErrorCode:
+                return code
+
+            topics = await for_each_partition(
                 call,
-                add,
+                fail,
                 answers.TxnOffsetCommitResponseTopic,
                 answers.TxnOffsetCommitResponsePartition,
-            ),
-        )
+            )
+    return Done(
+        answers.TxnOffsetCommitResponse(throttle_time=call.throttle_time, topics=topics)
     )
 
 
-async def _add_offset(call: Call, name: str, wanted: Any) -> None:
-    body = call.body
+async def _find_offset(call: Call, name: str, wanted: Any) -> OffsetOfGroup:
+    """Return an offset of a group that can be committed."""
     topic = await call.find_name(Kind.REPORT_PROGRESS, name, wanted.partition_index)
-    entry = call.server.transactions.find(
-        body.transactional_id, body.producer_id, body.producer_epoch, is_open=True
-    )
-    offsets, key = entry.producer.offsets, (topic, parse_subscription(body.group_id))
-    if wanted.committed_offset < 0 or (
-        key not in offsets and len(offsets) >= PARTITIONS_MAX
-    ):
+    offset, group = wanted.committed_offset, parse_subscription(call.body.group_id)
+    look = pb.DescribeSubscription(topic=str(topic), subscription=group)
+    cursor = end = NEW_GROUP
+    try:
+        found = await call.do(Kind.DESCRIBE_SUBSCRIPTION, look)
+    except SubscriptionNotFound:
+        pass
+    else:
+        cursor, end = found.cursor, found.cursor + found.backlog
+    if offset > end:
+        described = pb.DescribeTopic(topic=str(topic))
+        end = (await call.do(Kind.DESCRIBE_TOPIC, described)).end_offset
+    if not 0 <= offset <= end:
         raise Refusal(
-            ErrorCode.invalid_request,
-            f"a transaction commits offsets above 0 of {PARTITIONS_MAX} partitions",
+            ErrorCode.offset_out_of_range,
+            f"{topic} ends at offset {end}; {offset} cannot be committed",
         )
-    offsets[key] = wanted.committed_offset
+    return OffsetOfGroup(str(topic), group, cursor, offset)
+
+
+async def _write_offsets(call: Call, found: Sequence[OffsetOfGroup]) -> None:
+    body = call.body
+
+    def add(state: ProducerState) -> ProducerState:
+        error = state.check_open(body.producer_id, body.producer_epoch)
+        if error is not None:
+            raise _refusal(body.transactional_id, error)
+        after = state.with_offsets(found)
+        if len(after.offsets) > PARTITIONS_MAX:
+            raise Refusal(
+                ErrorCode.invalid_request,
+                f"a transaction commits offsets of at most {PARTITIONS_MAX} partitions",
+            )
+        return after
+
+    try:
+        await call.server.transactions.change(body.transactional_id, add)
+    except Unavailable as error:
+        raise Refusal(ErrorCode.coordinator_not_available, str(error)) from error
 
 
 async def end_txn(call: Call) -> Awaitable[Any]:
@@ -411,125 +685,37 @@ async def end_txn(call: Call) -> Awaitable[Any]:
 
     Durability: After a commit, its records and its offsets are on disk.
     """
-    code, _ = await attempt(_end(call))
+    body = call.body
+    code, _ = await attempt(
+        call.server.transactions.end(
+            call,
+            body.transactional_id,
+            (body.producer_id, body.producer_epoch),
+            is_committed=body.committed,
+        )
+    )
     return Done(
         call.answers.EndTxnResponse(throttle_time=call.throttle_time, error_code=code)
     )
 
 
-async def _end(call: Call) -> None:
-    body = call.body
-    entry = call.server.transactions.find(
-        body.transactional_id, body.producer_id, body.producer_epoch, is_open=False
-    )
-    producer = entry.producer
-    if not producer.is_open:
-        if bool(producer.was_committed) is body.committed:
-            # Its answer was lost, or there is nothing to abort.
-            return
-        error = TransactionError.NOT_OPEN
-        raise Refusal(ErrorCode[error.value], "no transaction is open")
-    producer.is_ending = True
-    try:
-        if body.committed:
-            await _commit(call, entry)
-        else:
-            await call.do(
-                Kind.DROP_STAGED,
-                pb.DropStaged(query=producer.query, version=producer.version),
-            )
-    except (TransactionFenced, MessageNotHeld) as error:
-        producer.end(is_committed=False)
-        raise Refusal(ErrorCode.invalid_producer_epoch, str(error)) from error
-    except Unavailable as error:
-        # It may be decided: the client asks again.
-        raise Refusal(ErrorCode.coordinator_not_available, str(error)) from error
-    except BrokerError as error:
-        producer.end(is_committed=False)
-        raise Refusal(ErrorCode.invalid_txn_state, str(error)) from error
-    finally:
-        producer.is_ending = False
-    producer.end(is_committed=body.committed)
-
-
-async def _commit(call: Call, entry: _Entry) -> None:
-    producer = entry.producer
-    parts = []
-    if producer.message_count:
-        key = _part_of(producer)
-        counts = {
-            "batch_count": producer.batch_count,
-            "message_count": producer.message_count,
-        }
-        if not entry.is_finished:
-            await call.do(
-                Kind.FINISH_PART,
-                pb.FinishPart(
-                    query=key.query,
-                    version=key.version,
-                    part=key.name,
-                    part_id=key.part_id,
-                    **counts,
-                ),
-            )
-            entry.is_finished = True
-        parts.append(pb.StagedPart(name=key.name, part_id=key.part_id, **counts))
-    acks = []
-    for (topic, group), offset in producer.offsets.items():
-        cursor = await _find_cursor(call, topic, group)
-        if offset > cursor:
-            acks.append(
-                pb.TransactionAcks(
-                    topic=str(topic),
-                    subscription=group,
-                    ranges=ranges_to_wire([(cursor, offset)]),
-                )
-            )
-    await call.do(
-        Kind.COMMIT_STAGED,
-        pb.CommitStaged(
-            query=producer.query,
-            version=producer.version,
-            parts=parts,
-            is_transaction=True,
-            acks=acks,
-        ),
-    )
-
-
-async def _find_cursor(call: Call, topic: TopicName, group: SubscriptionName) -> int:
-    """Return what a group has committed, or the begin of the topic."""
-    look = pb.DescribeSubscription(topic=str(topic), subscription=group)
-    try:
-        found = await call.do(Kind.DESCRIBE_SUBSCRIPTION, look)
-    except SubscriptionNotFound:
+async def _acks_of(call: Call, each: OffsetOfGroup) -> pb.TransactionAcks | None:
+    """Return what a commit acknowledges of a group's messages, if anything."""
+    cursor = each.cursor
+    if cursor == NEW_GROUP:
         await call.do(
             Kind.REPORT_PROGRESS,
-            pb.ReportProgress(
-                topic=str(topic), subscription=group, offset=0, is_exact=True
-            ),
+            pb.ReportProgress(topic=each.topic, subscription=each.group, offset=0),
         )
-        found = await call.do(Kind.DESCRIBE_SUBSCRIPTION, look)
-    cursor: int = found.cursor
-    return cursor
-
-
-def place_batch(
-    producer: TransactionalProducer, topic: TopicName, sequence: int, count: int
-) -> bool:
-    """
-    Return whether a batch is new, and not one that was sent again.
-
-    Raises:
-        OutOfSequence: Batches before it are missing.
-    """
-    order = producer.place(topic, sequence, count)
-    if order is Order.GAP:
-        raise OutOfSequence(
-            f"a batch of {topic} has the sequence {sequence}; "
-            f"{producer.sequences.get(topic, 0)} was expected"
-        )
-    return order is Order.NEXT
+        look = pb.DescribeSubscription(topic=each.topic, subscription=each.group)
+        cursor = (await call.do(Kind.DESCRIBE_SUBSCRIPTION, look)).cursor
+    if each.offset <= cursor:
+        return None
+    return pb.TransactionAcks(
+        topic=each.topic,
+        subscription=each.group,
+        ranges=ranges_to_wire([(cursor, each.offset)]),
+    )
 
 
 TRANSACTING: dict[Api, Handler] = {

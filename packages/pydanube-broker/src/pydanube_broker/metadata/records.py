@@ -304,6 +304,9 @@ class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     """The principal that used the query first, as a member of bindings. Empty: without
     security."""
+    writer: bytes = b""
+    """In a cluster: what a listener keeps about the program whose transactions these
+    are."""
 
 
 class ApiKeySecretRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,13 +7,15 @@ from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 
-from pydanube.model.errors import InvalidRequest, NotOwner
+from pydanube.model.errors import InvalidRequest, NotOwner, StagedPartNotFound
 from pydanube.model.names import TopicName
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.wire.native.kinds import Kind, On
+from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.governance.api_keys import ApiKeys
 from pydanube_broker.operations.handlers import Call, handlers
+from pydanube_broker.operations.staging import part_key_of
 
 ATTEMPTS_MAX = 3
 """How often the owner of a topic is looked up for one operation."""
@@ -28,6 +30,8 @@ AT_OWNER = frozenset(
     }
 )
 """The operations that brokers ask each other for: none of them acts for its caller."""
+AT_BROKER = frozenset({Kind.DROP_PART, Kind.FINISH_PART})
+"""Those on parts, of which each broker has its own."""
 assert all(kind.on is On.TOPIC for kind in AT_OWNER)
 
 
@@ -51,6 +55,42 @@ async def operate_at_owner(call: Call, kind: Kind, message: Any) -> Any:
     return await _operate(call, kind, message)
 
 
+async def operate_at_broker(
+    broker: Broker, broker_id: str, kind: Kind, message: Any
+) -> Any:
+    """
+    Carry out an operation on a part, for which the client has permission, at a broker.
+
+    FINISH_PART completes the part, whatever counts *message* names.
+
+    Raises:
+        StagedPartNotFound: The broker has left the cluster; and as the operation.
+        Unavailable: It cannot be reached.
+    """
+    assert kind in AT_BROKER
+    if broker_id == broker.broker_id:
+        return await _operate_on_part(broker, kind, message)
+    others = () if broker.shards is None else broker.shards.owners.others()
+    peer = next((each for each in others if each.broker_id == broker_id), None)
+    if peer is None or broker.peers is None:
+        raise StagedPartNotFound(
+            f"the broker {broker_id} with the part {message.part} is not in the "
+            "cluster any more; stage it again"
+        )
+    return await broker.peers.operate(peer, kind, message)
+
+
+async def _operate_on_part(
+    broker: Broker, kind: Kind, message: Any
+) -> pb.PartFinished | None:
+    key = part_key_of(message)
+    if kind is Kind.FINISH_PART:
+        await broker.staging.complete_part(key)
+        return pb.PartFinished()
+    await broker.staging.drop_part(key)
+    return None
+
+
 async def operate_for_peer(broker: Broker, kind: int, data: bytes) -> Message | None:
     """
     Carry out an operation for another broker, which has authorized its client.
@@ -59,7 +99,7 @@ async def operate_for_peer(broker: Broker, kind: int, data: bytes) -> Message | 
         InvalidRequest: Brokers do not ask each other for it, or *data* is damaged.
         BrokerError: As the operation.
     """
-    if kind not in AT_OWNER:
+    if kind not in AT_OWNER | AT_BROKER:
         raise InvalidRequest(f"brokers do not ask each other for the operation {kind}")
     known = Kind(kind)
     assert known.body is not None
@@ -67,6 +107,8 @@ async def operate_for_peer(broker: Broker, kind: int, data: bytes) -> Message | 
         message = known.body.FromString(data)
     except DecodeError as error:
         raise InvalidRequest(f"the message of {known.name} is damaged") from error
+    if known in AT_BROKER:
+        return await _operate_on_part(broker, known, message)
     call = Call(broker, ANONYMOUS, _NoKeys())
     return await handlers()[known](call, message)
 

@@ -5,14 +5,20 @@ A producer is known by its transactional id.  Each start gives it a new producer
 a new epoch of the one that it has, and refuses requests with earlier ones.  A
 transaction is a version of a staged query of the broker: it begins with the first
 partition or group that is added, and ends with a commit, an abort, or its timeout.
+
+The record of the query has the state.  So any broker can coordinate, and the brokers
+that serve partitions of a transaction read there which one is open.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pydanube.model.names import SubscriptionName, TopicName
+import msgspec
+
+from pydanube.model.names import TopicName
 
 SEQUENCE_END = 2**31
 """Sequences of Kafka begin again at 0 here."""
@@ -34,32 +40,36 @@ class Order(Enum):
     GAP = "gap"
 
 
-@dataclass(slots=True, eq=False)
-class TransactionalProducer:
-    """A transactional id, and its producer."""
+class OffsetOfGroup(msgspec.Struct, frozen=True, array_like=True):
+    """An offset of a group that a transaction commits."""
 
-    query: str
-    """The name of the staged query."""
+    topic: str
+    group: str
+    cursor: int
+    """What the group had committed before."""
+    offset: int
+
+
+class ProducerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A transactional producer, and its transaction."""
+
     producer_id: int
     epoch: int
     timeout_s: float
-    version: int | None
+    version: int | None = None
     """The version of the open transaction, or of the next one if it is begun."""
     is_open: bool = False
-    deadline: float = 0.0
-    """When the open transaction is given up."""
-    is_ending: bool = False
+    deadline: int = 0
+    """When the open transaction is given up: microseconds since 1970."""
     is_fenced: bool = False
     """Whether its transaction took too long, so that it must begin again."""
     was_committed: bool | None = None
     """How the last transaction ended; None: none has ended."""
-    partitions: set[TopicName] = field(default_factory=set)
-    sequences: dict[TopicName, int] = field(default_factory=dict)
-    """The sequence that is expected next, by partition."""
-    offsets: dict[tuple[TopicName, SubscriptionName], int] = field(default_factory=dict)
-    """The offsets that the commit acknowledges."""
-    batch_count: int = 0
-    message_count: int = 0
+    partitions: dict[str, int] = {}
+    """The partitions of the open transaction, and the claims of their shards."""
+    parts: dict[str, str] = {}
+    """The names of the parts with its records, and the brokers that have them."""
+    offsets: tuple[OffsetOfGroup, ...] = ()
 
     def may_continue(self, producer_id: int, epoch: int) -> bool:
         """
@@ -73,9 +83,8 @@ class TransactionalProducer:
 
     def check(self, producer_id: int, epoch: int) -> TransactionError | None:
         """Return why a request of a producer is refused, if it is."""
-        if (producer_id, epoch) != (self.producer_id, self.epoch) or self.is_fenced:
-            return TransactionError.FENCED
-        return TransactionError.BUSY if self.is_ending else None
+        is_current = (producer_id, epoch) == (self.producer_id, self.epoch)
+        return None if is_current and not self.is_fenced else TransactionError.FENCED
 
     def check_open(self, producer_id: int, epoch: int) -> TransactionError | None:
         """Return why a request within a transaction is refused, if it is."""
@@ -84,30 +93,136 @@ class TransactionalProducer:
             return TransactionError.NOT_OPEN
         return error
 
-    def begin(self, version: int, now: float) -> None:
-        """Begin a transaction."""
-        self.version, self.is_open = version, True
-        self.deadline = now + self.timeout_s
-        self.partitions.clear()
-        self.offsets.clear()
-        self.batch_count = self.message_count = 0
+    def settled(self, decided: int | None) -> ProducerState:
+        """Return the state, if the commit of the version *decided* is decided."""
+        if self.is_open and self.version is not None and self.version == decided:
+            return self.ended(is_committed=True)
+        return self
 
-    def end(self, *, is_committed: bool) -> None:
-        """End the open transaction."""
-        self.is_open = self.is_ending = False
-        self.version, self.was_committed = None, is_committed
+    def opened(self, version: int, now: int) -> ProducerState:
+        """Return the state after a transaction begins *now*, in microseconds."""
+        return ProducerState(
+            producer_id=self.producer_id,
+            epoch=self.epoch,
+            timeout_s=self.timeout_s,
+            version=version,
+            is_open=True,
+            deadline=now + int(self.timeout_s * 1_000_000),
+            was_committed=self.was_committed,
+        )
 
-    def is_late(self, now: float) -> bool:
-        """Return whether the open transaction takes too long."""
-        return self.is_open and not self.is_ending and now >= self.deadline
+    def ended(
+        self, *, is_committed: bool, next_version: int | None = None
+    ) -> ProducerState:
+        """Return the state after the end of the open transaction."""
+        return ProducerState(
+            producer_id=self.producer_id,
+            epoch=self.epoch,
+            timeout_s=self.timeout_s,
+            version=next_version,
+            was_committed=is_committed,
+        )
 
-    def place(self, partition: TopicName, sequence: int, count: int) -> Order:
-        """Take the next batch of a partition, or return why it is not the next."""
-        ahead = (sequence - self.sequences.get(partition, 0)) % SEQUENCE_END
+    def given_up(self, next_version: int) -> ProducerState:
+        """Return the state after a transaction has taken too long."""
+        ended = self.ended(is_committed=False, next_version=next_version)
+        return msgspec.structs.replace(ended, is_fenced=True)
+
+    @property
+    def begun_at(self) -> int:
+        """When the open transaction has begun: microseconds since 1970."""
+        return self.deadline - int(self.timeout_s * 1_000_000)
+
+    def is_late(self, now: int) -> bool:
+        """Return whether the open transaction takes too long, in microseconds."""
+        return self.is_open and now >= self.deadline
+
+    def with_partitions(self, found: Mapping[str, int]) -> ProducerState:
+        """Return the state after partitions were added; those that are there stay."""
+        return msgspec.structs.replace(self, partitions={**found, **self.partitions})
+
+    def with_part(self, name: str, broker_id: str) -> ProducerState:
+        """Return the state after a broker has begun to keep records."""
+        return msgspec.structs.replace(self, parts={**self.parts, name: broker_id})
+
+    def with_offsets(self, found: Iterable[OffsetOfGroup]) -> ProducerState:
+        """Return the state after offsets were added, which replace earlier ones."""
+        offsets = {(each.topic, each.group): each for each in self.offsets}
+        for each in found:
+            before = offsets.get((each.topic, each.group), each)
+            offsets[each.topic, each.group] = msgspec.structs.replace(
+                each, cursor=before.cursor
+            )
+        return msgspec.structs.replace(self, offsets=tuple(offsets.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """The sequence that must be next for a partition."""
+
+    sequence: int
+    claim: int | None
+    """The claim of the partition's shard; None: the broker did not serve it."""
+    noted_at: int
+
+
+@dataclass(slots=True, eq=False)
+class Sequences:
+    """The sequences of one producer's batches, as far as one broker has seen them."""
+
+    producer_id: int
+    epoch: int
+    _expected: dict[TopicName, _Expected] = field(default_factory=dict)
+
+    def expected(self, partition: TopicName, claim: int, begun: int) -> int | None:
+        """
+        Return the sequence that must be next, if it is known.
+
+        *begun* is when the transaction began; what was refused before does not matter.
+        """
+        known = self._expected.get(partition)
+        if known is None:
+            return None
+        is_valid = known.claim == claim
+        if known.claim is None:
+            is_valid = known.noted_at >= begun
+        return known.sequence if is_valid else None
+
+    def refuse(
+        self, partition: TopicName, claim: int | None, sequence: int, now: int
+    ) -> None:
+        """
+        Note that a batch was refused, so that no later one overtakes it.
+
+        *claim* is None if this broker does not serve the partition.
+        """
+        known = self._expected.get(partition)
+        if known is None or known.claim != claim:
+            self._expected[partition] = _Expected(sequence, claim, now)
+
+    def place(
+        self, partition: TopicName, claim: int, begun: int, sequence: int, count: int
+    ) -> Order:
+        """
+        Take the next batch of a partition, or return why it is not the next.
+
+        The first one after the partition came to this broker may have any sequence.
+        """
+        expected = self.expected(partition, claim, begun)
+        ahead = 0 if expected is None else (sequence - expected) % SEQUENCE_END
         if ahead:
             is_behind = ahead >= SEQUENCE_END // 2
             return Order.REPEATED if is_behind else Order.GAP
-        self.sequences[partition] = (sequence + count) % SEQUENCE_END
-        self.batch_count += 1
-        self.message_count += count
+        after = (sequence + count) % SEQUENCE_END
+        self._expected[partition] = _Expected(after, claim, begun)
         return Order.NEXT
+
+
+def encode_state(state: ProducerState) -> bytes:
+    """Return the bytes that the record of the query keeps."""
+    return msgspec.msgpack.encode(state)
+
+
+def decode_state(content: bytes) -> ProducerState:
+    """Return the state that a record keeps."""
+    return msgspec.msgpack.decode(content, type=ProducerState)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from pydanube.model.errors import InvalidRequest, StagedPartNotFound, StagingClosed
 from pydanube.model.names import TopicName
@@ -18,10 +20,26 @@ from pydanube_broker.broker.staging.staged_parts import (
 )
 from pydanube_broker.broker.topics.topic_schemas import TopicSchemas
 from pydanube_broker.broker.topics.topics import Topics
+from pydanube_broker.metadata.records import CommittedAcksRecord
+from pydanube_broker.metadata.store import Revision
 from pydanube_broker.storage.journal.staging import StagedFiles
 
 PARTS_MAX = 10_000
 """The most parts of one commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryWriter:
+    """What a listener keeps about the program that writes a query's transactions."""
+
+    content: bytes
+    """Empty: nothing is kept."""
+    revision: Revision
+    """The next change names it, so that no change is lost."""
+    decided: int | None
+    """The last version whose commit is decided."""
+    acks: tuple[CommittedAcksRecord, ...] = ()
+    """What that commit acknowledges, as long as it is not carried out."""
 
 
 class PartStaging(ABC):
@@ -71,6 +89,48 @@ class PartStaging(ABC):
 
         Raises:
             QueryNotFound: It has no owner.
+        """
+
+    # Writers.
+
+    @abstractmethod
+    async def read_writer(self, query: str) -> QueryWriter:
+        """Return the writer of *query* as it is now."""
+
+    @abstractmethod
+    async def read_writers(self) -> Iterable[tuple[str, QueryWriter]]:
+        """Return the writers of all queries as they are now."""
+
+    @abstractmethod
+    def known_writers(self) -> Iterable[tuple[str, QueryWriter]]:
+        """Return the writers of all queries, perhaps late."""
+
+    @abstractmethod
+    async def write_writer(
+        self, query: str, content: bytes, expected: Revision
+    ) -> None:
+        """
+        Replace the writer of *query*.
+
+        Durability: In a cluster it is in the metadata store on return. A broker alone
+            forgets it when it stops, as it forgets all transactions.
+
+        Raises:
+            RevisionConflict: The record of the query has changed since *expected*.
+        """
+
+    @abstractmethod
+    async def begin_as_writer(
+        self, query: str, content_of: Callable[[int], bytes], expected: Revision
+    ) -> None:
+        """
+        Begin a transaction; *content_of* its version is the writer from then on.
+
+        Ordering: When this returns, no earlier transaction of the query can be decided
+            any more.
+
+        Raises:
+            RevisionConflict: The record of the query has changed since *expected*.
         """
 
     def on_served(self) -> None:
@@ -128,6 +188,20 @@ class PartStaging(ABC):
         """
         return (await self._finish_part(key, batch_count, message_count)).byte_count
 
+    async def complete_part(self, key: PartKey) -> None:
+        """
+        Complete a part, which has what was staged so far; see ``finish_part``.
+
+        Raises:
+            StagedPartNotFound: There is no such part here, for example because it was
+                completed before.
+        """
+        await self._ready()
+        part = self.parts.find(key)
+        if part is None:
+            raise _missing(key)
+        await self.finish_part(key, part.batch_count, part.message_count)
+
     async def _finish_part(
         self, key: PartKey, batch_count: int, message_count: int
     ) -> Part:
@@ -135,9 +209,7 @@ class PartStaging(ABC):
         self._check_not_committed(key.query, key.version)
         part = self.parts.find(key)
         if part is None:
-            raise StagedPartNotFound(
-                f"the part {key.name} does not exist; stage it again"
-            )
+            raise _missing(key)
         part.touch()
         await part.finish(batch_count, message_count)
         return part
@@ -158,6 +230,10 @@ class PartStaging(ABC):
         part = self.parts.find(key)
         if part is not None:
             part.fail(StagingClosed(f"the part {key.name} was dropped"))
+
+
+def _missing(key: PartKey) -> StagedPartNotFound:
+    return StagedPartNotFound(f"the part {key.name} does not exist; stage it again")
 
 
 def check_version(version: int) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -59,6 +59,7 @@ from pydanube_broker.broker.pure.shared_decisions import (
 from pydanube_broker.broker.staging.part_staging import (
     PARTS_MAX,
     PartStaging,
+    QueryWriter,
     check_version,
 )
 from pydanube_broker.broker.staging.query_owners import claimed, old_queries
@@ -77,7 +78,12 @@ from pydanube_broker.metadata.records import (
     StagedTopicRecord,
     StagingDecision,
 )
-from pydanube_broker.metadata.store import HasValue, MetadataStore
+from pydanube_broker.metadata.store import (
+    HasValue,
+    MetadataStore,
+    Revision,
+    Stored,
+)
 from pydanube_broker.storage.config import StagingConfig
 from pydanube_broker.storage.files import Files
 from pydanube_broker.storage.journal.staged_objects import (
@@ -195,6 +201,46 @@ class SharedStaging(PartStaging):
                 await self.commits.write(query, after, stored.revision)
                 return
 
+    # Writers.
+
+    async def read_writer(self, query: str) -> QueryWriter:
+        """See ``PartStaging``."""
+        return _writer_of(await self.commits.read(query))
+
+    async def read_writers(self) -> Iterable[tuple[str, QueryWriter]]:
+        """See ``PartStaging``."""
+        prefix = keys.QUERIES
+        found = await self._store.scan_valid(prefix)
+        return _writers_in((prefix.name_of(path), stored) for path, stored in found)
+
+    def known_writers(self) -> Iterable[tuple[str, QueryWriter]]:
+        """See ``PartStaging``."""
+        return _writers_in(list(self.commits.queries.values.items()))
+
+    async def write_writer(
+        self, query: str, content: bytes, expected: Revision
+    ) -> None:
+        """See ``PartStaging``."""
+        stored = await self._read_at(query, expected)
+        now = max(stored.value.committed_at, self._wall_clock_us())
+        after = msgspec.structs.replace(stored.value, writer=content, committed_at=now)
+        await self.commits.write(query, after, stored.revision)
+
+    async def begin_as_writer(
+        self, query: str, content_of: Callable[[int], bytes], expected: Revision
+    ) -> None:
+        """See ``PartStaging``."""
+        stored = await self._read_at(query, expected)
+        after, version = begun(stored.value, self._wall_clock_us())
+        after = msgspec.structs.replace(after, writer=content_of(version))
+        await self.commits.write(query, after, stored.revision)
+
+    async def _read_at(self, query: str, expected: Revision) -> Stored[QueryRecord]:
+        stored = await self.commits.read(query)
+        if stored.revision != expected:
+            raise RevisionConflict(f"the record of {query} has changed")
+        return stored
+
     # Versions.
 
     async def begin_transaction(self, query: str) -> int:
@@ -224,8 +270,8 @@ class SharedStaging(PartStaging):
         Publish the parts *named*, in this order, and drop the version's other parts.
 
         Does nothing if this or a later version is committed.  A transaction also
-        acknowledges the messages *acks*, all of topics that this broker serves; it is
-        refused if a later one has begun.
+        acknowledges the messages *acks*, those of consumers all of topics that this
+        broker serves; it is refused if a later one has begun.
 
         Durability: On return every message is as durable as its topic promises.  A
             decided commit is always carried out, by whichever brokers serve the topics.
@@ -293,7 +339,14 @@ class SharedStaging(PartStaging):
                     commit_id=commit_id_after(record, now),
                     parts=(),
                     topics=await self._topics_of(query, version, named, record),
-                    acks=await self._hold(acks or (), held),
+                    acks=(
+                        *await self._hold(
+                            [each for each in acks or () if each.consumer_id], held
+                        ),
+                        *await self.commits.acknowledger.find_progress(
+                            [each for each in acks or () if not each.consumer_id]
+                        ),
+                    ),
                 )
             except (StagedPartNotFound, CorruptStage):
                 # Another broker may have committed the version, and removed its parts.
@@ -547,6 +600,26 @@ def _check_not_committed(
             f"{query} has committed version {current.version}; version {version} "
             "accepts no batches any more"
         )
+
+
+def _writer_of(stored: Stored[QueryRecord]) -> QueryWriter:
+    record, decision = stored.value, stored.value.decision
+    return QueryWriter(
+        content=record.writer,
+        revision=stored.revision,
+        decided=record.version if decision is None else decision.version,
+        acks=()
+        if decision is None
+        else tuple(each for each in decision.acks if not each.is_done),
+    )
+
+
+def _writers_in(
+    records: Iterable[tuple[str, Stored[QueryRecord]]],
+) -> Iterator[tuple[str, QueryWriter]]:
+    return (
+        (query, _writer_of(stored)) for query, stored in records if stored.value.writer
+    )
 
 
 def _epoch_key(acks: CommitAcks) -> Key[int]:

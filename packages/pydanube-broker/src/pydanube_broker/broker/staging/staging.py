@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,
     QueryNotFound,
+    RevisionConflict,
     StagedPartNotFound,
     StagingClosed,
     TransactionFenced,
@@ -35,6 +37,7 @@ from pydanube_broker.broker.pure.transactions import Transactions
 from pydanube_broker.broker.staging.part_staging import (
     PARTS_MAX,
     PartStaging,
+    QueryWriter,
     check_version,
 )
 from pydanube_broker.broker.staging.staged_commits import (
@@ -52,7 +55,7 @@ from pydanube_broker.broker.staging.transaction_acks import (
 )
 from pydanube_broker.broker.topics.topic_schemas import TopicSchemas
 from pydanube_broker.broker.topics.topics import Topics
-from pydanube_broker.metadata.store import MetadataStore
+from pydanube_broker.metadata.store import ABSENT, MetadataStore, Revision
 from pydanube_broker.storage.config import StagingConfig
 from pydanube_broker.storage.files import Files
 from pydanube_broker.storage.journal.staging import (
@@ -91,6 +94,7 @@ class Staging(PartStaging):
         self.committer = Committer(topics, storage, files, queries, acknowledger)
         self._transactions = Transactions(config.queries_max)
         self._locks: NamedLocks[str] = NamedLocks()
+        self._writers: OrderedDict[str, tuple[bytes, Revision]] = OrderedDict()
         self._commits: dict[str, Commit] = {}
         """Commits that are decided and not carried out yet, by query."""
         self._unconfirmed: dict[str, _Unconfirmed] = {}
@@ -120,6 +124,50 @@ class Staging(PartStaging):
         async with self._locks.of(query):
             if not await self._queries.release(query):
                 raise QueryNotFound(f"no principal owns the query {query!r}")
+
+    # Writers.
+
+    async def read_writer(self, query: str) -> QueryWriter:
+        """See ``PartStaging``."""
+        await self._recovered.wait()
+        return self._writer_of(query)
+
+    async def read_writers(self) -> Iterable[tuple[str, QueryWriter]]:
+        """See ``PartStaging``."""
+        return self.known_writers()
+
+    def known_writers(self) -> Iterable[tuple[str, QueryWriter]]:
+        """See ``PartStaging``."""
+        return [(query, self._writer_of(query)) for query in self._writers]
+
+    async def write_writer(
+        self, query: str, content: bytes, expected: Revision
+    ) -> None:
+        """See ``PartStaging``."""
+        before = self._writer_of(query)
+        if before.revision != expected:
+            raise RevisionConflict(f"the writer of {query} has changed")
+        self._writers[query] = content, Revision(before.revision + 1)
+        self._writers.move_to_end(query)
+        while len(self._writers) > self._config.queries_max:
+            self._writers.popitem(last=False)
+
+    async def begin_as_writer(
+        self, query: str, content_of: Callable[[int], bytes], expected: Revision
+    ) -> None:
+        """See ``PartStaging``."""
+        version = await self.begin_transaction(query)
+        await self.write_writer(query, content_of(version), expected)
+
+    def _writer_of(self, query: str) -> QueryWriter:
+        content, revision = self._writers.get(query, (b"", ABSENT))
+        commit = self._commits.get(query)
+        return QueryWriter(
+            content,
+            revision,
+            decided=self._queries.decided_version(query),
+            acks=() if commit is None else commit.decision.acks,
+        )
 
     # Versions.
 

@@ -91,23 +91,45 @@ class TransactionAcknowledger:
         records = []
         for each in acks:
             topic = await self._topics.get_reliable(TopicName.parse(each.topic))
-            name = parse_subscription(each.subscription)
-            created_at = await self._created_at(topic.topic_id, name)
-            if created_at is None:
-                raise SubscriptionNotFound(
-                    f"the subscription {name} of {each.topic} was deleted; process the "
-                    "messages again if a new subscription delivers them"
-                )
-            records.append(
-                CommittedAcksRecord(
-                    topic_id=topic.topic_id,
-                    name=each.topic,
-                    subscription=name,
-                    created_at=created_at,
-                    ranges=each.ranges,
-                )
-            )
+            records.append(await self._record(topic.topic_id, each))
         return records
+
+    async def find_progress(
+        self, acks: Sequence[TransactionAcks]
+    ) -> list[CommittedAcksRecord]:
+        """
+        Return what a decision says about messages that readers without consumers read.
+
+        Their topics may be served by any broker; nothing is held.
+
+        Raises: As ``find``.
+        """
+        check_bounds(acks)
+        records = []
+        for each in acks:
+            stored = await self._store.get(keys.topic(TopicName.parse(each.topic)))
+            if stored is None:
+                raise TopicNotFound(f"{each.topic} was deleted while it was read")
+            records.append(await self._record(stored.value.topic_id, each))
+        return records
+
+    async def _record(
+        self, topic_id: int, acks: TransactionAcks
+    ) -> CommittedAcksRecord:
+        name = parse_subscription(acks.subscription)
+        created_at = await self._created_at(topic_id, name)
+        if created_at is None:
+            raise SubscriptionNotFound(
+                f"the subscription {name} of {acks.topic} was deleted; process the "
+                "messages again if a new subscription delivers them"
+            )
+        return CommittedAcksRecord(
+            topic_id=topic_id,
+            name=acks.topic,
+            subscription=name,
+            created_at=created_at,
+            ranges=acks.ranges,
+        )
 
     def hold(
         self,

@@ -144,35 +144,35 @@ class PeerCalls:
             BrokerError: It has refused them.
         """
         for request in _requests(topic, source, batches):
-            data = await self._ask(peer, _APPEND, request, str(topic))
+            data = await self._ask(peer, _APPEND, request, f"serves {topic}")
             answer = pb.AppendAnswer.FromString(data)
             if answer.error_code:
                 raise error_of(answer.error_code, answer.message)
 
     async def operate(self, peer: SessionRecord, kind: Kind, message: Any) -> Any:
         """
-        Let *peer* carry out an operation on a topic that it serves.
+        Let *peer* carry out an operation on a topic that it serves, or on its part.
 
         Raises:
             ConnectionLost, TimedOut: It did not answer; it may have carried it out.
             BrokerError: It has refused.
         """
         request = pb.OperateRequest(kind=kind, message=message.SerializeToString())
-        data = await self._ask(peer, _OPERATE, request, message.topic)
+        data = await self._ask(peer, _OPERATE, request, _subject_of(message))
         answer = pb.OperateAnswer.FromString(data)
         if answer.error_code:
             raise error_of(answer.error_code, answer.error)
         return kind.answer_body.FromString(answer.message) if kind.answer_body else None
 
     async def _ask(
-        self, peer: SessionRecord, method: str, request: Message, topic: str
+        self, peer: SessionRecord, method: str, request: Message, does: str
     ) -> bytes:
         import grpc.aio  # noqa: PLC0415  # Only brokers of a cluster need it.
 
         url = peer.addresses.get(PEER_GRPC)
         if url is None:
             raise ConnectionLost(
-                f"the broker {peer.broker_id}, which serves {topic}, has no gRPC "
+                f"the broker {peer.broker_id}, which {does}, has no gRPC "
                 "listener for other brokers: set listen.grpc_port"
             )
         try:
@@ -183,7 +183,7 @@ class PeerCalls:
                 timeout=TIMEOUT_S,
             )
         except (Unreachable, grpc.aio.AioRpcError) as error:
-            raise _failure(peer, topic, error) from error
+            raise _failure(peer, does, error) from error
         return data
 
 
@@ -202,6 +202,12 @@ def _requests(
     yield request
 
 
+def _subject_of(message: Any) -> str:
+    if "topic" in message.DESCRIPTOR.fields_by_name:
+        return f"serves {message.topic}"
+    return f"has the part {message.part}"
+
+
 def _request(topic: TopicName, source: Source) -> pb.AppendRequest:
     return pb.AppendRequest(
         topic=str(topic),
@@ -212,7 +218,7 @@ def _request(topic: TopicName, source: Source) -> pb.AppendRequest:
     )
 
 
-def _failure(peer: SessionRecord, topic: str, error: Exception) -> BrokerError:
+def _failure(peer: SessionRecord, does: str, error: Exception) -> BrokerError:
     """Return the error for a call that the other broker has not answered."""
     import grpc  # noqa: PLC0415  # As above.
 
@@ -220,7 +226,5 @@ def _failure(peer: SessionRecord, topic: str, error: Exception) -> BrokerError:
     if isinstance(error, grpc.aio.AioRpcError):
         reason = error.details() or error.code().name
         is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    text = (
-        f"the broker {peer.broker_id}, which serves {topic}, did not answer: {reason}"
-    )
+    text = f"the broker {peer.broker_id}, which {does}, did not answer: {reason}"
     return TimedOut(text) if is_late else ConnectionLost(text)
