@@ -127,7 +127,7 @@ def running_target(directory: Path) -> Iterator[Target]:
     rounds.mkdir()
     with BrokerProcess(
         directory / "data",
-        *("--config", str(settings), "--mqtt-port", "0"),
+        *("--config", str(settings), "--mqtt-port", "0", "--kafka-port", "0"),
         log_file=directory / "broker.log",
     ) as broker:
         yield Target(broker, rounds)

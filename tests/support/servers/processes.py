@@ -28,6 +28,8 @@ class BrokerProcess:
         self.admin_port = free_port()
         self.mqtt_port: int | None = None
         """The port of the MQTT listener, if the options ask for one."""
+        self.kafka_port: int | None = None
+        """The port of the Kafka listener, if the options ask for one."""
         self.http_url = ""
         self._process: subprocess.Popen[str] | None = None
 
@@ -89,6 +91,8 @@ class BrokerProcess:
                 self.admin_port = int(found[1])
             if found := re.search(r"mqtt +mqtts?://127\.0\.0\.1:(\d+)", line):
                 self.mqtt_port = int(found[1])
+            if found := re.search(r"kafka +kafkas?://127\.0\.0\.1:(\d+)", line):
+                self.kafka_port = int(found[1])
             if found := re.search(r"http +(https?://127\.0\.0\.1:\d+)", line):
                 self.http_url = found[1]
                 # This is the last line with an address.

@@ -138,14 +138,15 @@ def may_join(call: Call, group_id: str) -> bool:
     Return whether the client may take part in a group.
 
     It may if its members are of the same principal, or if it may consume all topics
-    that the group reads.
+    that the group reads.  Those that may consume nothing take part in none.
     """
     server, caller = call.server, call.connection.caller
     if not server.broker.access.is_enforced:
         return True
     group = server.groups.find(group_id)
     if group is None or not group.members:
-        return True
+        policy = server.broker.access.policy
+        return policy.holds_anywhere(caller.principal, Permission.CONSUME)
     if server.groups.owner_of(group_id) == caller.principal.name:
         return True
     topics = topics_of(group, server.names.parse)
