@@ -1,4 +1,4 @@
-"""What a client without permissions gets from each request of Kafka's protocol."""
+"""Each request of Kafka's protocol is refused to clients without permissions."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def codes_of(answer):
 
 
 async def state_of(admin):
-    """What there is to change."""
+    """The state that requests could change."""
     topics = await admin.topics.list("default")
     described = await admin.topics.describe("/default/mine")
     return (

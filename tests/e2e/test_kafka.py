@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+import aiokafka
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -108,6 +109,45 @@ async def test_librdkafka_publishes_and_reads_with_each_codec(tmp_path):
 async def test_librdkafka_administers(tmp_path):
     async with served(tmp_path) as broker:
         await asyncio.to_thread(administer, options_of(broker))
+
+
+async def test_clients_prove_by_scram_that_they_know_their_key(tmp_path):
+    async with secured(tmp_path, kafka={"port": 0}) as broker:
+        async with pydanube.connect(
+            broker.stream_url, api_key=bootstrap_key(tmp_path)
+        ) as admin:
+            await admin.topics.create("/default/mine")
+            first = await admin.security.create_api_key("orders", principal="bob")
+            made = await admin.security.rotate_api_key("orders")
+            await admin.security.add_binding(
+                "user:bob", ["producer", "consumer"], ["/default/mine"]
+            )
+        options = options_of(
+            broker,
+            **{
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.username": "orders",
+            },
+        )
+        # Both are valid until the grace time ends.
+        for number, each in enumerate((first, made)):
+            known = options | {"sasl.password": each.key}
+            assert not await asyncio.to_thread(publish, known, "mine", [b"%d" % number])
+        async with aiokafka.AIOKafkaConsumer(
+            "mine",
+            bootstrap_servers=options["bootstrap.servers"],
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="SCRAM-SHA-256",
+            sasl_plain_username="orders",
+            sasl_plain_password=made.key,
+            auto_offset_reset="earliest",
+        ) as consumer:
+            assert [(await anext(consumer)).value for _ in range(2)] == [b"0", b"1"]
+        for wrong in ({"sasl.password": "wrong"}, {"sasl.username": "bob"}):
+            refused = AdminClient(options | {"sasl.password": made.key} | wrong)
+            with pytest.raises(confluent_kafka.KafkaException):
+                await asyncio.to_thread(partial(refused.list_topics, timeout=2))
 
 
 @pytest.mark.parametrize("has_tls", [False, True])

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import BrokerError
+from pydanube.security.scram import ScramChallenge, parse_start, salt_of
 from pydanube_kafka.calls import Call, Done, Handler
 from pydanube_kafka.wire.apis import VERSIONS, Api, ErrorCode
 
-MECHANISMS = ("PLAIN", "OAUTHBEARER")
+if TYPE_CHECKING:
+    from pydanube_kafka.connection import KafkaConnection
+
+SCRAM = "SCRAM-SHA-256"
+MECHANISMS = ("PLAIN", SCRAM, "OAUTHBEARER")
+NONCE_BYTES = 24
 _BEARER = "auth=Bearer "
 
 
@@ -32,6 +39,7 @@ async def api_versions(call: Call) -> Awaitable[Any]:
 async def sasl_handshake(call: Call) -> Awaitable[Any]:
     """Take the mechanism that the client has chosen, if it is one of ours."""
     is_known = call.body.mechanism in MECHANISMS
+    call.connection.scram = None
     call.connection.mechanism = call.body.mechanism if is_known else ""
     code = ErrorCode.none if is_known else ErrorCode.unsupported_sasl_mechanism
     return Done(
@@ -42,9 +50,14 @@ async def sasl_handshake(call: Call) -> Awaitable[Any]:
 async def sasl_authenticate(call: Call) -> Awaitable[Any]:
     """Authenticate the client by its API key or token."""
     connection, answers = call.connection, call.answers
+    answer = b""
     try:
-        credential = _credential_of(connection.mechanism, call.body.auth_bytes)
-        connection.authenticate(credential)
+        if connection.mechanism == SCRAM:
+            answer = _next_of_scram(connection, call.body.auth_bytes)
+        else:
+            connection.authenticate(
+                _credential_of(connection.mechanism, call.body.auth_bytes)
+            )
     except (BrokerError, ValueError) as error:
         return Done(
             answers.SaslAuthenticateResponse(
@@ -55,9 +68,20 @@ async def sasl_authenticate(call: Call) -> Awaitable[Any]:
         )
     return Done(
         answers.SaslAuthenticateResponse(
-            error_code=ErrorCode.none, error_message=None, auth_bytes=b""
+            error_code=ErrorCode.none, error_message=None, auth_bytes=answer
         )
     )
+
+
+def _next_of_scram(connection: KafkaConnection, message: bytes) -> bytes:
+    """Return the answer to the first message of SCRAM, or to the last one."""
+    challenge, connection.scram = connection.scram, None
+    if challenge is not None:
+        return connection.authenticate_scram(challenge, message)
+    start = parse_start(message)
+    nonce = start.nonce + secrets.token_urlsafe(NONCE_BYTES)
+    connection.scram = ScramChallenge(start, nonce, salt_of(start.user))
+    return connection.scram.message
 
 
 def _credential_of(mechanism: str, data: bytes) -> str:

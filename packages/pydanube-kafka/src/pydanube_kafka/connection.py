@@ -13,6 +13,7 @@ from typing import Any
 
 from pydanube.aio.tls_connection import receive_buffer
 from pydanube.model.errors import BrokerError
+from pydanube.security.scram import ScramChallenge
 from pydanube_broker.broker.serving.open_connections import ConnectionFacts
 from pydanube_broker.dispatch.quota_meter import UNLIMITED
 from pydanube_broker.operations.authorization import AllowedTopics, Caller
@@ -65,6 +66,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.is_authenticated = not server.parts.authenticator.is_enabled
         self.mechanism = ""
         """The mechanism of SASL that the client has chosen."""
+        self.scram: ScramChallenge | None = None
+        """The challenge of SCRAM that the client has to answer."""
         self.fetch_session: FetchSession | None = None
         """The session in which the client fetches, if it has one."""
         self.allowed = AllowedTopics()
@@ -170,12 +173,29 @@ class KafkaConnection(asyncio.BufferedProtocol):
         Raises:
             Unauthenticated, QuotaExceeded, Unavailable: It proves none.
         """
-        self.identity = self.server.parts.authenticator.authenticate(
-            credential,
-            self.address,
-            certificate_of(self._transport),
-            listener=_LISTENER,
+        self._accept(
+            self.server.parts.authenticator.authenticate(
+                credential,
+                self.address,
+                certificate_of(self._transport),
+                listener=_LISTENER,
+            )
         )
+
+    def authenticate_scram(self, challenge: ScramChallenge, message: bytes) -> bytes:
+        """
+        Take the identity that the last *message* of SCRAM proves; return the answer.
+
+        Raises: As ``authenticate``.
+        """
+        identity, answer = self.server.parts.authenticator.authenticate_scram(
+            challenge, message, self.address, listener=_LISTENER
+        )
+        self._accept(identity)
+        return answer
+
+    def _accept(self, identity: ClientIdentity) -> None:
+        self.identity = identity
         self._meet_quota()
         self.is_authenticated = True
         self._stop_timer()

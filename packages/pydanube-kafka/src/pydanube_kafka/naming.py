@@ -247,9 +247,11 @@ async def create_partitions(call: Call) -> Awaitable[Any]:
         try:
             topic = call.server.names.parse(each.name)
             if not call.body.validate_only:
+                # 0 is refused with the reason.
+                count = max(each.count, 0)
                 await call.do(
                     Kind.ADD_PARTITIONS,
-                    pb.AddPartitions(topic=str(topic), partitions=each.count),
+                    pb.AddPartitions(topic=str(topic), partitions=count),
                 )
         except (InvalidName, NotFound) as error:
             code, message = code_of(error), str(error)

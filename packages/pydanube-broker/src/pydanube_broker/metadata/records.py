@@ -305,8 +305,8 @@ class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The principal that used the query first, as a member of bindings. Empty: without
     security."""
     writer: bytes = b""
-    """In a cluster: what a listener keeps about the program whose transactions these
-    are."""
+    """In a cluster: the bytes that a listener keeps about the program that writes the
+    query's transactions."""
 
 
 class ApiKeySecretRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,6 +315,9 @@ class ApiKeySecretRecord(msgspec.Struct, frozen=True, kw_only=True):
     key_id: str
     hash: str
     """The SHA-256 of the key, in hexadecimal digits."""
+    scram_stored_key: bytes
+    scram_server_key: bytes
+    """The verifier of the key as a password of SCRAM-SHA-256."""
     created_at: int
     expires_at: int | None = None
 

@@ -100,7 +100,14 @@ async def test_a_key_expires_within_the_times_that_the_broker_has(world, api_key
 
 
 async def test_a_record_with_a_far_expiry_does_not_end_the_others(world, api_keys):
-    secret = ApiKeySecretRecord(key_id="0", hash="", created_at=0, expires_at=10**400)
+    secret = ApiKeySecretRecord(
+        key_id="0",
+        hash="",
+        scram_stored_key=b"",
+        scram_server_key=b"",
+        created_at=0,
+        expires_at=10**400,
+    )
     record = ApiKeyRecord(principal="alice", groups=(), secrets=(secret,))
     await world.store.put(keys.API_KEYS.key("far"), record)
     created = await api_keys.create("k", principal="alice")

@@ -46,7 +46,7 @@ class OffsetOfGroup(msgspec.Struct, frozen=True, array_like=True):
     topic: str
     group: str
     cursor: int
-    """What the group had committed before."""
+    """The offset that the group had committed before."""
     offset: int
 
 

@@ -23,6 +23,7 @@ from pydanube.model.positions import TIME_MAX
 from pydanube.security.api_keys import ID_BYTES, SECRET_BYTES, ApiKey, make_key
 from pydanube.security.credentials import GROUPS_MAX, parse_principal_name
 from pydanube.security.principals import Principal
+from pydanube.security.scram import ScramVerifier, make_verifier, salt_of
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import ApiKeyRecord, ApiKeySecretRecord
 from pydanube_broker.metadata.store import (
@@ -50,6 +51,7 @@ class _Known(NamedTuple):
     name: str
     principal: Principal
     hash: str
+    scram: ScramVerifier
 
 
 class ApiKeys:
@@ -78,6 +80,17 @@ class ApiKeys:
             return None
         return known.principal if self.has(key.key_id, now_s) else None
 
+    def scram_verifiers(
+        self, name: str, now_s: float
+    ) -> list[tuple[str, Principal, ScramVerifier]]:
+        """Return the ids, principals and verifiers of the valid keys of *name*."""
+        found = [(each, self._by_id[each]) for each in self._ids.get(name, ())]
+        return [
+            (key_id, known.principal, known.scram)
+            for key_id, known in found
+            if self.has(key_id, now_s)
+        ]
+
     def has(self, key_id: str, now_s: float) -> bool:
         """Return whether the key with this id is valid."""
         known = self._by_id.get(key_id)
@@ -99,7 +112,10 @@ class ApiKeys:
             self._ids[name] = tuple(each.key_id for each in record.secrets)
             for each in record.secrets:
                 self._by_id[each.key_id] = _Known(
-                    name, _principal_of(record, each), each.hash
+                    name,
+                    _principal_of(record, each),
+                    each.hash,
+                    ScramVerifier(each.scram_stored_key, each.scram_server_key),
                 )
 
     # The operations of administrators.
@@ -136,7 +152,7 @@ class ApiKeys:
             raise QuotaExceeded(
                 f"there are {NAMES_MAX} API keys, as many as possible: revoke some"
             )
-        key, secret = self._new_secret(expires_at)
+        key, secret = self._new_secret(name, expires_at)
         record = ApiKeyRecord(
             principal=principal, groups=tuple(groups), secrets=(secret,)
         )
@@ -187,7 +203,7 @@ class ApiKeys:
                 f"the grace time is {grace_s:g} s; it is 0 to {GRACE_S_MAX:g} s"
             )
         grace_us = round(grace_s * 1_000_000)
-        key, secret = self._new_secret(expires_at)
+        key, secret = self._new_secret(name, expires_at)
 
         async def attempt() -> NewApiKey:
             stored: Stored[ApiKeyRecord] | None
@@ -210,11 +226,16 @@ class ApiKeys:
 
         return await retry_on_conflict(attempt)
 
-    def _new_secret(self, expires_at: int | None) -> tuple[ApiKey, ApiKeySecretRecord]:
+    def _new_secret(
+        self, name: str, expires_at: int | None
+    ) -> tuple[ApiKey, ApiKeySecretRecord]:
         key = make_key(self._random_bytes(ID_BYTES + SECRET_BYTES))
+        verifier = make_verifier(key.text, salt_of(name))
         return key, ApiKeySecretRecord(
             key_id=key.key_id,
             hash=key.hash,
+            scram_stored_key=verifier.stored_key,
+            scram_server_key=verifier.server_key,
             created_at=self._wall_clock_us(),
             expires_at=expires_at,
         )

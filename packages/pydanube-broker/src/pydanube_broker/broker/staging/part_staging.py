@@ -30,7 +30,7 @@ PARTS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class QueryWriter:
-    """What a listener keeps about the program that writes a query's transactions."""
+    """The program that writes a query's transactions, as a listener describes it."""
 
     content: bytes
     """Empty: nothing is kept."""
@@ -39,7 +39,7 @@ class QueryWriter:
     decided: int | None
     """The last version whose commit is decided."""
     acks: tuple[CommittedAcksRecord, ...] = ()
-    """What that commit acknowledges, as long as it is not carried out."""
+    """The acknowledgements of that commit, as long as it is not carried out."""
 
 
 class PartStaging(ABC):

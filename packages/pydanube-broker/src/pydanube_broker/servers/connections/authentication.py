@@ -14,8 +14,8 @@ import secrets
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
 
@@ -32,6 +32,7 @@ from pydanube.security.certificates import principal_of_certificate
 from pydanube.security.credentials import BOOTSTRAP, check_credential
 from pydanube.security.failed_attempts import FailedAttempts
 from pydanube.security.principals import ANONYMOUS, Principal
+from pydanube.security.scram import ScramChallenge
 from pydanube.security.tokens import UnknownKey, verify_token
 from pydanube_broker.broker.governance.api_keys import ApiKeys, open_api_keys
 from pydanube_broker.metadata.store import MetadataStore
@@ -149,6 +150,35 @@ class Authenticator:
         if not credential:
             return self._of_certificate(certificate)
         is_key = credential.startswith(KEY_PREFIX)
+        with self._attempt(address, listener, "api_key" if is_key else "token"):
+            check_credential(credential)
+            if is_key:
+                return self._of_api_key(credential)
+            return ClientIdentity(self._of_token(credential))
+
+    def authenticate_scram(
+        self, challenge: ScramChallenge, message: bytes, address: str, *, listener: str
+    ) -> tuple[ClientIdentity, bytes]:
+        """
+        Return the identity that the last message of SCRAM proves, and the answer.
+
+        Raises: As ``authenticate``.
+        """
+        with self._attempt(address, listener, "api_key"):
+            if not self.config.api_keys:
+                raise Unauthenticated(
+                    "this broker accepts no API keys (security.api_keys)"
+                )
+            if self._api_keys is None:
+                raise Unavailable("the broker is starting")
+            found = self._api_keys.scram_verifiers(challenge.start.user, self._now_s())
+            index, answer = challenge.verify(message, [each for *_, each in found])
+            key_id, principal, _ = found[index]
+            return ClientIdentity(principal, key_id), answer
+
+    @contextmanager
+    def _attempt(self, address: str, listener: str, kind: str) -> Iterator[None]:
+        """Verify credentials in the body; count it if they are refused."""
         now = self._clock()
         wait_s = self.failures.wait_s(address, now)
         if wait_s > 0:
@@ -158,13 +188,10 @@ class Authenticator:
                 f"again in {wait_s:.0f} s"
             )
         try:
-            check_credential(credential)
-            if is_key:
-                return self._of_api_key(credential)
-            return ClientIdentity(self._of_token(credential))
+            yield
         except Unauthenticated as error:
             self.failures.add(address, now)
-            self.failed_count["api_key" if is_key else "token"] += 1
+            self.failed_count[kind] += 1
             log.info("refusing the credentials of %s: %s", address, error)
             self._on_failure(address=address, listener=listener, reason=str(error))
             raise
