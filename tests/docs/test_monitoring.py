@@ -24,6 +24,7 @@ from pydanube_broker.storage.segments.seal_planning import (
     SMALL_SEGMENTS_MIN,
 )
 from pydanube_cli.main import app
+from pydanube_kafka.metrics import KAFKA_METRICS
 from pydanube_mqtt.metrics import MQTT_METRICS
 from support.drivers.commands import danube
 from support.drivers.examples import run_commands
@@ -53,7 +54,13 @@ QUERIES = [rule["expr"] for rule in RULES] + [
 ]
 LABELS = {
     f"{metric.name}{suffix}": {*metric.labels, "instance"}
-    for metric in METRICS + MQTT_METRICS + PIPELINE_METRICS + CONNECTOR_METRICS
+    for metric in (
+        *METRICS,
+        *KAFKA_METRICS,
+        *MQTT_METRICS,
+        *PIPELINE_METRICS,
+        *CONNECTOR_METRICS,
+    )
     for suffix in (
         ("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",)
     )
@@ -247,6 +254,11 @@ FIRING = {
         "",
     ),
     "StagedCommitsStuck": ([series("danube_staged_commits_undone", RISE)], {}, "1"),
+    "KafkaTransactionsTimeOut": (
+        [series("danube_kafka_transactions_timed_out_total", "0+1x120")],
+        {},
+        "",
+    ),
     "TopicFails": ([series("danube_topic_failures_total", "0+1x120")], {}, ""),
     "RecordsDamaged": (
         [series("danube_metadata_damaged_records", "0x5 4x120")],

@@ -11,6 +11,7 @@ import pydanube
 from pydanube_broker.servers.run import serve
 from pydanube_broker.servers.settings.config import ListenConfig, config_type
 from pydanube_kafka.config import KafkaConfig
+from support.fakes.secured import bootstrap_key, secured
 from support.servers.ports import free_port
 from support.servers.processes import BrokerProcess
 
@@ -90,6 +91,44 @@ async def test_a_new_producer_fences_the_one_before(tmp_path):
     async with served(tmp_path) as broker:
         await asyncio.to_thread(be_fenced, options_of(broker))
         assert await read_all(broker.stream_url, "/default/t") == [b"of the second"]
+
+
+async def test_a_permission_that_is_revoked_refuses_the_commit(tmp_path):
+    async with secured(tmp_path, kafka={"port": 0}) as broker:
+        key = bootstrap_key(tmp_path)
+        async with pydanube.connect(broker.stream_url, api_key=key) as admin:
+            made = await admin.security.create_api_key("bob")
+            options = options_of(
+                broker,
+                **{
+                    "security.protocol": "SASL_PLAINTEXT",
+                    "sasl.mechanism": "PLAIN",
+                    "sasl.username": "bob",
+                    "sasl.password": made.key,
+                },
+            )
+            for topic in ("/default/t", "/default/u"):
+                await admin.topics.create(topic)
+            permit = admin.security.add_binding
+            both = await permit("user:bob", ["producer"], ["/default/*"])
+            producer = await asyncio.to_thread(transactional, options)
+            producer.begin_transaction()
+            for topic in ("t", "u"):
+                producer.produce(topic, b"1")
+            assert await asyncio.to_thread(producer.flush, WAIT_S) == 0
+            await admin.security.remove_binding(both)
+            await permit("user:bob", ["producer"], ["/default/t"])
+            with pytest.raises(confluent_kafka.KafkaException) as raised:
+                await asyncio.to_thread(producer.commit_transaction, WAIT_S)
+            assert raised.value.args[0].fatal()
+            again = await asyncio.to_thread(transactional, options)
+            again.begin_transaction()
+            again.produce("t", b"2")
+            await asyncio.to_thread(again.commit_transaction, WAIT_S)
+            for topic, values in (("/default/t", [b"2"]), ("/default/u", [])):
+                batches = admin.read(topic)
+                found = [each.payload async for batch in batches for each in batch]
+                assert found == values
 
 
 class Crash(Exception):

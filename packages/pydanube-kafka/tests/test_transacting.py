@@ -15,6 +15,7 @@ from pydanube.model.policy import TopicPolicy
 from pydanube_broker.testing import memory_broker
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.connection import listen_kafka
+from pydanube_kafka.samples import of_kafka
 from pydanube_kafka.server import open_kafka_server
 from pydanube_kafka.wire.apis import Api, ErrorCode
 from pydanube_kafka.wire.record_batches import Records, encode_batch
@@ -212,9 +213,16 @@ async def test_a_transaction_that_takes_too_long_is_given_up():
         while not (await transactions.get(ID)).is_fenced:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert await producer.end() is ErrorCode.invalid_producer_epoch
+        assert transactions.timed_out_count == 1
         assert not await producer.init()
         assert not await producer.add()
+        transactions.sweep()
+        found = {each.name: value for each, _, value in await of_kafka(world.server)}
+        assert found["danube_kafka_transactions_open"] == 1
+        assert found["danube_kafka_transactions_timed_out_total"] == 1
         assert not await producer.end()
+        transactions.sweep()
+        assert not transactions.open_count
         assert await world.values() == []
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from pydanube.model.metrics import Metric
 from pydanube_broker.servers.settings.listener_config import ListenerConfig
+from pydanube_kafka.metrics import KAFKA_METRICS
 from pydanube_kafka.pure.nodes import parse_address
 
 KIB = 1024
@@ -22,6 +25,7 @@ class KafkaConfig(ListenerConfig, frozen=True, kw_only=True):
     SCHEMES: ClassVar[tuple[str, str]] = ("kafka", "kafkas")
     USUAL_PORT: ClassVar[int] = 9092
     SERVES_CLUSTERS: ClassVar[bool] = True
+    METRICS: ClassVar[Sequence[Metric]] = KAFKA_METRICS
 
     port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
     """The port for Kafka clients, usually 9092; 0 chooses a free port and prints it.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from pydanube_broker.servers.connections.listeners import ListenerParts, ListenerState
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.connection import listen_kafka
+from pydanube_kafka.samples import of_kafka
 from pydanube_kafka.server import open_kafka_server
 
 
@@ -23,4 +25,4 @@ async def open_kafka(
             server, parts.host, config.port, parts.tls, parts.own_port
         ) as port,
     ):
-        yield ListenerState(port=port)
+        yield ListenerState(port=port, samples=partial(of_kafka, server))

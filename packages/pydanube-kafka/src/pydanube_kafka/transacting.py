@@ -96,6 +96,12 @@ class Transactions:
         """Those whose transactions are being given up."""
         self._decoded: dict[str, tuple[int, ProducerState]] = {}
         """States that were seen last, with the revisions of their records."""
+        self.open_count = 0
+        """The open transactions of this coordinator, when they were looked at last."""
+        self.oldest_s = 0.0
+        """The age of the oldest one then."""
+        self.timed_out_count = 0
+        """The transactions that took too long since the start."""
 
     # States.
 
@@ -402,20 +408,24 @@ class Transactions:
     # Timeouts.
 
     def sweep(self) -> None:
-        """Give up the transactions of this coordinator that take too long."""
-        now, staging = self._now(), self._broker.staging
-        for query, writer in staging.known_writers():
+        """Count the transactions of this coordinator; give up what takes too long."""
+        now, count, oldest = self._now(), 0, 0
+        for query, writer in self._broker.staging.known_writers():
             transactional_id = transactional_id_of(query)
             state = self._seen(query, writer)
             if (
-                transactional_id is not None
-                and state is not None
-                and state.is_late(now)
-                and transactional_id not in self._given_up | self._ending
-                and self._brokers.is_coordinator(transactional_id)
+                transactional_id is None
+                or state is None
+                or not state.is_open
+                or not self._brokers.is_coordinator(transactional_id)
             ):
+                continue
+            count, oldest = count + 1, max(oldest, now - state.begun_at)
+            busy = self._given_up | self._ending
+            if state.is_late(now) and transactional_id not in busy:
                 self._given_up.add(transactional_id)
                 self._tasks.run(self._give_up(transactional_id, state))
+        self.open_count, self.oldest_s = count, oldest / 1_000_000
 
     async def _give_up(self, transactional_id: str, late: ProducerState) -> None:
         def make(before: ProducerState | None, version: int) -> ProducerState:
@@ -428,6 +438,7 @@ class Transactions:
         except HANDLED as error:
             log.info("a transaction of %r is not given up: %s", transactional_id, error)
         else:
+            self.timed_out_count += 1
             log.warning(
                 "the transaction of %r took longer than %g s and was aborted; its "
                 "producer is fenced until it begins again",
