@@ -9,6 +9,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from pydanube.aio.tasks import gather
 from pydanube.model.errors import StagedPartNotFound
 from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
@@ -238,6 +239,34 @@ async def test_offsets_are_committed_with_the_records_or_not_at_all():
             assert not await producer.end(committed=committed)
             found = world.memory.broker.topics.opened[TOPIC].subscriptions.get("g")
             assert (found and found.cursor_offset) == cursor
+
+
+async def test_requests_that_begin_a_transaction_together_begin_one():
+    async with opened() as world, KafkaRequests(world.raw.port) as other:
+        producer = Producer(world.raw)
+        assert not await producer.init()
+        same = Producer(other, producer.producer_id, producer.epoch)
+        for sequence in range(3):
+            codes = await gather([producer.add(), same.add()])
+            assert not any(codes)
+            assert not await producer.produce(b"%d" % sequence, sequence)
+            assert not await producer.end()
+        assert await world.values() == [b"0", b"1", b"2"]
+
+
+async def test_a_fenced_producer_does_not_disturb_the_next_one():
+    async with opened() as world:
+        first, second = Producer(world.raw), Producer(world.raw)
+        assert not await first.init()
+        assert not await second.init()
+        assert not await second.add()
+        assert not await second.produce(b"1", 0)
+        world.server.transactions.sweep()
+        fenced = await first.produce(b"x", 7)
+        assert fenced is ErrorCode.invalid_producer_epoch
+        assert not await second.produce(b"1", 0)
+        assert not await second.end()
+        assert await world.values() == [b"1"]
 
 
 async def test_a_record_that_was_lost_refuses_the_commit():

@@ -39,12 +39,12 @@ class KafkaRequests:
     """A connection, as a context manager."""
 
     def __init__(self, port):
-        self._port = port
+        self.port = port
         self._correlation_id = 0
 
     async def __aenter__(self):
         self._reader, self._writer = await asyncio.open_connection(
-            "127.0.0.1", self._port
+            "127.0.0.1", self.port
         )
         return self
 

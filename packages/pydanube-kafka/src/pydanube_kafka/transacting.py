@@ -150,11 +150,12 @@ class Transactions:
         self,
         transactional_id: str,
         make: Callable[[ProducerState | None, int], ProducerState],
+        is_begun: Callable[[ProducerState], bool] = lambda _: False,
     ) -> tuple[ProducerState | None, ProducerState]:
         """
         Begin a version, and make a state of the one before and the version.
 
-        Return both states.
+        Do nothing if another request has begun one.  Return both states.
 
         Ordering: When this returns, no earlier transaction can be committed any more.
         """
@@ -163,6 +164,8 @@ class Transactions:
             while True:
                 writer = await self._broker.staging.read_writer(query)
                 before = _state_of(writer)
+                if before is not None and is_begun(before):
+                    return before, before
                 # Before anything is changed.
                 after = make(before, 0)
 
@@ -192,6 +195,11 @@ class Transactions:
                 f"the transactional id {transactional_id!r} is not known: begin again",
             )
         return state, writer
+
+    def known(self, transactional_id: str) -> ProducerState | None:
+        """See ``States``."""
+        found = self._decoded.get(query_of(transactional_id))
+        return None if found is None else found[1]
 
     async def pending(self, group: str) -> set[str]:
         """Return the topics whose offsets of *group* an undecided commit may change."""
@@ -281,7 +289,10 @@ class Transactions:
                 error = TransactionError.BUSY
             if error is not None:
                 raise _refusal(transactional_id, error)
-            if not state.is_open and state.version is not None:
+            if not state.is_open:
+                if state.version is None:
+                    # It must begin.
+                    return state
                 state = state.opened(state.version, self._now())
             after = state.with_partitions(partitions)
             if len(after.partitions) > PARTITIONS_MAX:
@@ -294,17 +305,11 @@ class Transactions:
         def begun(before: ProducerState | None, version: int) -> ProducerState:
             if before is None:
                 raise _refusal(transactional_id, TransactionError.FENCED)
-            if before.is_open or before.version is not None:
-                # It was begun meanwhile.
-                return added(before)
             return added(before.opened(version, self._now()))
 
         async with self._coordinating(transactional_id):
-            state = await self.get(transactional_id)
-            if state.is_open or state.version is not None:
-                await self.change(transactional_id, added)
-            else:
-                await self._begin(transactional_id, begun)
+            while not (await self.change(transactional_id, added)).is_open:
+                await self._begin(transactional_id, begun, is_begun=_is_begun)
 
     async def end(
         self,
@@ -504,6 +509,10 @@ def _state_of(writer: QueryWriter) -> ProducerState | None:
     if not writer.content:
         return None
     return decode_state(writer.content).settled(writer.decided)
+
+
+def _is_begun(state: ProducerState) -> bool:
+    return state.is_open or state.version is not None
 
 
 def _refusal(transactional_id: str, error: TransactionError) -> Refusal:

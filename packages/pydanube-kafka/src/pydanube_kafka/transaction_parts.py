@@ -107,6 +107,9 @@ class States(Protocol):
     async def get(self, transactional_id: str) -> ProducerState:
         """Return the state of a producer as it is now."""
 
+    def known(self, transactional_id: str) -> ProducerState | None:
+        """Return the state of a producer as it was seen last, if it was."""
+
     async def add_part(
         self, transactional_id: str, state: ProducerState, part: str
     ) -> ProducerState:
@@ -129,7 +132,7 @@ class TransactionParts:
         self._name = secrets.token_hex(16)
         # Those that were used last are at the end.
         self._parts: OrderedDict[str, OpenPart] = OrderedDict()
-        self._sequences: OrderedDict[str, Sequences] = OrderedDict()
+        self._sequences: OrderedDict[tuple[str, int, int], Sequences] = OrderedDict()
         # Held while a stage is opened for a producer.
         self._turns: NamedSemaphores[str] = NamedSemaphores(1)
 
@@ -150,7 +153,7 @@ class TransactionParts:
                 part = await self._find(transactional_id, producer)
             found = part.writers.get(topic.name)
             if found is None:
-                return await self._open(transactional_id, part, topic), part.state
+                return await self._open(transactional_id, part, topic)
         if found.topic is not topic:
             raise _moved(topic.name)
         return found, part.state
@@ -189,6 +192,10 @@ class TransactionParts:
         now: int,
     ) -> None:
         """Note that a batch was refused, so that no later one overtakes it."""
+        state = self._states.known(transactional_id)
+        if state is None or state.check(*producer) is not None:
+            # Others may not push out what is known of producers.
+            return
         topic = self._broker.topics.find_open(name)
         claim = None if topic is None else self._claim(topic)
         sequences = self._sequences_of(transactional_id, producer)
@@ -229,7 +236,7 @@ class TransactionParts:
 
     async def _open(
         self, transactional_id: str, part: OpenPart, topic: Topic
-    ) -> StageWriter:
+    ) -> tuple[StageWriter, ProducerState]:
         if part.error is not None:
             raise part.error
         if str(topic.name) not in part.state.partitions:
@@ -254,7 +261,7 @@ class TransactionParts:
             part.key, topic.name, None, writer
         )
         part.writers[topic.name] = writer
-        return writer
+        return writer, part.state
 
     def _claim(self, topic: Topic) -> int:
         if self._broker.shards is None or not isinstance(topic, ReliableTopic):
@@ -264,10 +271,11 @@ class TransactionParts:
     def _sequences_of(
         self, transactional_id: str, producer: tuple[int, int]
     ) -> Sequences:
-        found = self._sequences.get(transactional_id)
-        if found is None or (found.producer_id, found.epoch) != producer:
-            found = self._sequences[transactional_id] = Sequences(*producer)
-        self._sequences.move_to_end(transactional_id)
+        key = (transactional_id, *producer)
+        found = self._sequences.get(key)
+        if found is None:
+            found = self._sequences[key] = Sequences()
+        self._sequences.move_to_end(key)
         while len(self._sequences) > self._producers_max:
             self._sequences.popitem(last=False)
         return found

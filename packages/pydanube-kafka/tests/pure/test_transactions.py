@@ -97,7 +97,7 @@ def test_what_was_added_first_counts():
 
 
 def test_batches_are_taken_in_order_and_once_over_transactions():
-    sequences = Sequences(7, 1)
+    sequences = Sequences()
     assert sequences.place(T, 4, BEGUN, 0, 3) is Order.NEXT
     assert sequences.place(T, 4, BEGUN, 0, 3) is Order.REPEATED
     assert sequences.place(T, 4, BEGUN, 5, 1) is Order.GAP
@@ -105,7 +105,7 @@ def test_batches_are_taken_in_order_and_once_over_transactions():
 
 
 def test_a_partition_that_comes_from_another_broker_begins_with_any_sequence():
-    sequences = Sequences(7, 1)
+    sequences = Sequences()
     assert sequences.place(T, 4, BEGUN, 0, 3) is Order.NEXT
     assert sequences.place(T, 6, BEGUN, 9, 1) is Order.NEXT
     assert sequences.place(T, 6, BEGUN, 9, 1) is Order.REPEATED
@@ -113,20 +113,20 @@ def test_a_partition_that_comes_from_another_broker_begins_with_any_sequence():
 
 def test_no_batch_overtakes_one_that_was_refused():
     for claim in (None, 6):
-        sequences = Sequences(7, 1)
+        sequences = Sequences()
         sequences.refuse(T, claim, 3, BEGUN + 1)
         sequences.refuse(T, claim, 5, BEGUN + 2)
         assert sequences.place(T, 6, BEGUN, 5, 1) is Order.GAP
         assert sequences.place(T, 6, BEGUN, 3, 2) is Order.NEXT
         assert sequences.place(T, 6, BEGUN, 5, 1) is Order.NEXT
     # What this broker refused in an earlier transaction does not matter.
-    sequences = Sequences(7, 1)
+    sequences = Sequences()
     sequences.refuse(T, None, 3, BEGUN - 1)
     assert sequences.place(T, 6, BEGUN, 9, 1) is Order.NEXT
 
 
 def test_sequences_begin_again_at_the_end():
-    sequences = Sequences(7, 1)
+    sequences = Sequences()
     last = SEQUENCE_END - 1
     assert sequences.place(T, 4, BEGUN, last, 2) is Order.NEXT
     assert sequences.place(T, 4, BEGUN, last, 2) is Order.REPEATED

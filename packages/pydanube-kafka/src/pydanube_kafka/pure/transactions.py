@@ -170,8 +170,6 @@ class _Expected:
 class Sequences:
     """The sequences of one producer's batches, as far as one broker has seen them."""
 
-    producer_id: int
-    epoch: int
     _expected: dict[TopicName, _Expected] = field(default_factory=dict)
 
     def expected(self, partition: TopicName, claim: int, begun: int) -> int | None:
