@@ -14,6 +14,7 @@ from pydanube.model.schemas import SchemaType
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
+from pydanube.security.quotas import Quota, QuotaTarget
 from pydanube.wire.native.kinds import OPERATIONS, On
 from pydanube.wire.pb import (
     POOL,
@@ -22,6 +23,7 @@ from pydanube.wire.pb import (
     schema_registry_pb2,
 )
 from pydanube_broker.broker.publishing.schema_registry import NewSchema
+from pydanube_broker.dispatch.shared_counts import SharedCounts, bytes_of
 from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.grpc.admin import admin_services
 from pydanube_broker.servers.grpc.call_rules import CALL_RULES, Charge
@@ -163,6 +165,33 @@ async def test_empty_request_is_no_failure_of_the_broker(guarded, name):
         else:
             answers[principal.name] = ""
     assert not {"INTERNAL", "UNKNOWN"} & set(answers.values()), answers
+
+
+async def test_call_that_another_process_has_charged_is_not_charged_again(guarded):
+    name = "danube_admin.BrokerAdmin/ListNamespaces"
+    memory = memoryview(bytearray(bytes_of(2)))
+    quotas = guarded.broker.quotas
+    quotas.shared = SharedCounts(memory, number=2, count=2, proof="secret")
+    await quotas.set(QuotaTarget.parse("user:alice"), Quota(connections=1))
+    # Her connection is at the first process.
+    other = SharedCounts(memory, number=1, count=2).of("user:alice")
+    other.add("connections", 1)
+    become(guarded, ALICE)
+
+    async def status(proof):
+        try:
+            metadata = [("x-danube-forwarded", proof)]
+            await guarded.calls(name, request_of(name), timeout=30, metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            return error.code().name
+        return None
+
+    assert await status("1") == "RESOURCE_EXHAUSTED"
+    [connection] = guarded.server.connections
+    assert connection.facts(None).client == ""
+    assert await status("secret") != "RESOURCE_EXHAUSTED"
+    assert connection.facts(None).client == "another broker or process"
+    assert quotas.describe(QuotaTarget.parse("user:alice")).used["connections"] == 1
 
 
 LEDGER, LEDGERS = "/bank/ledger", "subject:ledger"

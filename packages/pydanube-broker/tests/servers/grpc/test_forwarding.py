@@ -367,7 +367,9 @@ async def forwarded(url: str, files: PeerFiles | None = None) -> bool:
     request = danube_admin_pb2.TopicRequest(name="/default/t")
     owners = Owners(find, list)
     async with open_peer_channels(files) as channels:
-        forwarding = Forwarding(owners, listener=PEER_ADMIN, channels=channels)
+        forwarding = Forwarding(
+            owners, listener=PEER_ADMIN, channels=channels, proof="secret"
+        )
         answer = await forwarding.answer(method, started, request, NoStream(), here)
     return bool(answer == request.SerializeToString())
 
@@ -384,7 +386,7 @@ async def test_the_owner_gets_the_credentials_of_the_caller_and_nothing_else() -
     assert recorder.headers.pop("user-agent")
     assert recorder.headers == {
         "authorization": "Bearer secret",
-        "x-danube-forwarded": "1",
+        "x-danube-forwarded": "secret",
     }
 
 

@@ -61,6 +61,8 @@ WRITE_BUFFER_BYTES = 1024 * 1024
 STRANGER_BYTES_MAX = 64 * 1024
 """The most bytes of requests, and of unsent answers, of a connection that has not yet
 proved an identity."""
+PEER_CLIENT = "another broker or process"
+"""The client of a connection of another broker or process, in lists."""
 STRANGER_CALLS_MAX = 16
 """The most calls of such a connection at a time."""
 WORK_PER_TURN = 128
@@ -116,6 +118,8 @@ class GrpcProtocol(asyncio.Protocol):
         self._has_received = True
         # Its number among the connections of the broker.
         self._number = 0
+        # Whether another broker of the cluster, or another process, has shown its key.
+        self._is_peer = False
         # Whether the keepalive timer has fired before.
         self._is_old = False
         # The bytes written to the transport, and those that it had sent when the
@@ -254,7 +258,7 @@ class GrpcProtocol(asyncio.Protocol):
         return ConnectionFacts(
             listener=self._server.counts.listener,
             address=self._peer,
-            client="",
+            client=PEER_CLIENT if self._is_peer else "",
             principal="",
         )
 
@@ -356,6 +360,7 @@ class GrpcProtocol(asyncio.Protocol):
         authenticator = self._server.authenticator
         if method.service.check_caller is not None:
             method.service.check_caller(credential_of(started.credentials))
+            self._is_peer = True
             self._become_known()
             return NOBODY
         if not authenticator.is_enabled or method.service.is_public:
@@ -391,6 +396,7 @@ class GrpcProtocol(asyncio.Protocol):
             return None
         if self._is_charged(started):
             # The client has no connection to this process.
+            self._is_peer = True
             return broker.quotas.of_principal(identity.principal)
         return self._quota_uses.admit(broker.quotas, identity.principal)
 
