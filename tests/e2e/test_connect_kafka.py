@@ -2,13 +2,19 @@
 
 import asyncio
 import json
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 pytest.importorskip("confluent_kafka")
 
+import confluent_kafka
+
 import pydanube
+from pydanube_broker.servers.run import serve
+from pydanube_broker.servers.settings.config import ListenConfig, config_type
+from pydanube_broker.testing import memory_broker
+from pydanube_kafka.config import KafkaConfig
 from support.drivers.connectors import (
     ConnectProcess,
     declared,
@@ -134,6 +140,82 @@ def test_nothing_is_lost_or_published_twice_although_all_are_killed(tmp_path):
     # The sink may write messages again; the source publishes each of Kafka once.
     assert list(dict.fromkeys(found)) == list(range(count))
     assert stored == in_kafka
+
+
+RECORDS = [
+    (b"k", b"one", [("a", b"1"), ("a", b"2"), ("raw", b"\xff"), ("none", None)]),
+    (None, b"", []),
+    (b"k", None, [("text", "\u00e9".encode())]),
+    (b"\xff", b"\0", []),
+]
+COPY = """
+connectors:
+  in:
+    kind: kafka-source
+    topic: /default/copied
+    options: {{servers: "{servers}", topics: {{origin: }}}}
+  out:
+    kind: kafka-sink
+    topic: /default/copied
+    options: {{servers: "{servers}", topic: copy}}
+"""
+
+
+@asynccontextmanager
+async def own_listener(directory):
+    config = config_type()(
+        data_dir=directory / "data",
+        listen=ListenConfig(stream_port=0, grpc_port=0, admin_port=0, http_port=0),
+        kafka=KafkaConfig(port=0),
+    )
+    async with serve(config) as broker:
+        async with pydanube.connect(broker.stream_url) as client:
+            for name in ("origin", "copy"):
+                await client.topics.create(f"/default/{name}")
+        yield broker.listener_urls["kafka"].partition("://")[2]
+
+
+@asynccontextmanager
+async def in_memory(_):
+    with kafka_in_memory() as found:
+        yield found
+
+
+@asynccontextmanager
+async def apache(directory):
+    (directory / "kafka").mkdir()
+    with KafkaProcess(directory / "kafka") as server:
+        for name in ("origin", "copy"):
+            server.create_topic(name)
+        yield server.servers
+
+
+@pytest.mark.parametrize(
+    "kafka", [in_memory, own_listener, pytest.param(apache, marks=pytest.mark.soak)]
+)
+async def test_records_are_copied_as_they_were(kafka, tmp_path):
+    """Nulls, repeated and binary headers survive the way through a topic."""
+    async with kafka(tmp_path) as servers, memory_broker() as broker:
+
+        def write():
+            producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+            for key, value, headers in RECORDS:
+                producer.produce("origin", value, key, partition=0, headers=headers)
+            assert producer.flush(60) == 0
+
+        await asyncio.to_thread(write)
+        text = COPY.format(servers=servers)
+        async with running(declared(text, broker.url)) as until:
+            await until(lambda found: found["out"].messages == len(RECORDS))
+        found = await asyncio.to_thread(consume, servers, "copy", len(RECORDS))
+    assert sorted((str(each.key()), str(each.value())) for each in found) == sorted(
+        (str(key), str(value)) for key, value, _ in RECORDS
+    )
+    by_value = {each.value(): each.headers() or [] for each in found}
+    origin = {"kafka.topic", "kafka.partition", "kafka.offset", "kafka.timestamp"}
+    for _, value, headers in RECORDS:
+        own = [each for each in by_value[value] if each[0] not in origin]
+        assert own == headers
 
 
 async def test_messages_come_back_to_kafka(servers, broker_url):

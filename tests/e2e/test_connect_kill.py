@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
 import random
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
 import pydanube
+from pydanube.objects.opening import open_objects
 from support.drivers.connectors import ConnectProcess
+from support.servers.object_stores import S3Server
 from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -99,44 +103,69 @@ def test_sigterm_stops_a_connector_which_continues_later(tmp_path):
         assert connector.wait() == 0
 
 
-@pytest.mark.soak
-def test_each_message_is_in_one_file_although_both_are_killed(tmp_path):
-    files = tmp_path / "files"
+@contextmanager
+def directory_of_files(directory):
+    files = directory / "files"
     files.mkdir()
+    yield f"fs://{files}", {}
+
+
+@contextmanager
+def bucket(directory):
+    with S3Server(directory) as server:
+        yield server.new_store()
+
+
+async def numbers_in_files(objects):
+    """The numbers in all files, sorted by their names."""
+    found = []
+    for name in await objects.names(""):
+        lines = gzip.decompress(await objects.read(name)).splitlines()
+        found += [json.loads(each)["number"] for each in lines]
+    return found
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("partition", ["", "key={key}"])
+@pytest.mark.parametrize("place", [directory_of_files, bucket])
+def test_each_message_is_in_one_file_although_both_are_killed(
+    place, partition, tmp_path
+):
+    """With partitions, a batch is several files, and may be interrupted between."""
     file = tmp_path / "connectors.yaml"
-    file.write_text(f"""{FILE}
+    chance = random.Random(9)
+    kills = sorted(chance.sample(range(1, COUNT - 1000), KILLS))
+    with ExitStack() as stack:
+        url, store = stack.enter_context(place(tmp_path))
+        options = {"url": url, "store": store, "compression": "gzip"}
+        options |= {"partition": partition}
+        file.write_text(f"""{FILE}
   archive:
     kind: files-sink
     topic: {TOPIC}
     retries: {{backoff: 100ms}}
     batch: {{messages: 200}}
-    options: {{url: "fs://{files}"}}
+    options: {json.dumps(options)}
 """)
-    chance = random.Random(9)
-    kills = sorted(chance.sample(range(1, COUNT - 1000), KILLS))
+        objects = open_objects(url, store)
+        broker = stack.enter_context(BrokerProcess(tmp_path / "data"))
+        connector = stack.enter_context(ConnectProcess(file, broker.url))
 
-    def numbers():
-        lines = [
-            line
-            for each in sorted(files.rglob("*.jsonl"))
-            for line in each.read_text().splitlines()
-        ]
-        return [json.loads(each)["number"] for each in lines]
+        async def follow():
+            while len(found := await numbers_in_files(objects)) < COUNT:
+                while kills and len(found) >= kills[0]:
+                    kills.pop(0)
+                    if len(kills) % 3 == 2:
+                        broker.kill()
+                        broker.start()
+                    connector.kill()
+                    connector.start()
+            return found, await objects.names("")
 
-    with (
-        BrokerProcess(tmp_path / "data") as broker,
-        ConnectProcess(file, broker.url) as connector,
-    ):
-        while len(found := numbers()) < COUNT:
-            while kills and len(found) >= kills[0]:
-                kills.pop(0)
-                if len(kills) % 3 == 2:
-                    broker.kill()
-                    broker.start()
-                connector.kill()
-                connector.start()
+        found, names = asyncio.run(follow())
     assert kills == []
-    assert found == list(range(COUNT))
+    assert (found if not partition else sorted(found)) == list(range(COUNT))
+    assert len({each.rpartition("/")[0] for each in names}) == (5 if partition else 1)
 
 
 @pytest.mark.soak

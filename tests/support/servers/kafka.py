@@ -45,7 +45,8 @@ def consume(servers, topic, count):
             "group.id": "test",
         }
     )
-    consumer.assign([TopicPartition(topic, each, 0) for each in range(PARTITIONS)])
+    facts = consumer.list_topics(topic, TIMEOUT_S).topics[topic]
+    consumer.assign([TopicPartition(topic, each, 0) for each in facts.partitions])
     found = []
     try:
         while len(found) < count:

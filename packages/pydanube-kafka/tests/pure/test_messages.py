@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.model.batch import batch_of
+from pydanube.model.kafka_records import HEADERS, TOMBSTONE
 from pydanube.wire.batches import BatchHeader, decode, encode
 from pydanube_kafka.pure.messages import (
-    HEADERS,
-    TOMBSTONE,
     BadTime,
     decode_messages,
     encode_messages,

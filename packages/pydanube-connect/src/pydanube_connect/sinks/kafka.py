@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from pydanube.client.messages.messages import Message
 from pydanube.declarations.pure.sections import parse_duration
+from pydanube.model.kafka_records import TOMBSTONE, headers_of
 from pydanube_connect.connector import Sink
 from pydanube_connect.kafka_options import (
     NOT_IN_NAMES,
@@ -80,6 +81,8 @@ class KafkaSink(Sink):
                 "enable.idempotence": True,
                 "delivery.timeout.ms": milliseconds,
                 "linger.ms": 5,
+                # Keys have the same partition as with Java's clients.
+                "partitioner": "murmur2_random",
                 **settings_of(options),
             }
         )
@@ -123,9 +126,9 @@ class KafkaSink(Sink):
                 try:
                     self._producer.produce(
                         self.options.topic.replace("{topic}", name),
-                        value=message.payload,
+                        value=_value_of(message),
                         key=message.key_bytes,
-                        headers=list(message.attributes.items()),
+                        headers=list(headers_of(message.attributes)),
                         timestamp=int(message.publish_time.timestamp() * 1000),
                         on_delivery=partial(_note, errors, number),
                     )
@@ -139,6 +142,12 @@ class KafkaSink(Sink):
                     break
         # Messages that are not stored in time get an error.
         self._producer.flush()
+
+
+def _value_of(message: Message) -> bytes | None:
+    """Return the value; null deletes a key, as an empty message with a key does."""
+    deletes = message.key_bytes is not None or TOMBSTONE in message.attributes
+    return None if deletes and not message.payload else message.payload
 
 
 def _note(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 
 from pydanube.model.errors import InvalidName
+from pydanube.model.kafka_records import attributes_of
 from pydanube.model.names import TopicName
 from pydanube_connect.connector import Source
 from pydanube_connect.kafka_options import (
@@ -229,10 +230,10 @@ class _Reader:
         assert offset is not None
         self._next[topic, number] = offset + 1
         kind, created_at = message.timestamp()
-        attributes = {
-            name: "" if value is None else _text(value)
-            for name, value in message.headers() or ()
-        }
+        value, headers = message.value(), message.headers() or ()
+        attributes = attributes_of(
+            value, [(name, _bytes(each)) for name, each in headers]
+        )
         attributes |= {
             "kafka.topic": topic,
             "kafka.partition": str(number),
@@ -240,10 +241,6 @@ class _Reader:
         }
         if kind:
             attributes["kafka.timestamp"] = str(created_at)
-        value = message.value()
-        if value is None:
-            # A tombstone, which deletes the key in a compacted topic.
-            attributes["kafka.tombstone"] = "true"
         return Record(
             value=value or b"",
             key=message.key(),
@@ -301,5 +298,5 @@ def _consumer_settings(options: KafkaOptions) -> dict[str, Any]:
     }
 
 
-def _text(value: str | bytes) -> str:
-    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

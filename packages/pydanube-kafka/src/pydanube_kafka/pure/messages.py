@@ -7,26 +7,23 @@ have no field for; ``docs/format/kafka.md`` describes them.
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from pydanube.model.batch import batch_of
+from pydanube.model.kafka_records import (
+    TOMBSTONE,
+    Header,
+    attributes_of,
+    headers_of,
+)
 from pydanube.model.positions import TIME_MAX, TIME_MIN
 from pydanube.wire.batches import BatchFrame, BatchHeader, encode, encode_payloads
 from pydanube_kafka.wire.record_batches import (
-    HEADERS_MAX,
     BadRecords,
-    Header,
     Records,
 )
-
-TOMBSTONE = "kafka.tombstone"
-"""The attribute of a message whose value is null, not empty."""
-HEADERS = "kafka.headers"
-"""The attribute with headers that attributes cannot hold as they are."""
 
 _NO_TIME = -1
 _US_PER_MS = 1000
@@ -64,7 +61,7 @@ def encode_messages(records: Records, header: BatchHeader, now_us: int) -> Batch
     attributes = None
     if has_attributes:
         attributes = [
-            _attributes_of(value, headers) or None
+            attributes_of(value, headers) or None
             for value, headers in zip(values, records.headers, strict=True)
         ]
     batch = batch_of(
@@ -99,7 +96,7 @@ def decode_messages(frame: BatchFrame) -> tuple[Records, Sequence[int]]:
             None if _is_null(payload, each) else payload
             for payload, each in zip(payloads, maps, strict=True)
         ]
-        headers = [_headers_of(dict(each)) if each else _NONE for each in maps]
+        headers = [headers_of(dict(each)) if each else _NONE for each in maps]
     timestamps = [time // _US_PER_MS for time in times]
     records = Records(timestamps=timestamps, keys=keys, values=values, headers=headers)
     return records, offsets
@@ -107,62 +104,3 @@ def decode_messages(frame: BatchFrame) -> tuple[Records, Sequence[int]]:
 
 def _is_null(payload: bytes, attributes: Sequence[tuple[str, str]] | None) -> bool:
     return not payload and attributes is not None and (TOMBSTONE, "true") in attributes
-
-
-def _attributes_of(value: bytes | None, headers: Sequence[Header]) -> dict[str, str]:
-    attributes, is_exact = dict[str, str](), True
-    for name, content in headers:
-        try:
-            text = None if content is None else content.decode()
-        except UnicodeDecodeError:
-            text = None
-        if text is None or name in attributes or name in (TOMBSTONE, HEADERS):
-            is_exact = False
-        if text is not None and name not in (TOMBSTONE, HEADERS):
-            attributes[name] = text
-    if not is_exact:
-        attributes[HEADERS] = _encode_headers(headers)
-    if value is None:
-        attributes[TOMBSTONE] = "true"
-    return attributes
-
-
-def _headers_of(attributes: Mapping[str, str]) -> Sequence[Header]:
-    encoded = attributes.get(HEADERS)
-    if encoded is not None:
-        headers = _decode_headers(encoded)
-        if headers is not None:
-            return headers
-    return [
-        (name, text.encode())
-        for name, text in attributes.items()
-        if name not in (TOMBSTONE, HEADERS)
-    ]
-
-
-def _encode_headers(headers: Sequence[Header]) -> str:
-    return json.dumps(
-        [
-            [name, None if value is None else b64encode(value).decode()]
-            for name, value in headers
-        ],
-        ensure_ascii=False,
-        separators=(",", ":"),
-    )
-
-
-def _decode_headers(encoded: str) -> list[Header] | None:
-    """Return the headers; None if somebody has written something else there."""
-    try:
-        pairs = json.loads(encoded)
-        headers = [
-            (name, None if value is None else b64decode(value, validate=True))
-            for name, value in pairs
-        ]
-    except (ValueError, TypeError, RecursionError):
-        return None
-    if len(headers) > HEADERS_MAX or not all(
-        isinstance(name, str) for name, _ in headers
-    ):
-        return None
-    return headers

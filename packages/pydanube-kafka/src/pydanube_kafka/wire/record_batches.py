@@ -10,10 +10,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import crc32c
 
+from pydanube.model.kafka_records import HEADERS_MAX, Header
 from pydanube_kafka.wire.compression import (
     BadCompression,
     Compression,
@@ -26,8 +26,6 @@ RECORDS_MAX = 65_536
 """The most records of a batch, as many as a batch of the broker has messages."""
 PLAIN_BYTES_MAX = 48 * 1024 * 1024
 """The longest records of a batch, when decompressed."""
-HEADERS_MAX = 1000
-"""The most headers of a record."""
 NO_PRODUCER = -1
 NO_SEQUENCE = -1
 
@@ -44,8 +42,6 @@ _CODEC_MASK = 0b111
 _APPEND_TIME = 0b1000
 _TRANSACTIONAL = 0b10000
 _CONTROL = 0b100000
-
-Header: TypeAlias = "tuple[str, bytes | None]"
 
 
 class BadRecords(Exception):
