@@ -396,7 +396,7 @@ async def _close_after(stop: asyncio.Event, channel: Channel[Batch]) -> None:
 
 
 def _size_of(batch: Batch) -> int:
-    """Return the size of the bytes and texts of *batch*."""
-    return sum(
+    """Return the size of the values of *batch*."""
+    return batch.byte_count + sum(
         len(each.value) for each in batch.records if isinstance(each.value, bytes | str)
     )

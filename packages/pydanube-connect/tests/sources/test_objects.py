@@ -227,3 +227,22 @@ async def test_a_store_that_does_not_answer_is_no_invalid_object():
     ):
         with pytest.raises(Transient, match="no answer"):
             await anext(found)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+async def test_batches_of_rows_say_how_large_they_are(tmp_path, store, kind):
+    """So few large rows are in memory until they are published."""
+    table = pa.table({"n": ["x" * 1000] * 50})
+    if kind == "csv":
+        store("a", b"n\n" + b"x" * 1000 + b"\n" + (b"x" * 1000 + b"\n") * 49)
+    else:
+        pq.write_table(table, tmp_path / "a")
+    options = ObjectsOptions(
+        url=f"fs://{tmp_path}", format=objects.ObjectFormat(kind), poll="10ms"
+    )
+    async with aclosing(ObjectsSource(options).batches(None)) as batches:
+        async for batch in batches:
+            if batch.records:
+                break
+    assert len(batch.records) == 50
+    assert 50_000 <= batch.byte_count <= 60_000

@@ -15,6 +15,7 @@ from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 
+from pydanube.aio.tasks import gather
 from pydanube_connect.sources.otlp import JSON, PROTOBUF
 from pydanube_connect.status import State
 from support.drivers.connectors import declared, running
@@ -152,3 +153,13 @@ async def test_a_sender_is_told_to_come_again_if_there_are_too_many():
         answer = await http.post("/v1/logs", json={})
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
     assert "requests in a second" in answer.json()["message"]
+
+
+async def test_requests_wait_for_the_memory_of_those_before_them():
+    """Together they have more bytes than one may have, and all are stored."""
+    log = {"body": {"stringValue": "x" * 6000}}
+    async with listening({"decoded_bytes_max": "10KiB"}) as (http, client, _):
+        requests = [http.post("/v1/logs", json=request_of(log)) for _ in range(20)]
+        answers = await gather(requests)
+        assert {each.status_code for each in answers} == {200}
+        assert len(await values_of(client)) == 20

@@ -54,3 +54,5 @@ class Batch:
     """
     on_failed: Callable[[Exception], None] = _ignore
     """Called if the batch could not be stored; the source is opened again."""
+    byte_count: int = 0
+    """About how large the values are that are neither bytes nor text."""

@@ -23,6 +23,10 @@ GROUP_BYTES_MAX = 1024 * 1024 * 1024
 T = TypeVar("T")
 
 
+Rows = tuple[list[str], list[dict[str, Any]], int]
+"""The names of the columns, rows, and the size of their values."""
+
+
 class InvalidObject(Exception):
     """An object that does not have the format that it should have."""
 
@@ -65,11 +69,9 @@ async def blocks_of(
         yield bytes(found)
 
 
-async def rows_of(
-    objects: Objects, name: str, offset: int
-) -> AsyncGenerator[tuple[list[str], list[dict[str, Any]]]]:
+async def rows_of(objects: Objects, name: str, offset: int) -> AsyncGenerator[Rows]:
     """
-    Yield the names of the columns, and the rows of a Parquet file from *offset* on.
+    Yield the rows of a Parquet file from *offset* on.
 
     Raises:
         InvalidObject: It is not a Parquet file, or has too large row groups.
@@ -112,9 +114,7 @@ def _decompressed(
             ) from error
 
 
-def _decoded(
-    objects: Objects, name: str, offset: int
-) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
+def _decoded(objects: Objects, name: str, offset: int) -> Iterator[Rows]:
     import pyarrow.parquet as pq  # noqa: PLC0415  # It takes long to import.
 
     file = _opened(objects, name)
@@ -142,7 +142,8 @@ def _decoded(
                     rest = batch.slice(min(offset, batch.num_rows))
                     offset = max(0, offset - batch.num_rows)
                     if rest.num_rows:
-                        yield rest.schema.names, _in_microseconds(rest).to_pylist()
+                        rows = _in_microseconds(rest).to_pylist()
+                        yield rest.schema.names, rows, rest.nbytes
         except (OSError, pa.ArrowException) as error:
             raise InvalidObject(f"it is not a Parquet file: {error}") from error
 

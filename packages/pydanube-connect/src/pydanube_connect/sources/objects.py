@@ -283,7 +283,7 @@ class Reading:
 
     async def _read_rows(self, name: str, offset: int) -> AsyncGenerator[Batch]:
         async with aclosing(rows_of(self._objects, name, offset)) as found:
-            async for names, rows in found:
+            async for names, rows, byte_count in found:
                 record_of = (
                     _stored_message if names == MESSAGE_COLUMNS.names else _plain_row
                 )
@@ -292,7 +292,7 @@ class Reading:
                     for number, row in enumerate(rows, offset)
                 ]
                 offset += len(rows)
-                yield _batch(name, records, offset)
+                yield _batch(name, records, offset, byte_count)
         yield _batch(name, [], None)
 
     async def _read_text(
@@ -301,6 +301,7 @@ class Reading:
         is_csv = self._options.format is ObjectFormat.CSV
         splitter = LineSplitter(offset, self._bytes_max, is_quoted=is_csv)
         records: list[Record] = []
+        first = offset
         async with aclosing(self._blocks(name, offset)) as blocks:
             async for block in blocks:
                 for begin, line, end in splitter.feed(block):
@@ -308,11 +309,12 @@ class Reading:
                     if record is not None:
                         records.append(record)
                     if len(records) == BATCH_LINES_MAX:
-                        yield _batch(name, records, end)
-                        records = []
+                        yield _batch(name, records, end, (end - first) * is_csv)
+                        records, first = [], end
                 if records:
-                    yield _batch(name, records, splitter.begin)
-                    records = []
+                    end = splitter.begin
+                    yield _batch(name, records, end, (end - first) * is_csv)
+                    records, first = [], end
         last = splitter.end()
         record = None if last is None else record_of(last[0], last[1])
         yield _batch(name, [] if record is None else [record], None)
@@ -336,9 +338,11 @@ class Reading:
         return Record(value=value, attributes=attributes, problem=problem)
 
 
-def _batch(name: str, records: Sequence[Record], offset: int | None) -> Batch:
+def _batch(
+    name: str, records: Sequence[Record], offset: int | None, byte_count: int = 0
+) -> Batch:
     position = ObjectPosition(name=name, offset=offset)
-    return Batch(records, msgspec.to_builtins(position))
+    return Batch(records, msgspec.to_builtins(position), byte_count=byte_count)
 
 
 def _plain_row(row: dict[str, Any], attributes: dict[str, str]) -> Record:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
@@ -104,6 +105,8 @@ class _Handler:
         self._requests = 0
         # Decoded requests are much larger than their bytes.
         self._decoding = asyncio.Semaphore(1)
+        self._held_bytes = 0
+        self._released = asyncio.Condition()
 
     async def answer(self, request: Request) -> Response:
         """Answer a request after its records are stored."""
@@ -114,8 +117,8 @@ class _Handler:
         self._requests += 1
         try:
             async with asyncio.timeout(self._admission.timeout_s):
-                records = await self._records(request, is_json=is_json)
-                refusals = await self._inbox.deliver(records) if records else {}
+                async with self._decoded(request, is_json=is_json) as records:
+                    refusals = await self._inbox.deliver(records) if records else {}
         except Refused as error:
             body = error_body(is_json=is_json, reason=str(error))
             return Response(body, error.status, headers | error.headers)
@@ -129,7 +132,16 @@ class _Handler:
         body = answer_body(is_json=is_json, refused=len(refusals), reason=first)
         return Response(body, headers=headers)
 
-    async def _records(self, request: Request, *, is_json: bool) -> list[Record]:
+    @asynccontextmanager
+    async def _decoded(
+        self, request: Request, *, is_json: bool
+    ) -> AsyncIterator[list[Record]]:
+        """
+        Decode a request, whose records are in memory during the body.
+
+        Bounds: Requests together have as many decompressed bytes in memory as one may
+            have, or are alone.
+        """
         if self._requests > REQUESTS_MAX:
             raise Refused(503, f"more than {REQUESTS_MAX} requests at the same time")
         if not is_json and _content_type(request) != PROTOBUF:
@@ -137,20 +149,43 @@ class _Handler:
         body = await self._admission.admit(request)
         encoding = request.headers.get("content-encoding", "identity").lower()
         read = records_in_json if is_json else records_in_protobuf
-        async with self._decoding:
-            # Other requests are answered meanwhile.
-            return await asyncio.to_thread(self._decode, body, encoding, read)
+        async with AsyncExitStack() as stack:
+            async with self._decoding:
+                if encoding != "identity":
+                    # Other requests are received meanwhile.
+                    body = await asyncio.to_thread(
+                        _decompressed, body, encoding, self._decoded_bytes_max
+                    )
+                await stack.enter_async_context(self._held(len(body)))
+                records = await asyncio.to_thread(_read, read, body)
+            yield records
 
-    def _decode(self, body: bytes, encoding: str, read: Any) -> list[Record]:
+    @asynccontextmanager
+    async def _held(self, byte_count: int) -> AsyncIterator[None]:
+        bytes_max = self._decoded_bytes_max
+
+        def has_room() -> bool:
+            held = self._held_bytes
+            return not held or held + byte_count <= bytes_max
+
+        async with self._released:
+            await self._released.wait_for(has_room)
+            self._held_bytes += byte_count
         try:
-            if encoding != "identity":
-                body = _decompressed(body, encoding, self._decoded_bytes_max)
-            found: list[Record] = read(body)
-        except InvalidLogs as error:
-            raise Refused(400, str(error)) from error
-        except TooManyLogs as error:
-            raise Refused(413, str(error)) from error
-        return found
+            yield
+        finally:
+            self._held_bytes -= byte_count
+            async with self._released:
+                self._released.notify_all()
+
+
+def _read(read: Callable[[bytes], list[Record]], body: bytes) -> list[Record]:
+    try:
+        return read(body)
+    except InvalidLogs as error:
+        raise Refused(400, str(error)) from error
+    except TooManyLogs as error:
+        raise Refused(413, str(error)) from error
 
 
 def _content_type(request: Request) -> str:
