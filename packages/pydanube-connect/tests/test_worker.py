@@ -11,12 +11,16 @@ import pydanube
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import SubscriptionNotFound
 from pydanube.model.stored_connectors import WORKERS_TOPIC
+from pydanube.security.principals import Principal
 from pydanube_connect.running import ConnectorRuns
 from pydanube_connect.worker import LOCK_PREFIX, ConnectorWorker
+from support.fakes.principals import ROOT, client_of, guarded_broker, token_of
 from support.worlds.current import memory_broker
 
 TIMEOUT_S = 60
 TOPIC = "/default/numbers"
+AUTHOR = Principal("author", "token")
+WORKER = Principal("worker", "token")
 
 
 def definition(topic=TOPIC, **options):
@@ -40,6 +44,7 @@ class Shop:
         self._url = url
         self._tasks = tasks
         self._directory = directory
+        self._workers = []
 
     def start(self, name, environment=None):
         runs = ConnectorRuns([], lambda _: None, is_open=True)
@@ -61,12 +66,18 @@ class Shop:
                 await running
 
         stop = asyncio.Event()
-        return stop, self._tasks.start(work())
+        ended = self._tasks.start(work())
+        self._workers.append(ended)
+        return stop, ended
 
     async def until(self, condition, name="n"):
         """Return the report of a connector as soon as *condition* holds for it."""
         async with asyncio.timeout(TIMEOUT_S):
             while True:
+                for each in self._workers:
+                    if each.done():
+                        # Raises if it has failed.
+                        each.result()
                 found = await self.connectors.describe(name)
                 if found.report is not None and condition(found.report):
                     return found.report
@@ -182,3 +193,76 @@ async def test_connector_without_its_secret_fails_with_the_reason(shop):
     await ended
     shop.start("v", {"SHOP_PATH": "orders"})
     await shop.until(is_running)
+
+
+SOURCE = """
+from pydanube_connect import Batch, Record, Source
+
+
+class Orders(Source):
+    async def batches(self, position):
+        if position is None:
+            topics = ("/bank/accounts", "/shop/others")
+            yield Batch([Record(value=each, topic=each) for each in topics], 1)
+"""
+
+
+@pytest.fixture
+async def guarded(tmp_path):
+    """A broker with an author of connectors, and a worker that may do more."""
+    token = tmp_path / "token"
+    token.write_text(token_of(WORKER))
+    async with (
+        guarded_broker() as broker,
+        client_of(broker, ROOT) as root,
+        client_of(broker, AUTHOR) as author,
+        task_scope() as tasks,
+    ):
+        security = root.security
+        await root.namespaces.create("shop")
+        await root.namespaces.create("bank")
+        await security.set_role("storing", ["cluster_admin"])
+        await security.add_binding("user:author", ["storing"], ["cluster"])
+        patterns = ["/shop/*", "/bank/*", WORKERS_TOPIC]
+        await security.add_binding("user:worker", ["developer"], patterns)
+        shop = Shop(author, f"{broker.url}?token_file={token}", tasks, tmp_path)
+
+        async def permit():
+            await security.add_binding(
+                "user:author", ["developer"], ["/shop/*"], binding_id="a"
+            )
+
+        await permit()
+        shop.permit = permit
+        shop.forbid = lambda: security.remove_binding("a")
+        shop.root = root
+        yield shop
+
+
+async def test_connector_stops_when_its_author_loses_a_permission(guarded):
+    await guarded.connectors.set("n", "/shop/n", definition("/shop/n", rate=100))
+    guarded.start("w")
+    await guarded.until(is_running)
+    await guarded.forbid()
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            [found] = (await guarded.root.connectors.list()).connectors
+            if found.report.state == "failed":
+                break
+            await asyncio.sleep(0.02)
+    assert "the author of the connector, user:author" in found.report.error
+    await guarded.permit()
+    await guarded.until(is_running)
+
+
+async def test_records_reach_no_topic_that_the_author_may_not_use(guarded, tmp_path):
+    (tmp_path / "orders.py").write_text(SOURCE)
+    fields = {"kind": "orders.py:Orders", "topic": "/shop/n", "dead_letters": "/shop/d"}
+    await guarded.connectors.set("n", "/shop/n", json.dumps(fields))
+    guarded.start("w")
+    await guarded.until(lambda each: each.state == "finished")
+    assert "/bank/accounts" not in await guarded.root.topics.list()
+    assert await guarded.count("/shop/others") == 1
+    [dead] = [each async for batch in guarded.client.read("/shop/d") for each in batch]
+    assert dead.payload == b"/bank/accounts"
+    assert "may not produce /bank/accounts" in dead.attributes["x-failure-reason"]

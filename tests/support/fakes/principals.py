@@ -56,13 +56,19 @@ def guarded_broker(**options):
     )
 
 
+def token_of(principal: Principal) -> str:
+    """Return the token by which a ``guarded_broker`` knows *principal*."""
+    token = repr(principal).replace(" ", "")
+    _principals[token] = principal
+    return token
+
+
 @asynccontextmanager
 async def client_of(
     broker: MemoryBroker, principal: Principal
 ) -> AsyncIterator[Client]:
     """Connect as *principal*, to a ``guarded_broker``."""
-    token = repr(principal)
-    _principals[token] = principal
+    token = token_of(principal)
     requester = Requester(
         broker._dial,
         url=broker.url,

@@ -1,6 +1,7 @@
 """Tests of `danube connect`."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -117,3 +118,43 @@ def test_kinds_and_their_options_are_listed():
     unknown = danube("connect", "kinds", "mqqt-source")
     assert unknown.returncode == 2
     assert "did you mean 'mqtt-source'?" in unknown.stderr
+
+
+def test_stored_connectors_are_applied_shown_paused_and_deleted(file):
+    with sync_memory_broker() as broker:
+
+        def connect(*arguments):
+            return danube("connect", *arguments, url=broker.url)
+
+        planned = connect("apply", file, "--dry-run")
+        assert planned.stdout == (
+            "numbers: created\nNothing has changed, this is a dry run.\n"
+        )
+        assert json.loads(connect("list", "--format", "json").stdout) == []
+        assert connect("apply", file).stdout == "numbers: created\n"
+        assert connect("apply", file).stdout == "numbers: unchanged\n"
+        shown = connect("show", "numbers").stdout
+        assert "# problem: no worker has run it" in shown
+        Path(file).write_text(shown.replace("count: 5", "count: 6"))
+        changed = connect("apply", file)
+        assert changed.stdout == "numbers: changed\n  options.count: 5 → 6\n"
+        assert connect("pause", "numbers").stdout == "numbers will pause\n"
+        [row] = json.loads(connect("list", "--format", "json").stdout)
+        assert (row["health"], row["revision"]) == ("paused", 2)
+        assert connect("delete", "numbers", "--yes").returncode == 0
+        unknown = connect("pause", "numbers")
+        assert unknown.returncode == 3
+        assert "no process runs a connector numbers of a file here" in unknown.stderr
+
+
+def test_secret_in_plain_text_is_not_applied(file):
+    Path(file).write_text(
+        "connectors:\n  a:\n    kind: http-sink\n    topic: /default/a\n"
+        "    options: {url: 'http://me:secret@h/'}\n"
+    )
+    with sync_memory_broker() as broker:
+        done = danube("connect", "apply", file, url=broker.url)
+        assert done.returncode == 2
+        assert "line 5: connectors.a.options.url: is a secret in plain" in done.stderr
+        listed = danube("connect", "list", "--format", "json", url=broker.url)
+        assert json.loads(listed.stdout) == []

@@ -414,5 +414,5 @@ def _bounded(report: ConnectorReport, now: int) -> ConnectorReport:
 
 def _not_found(name: str) -> NotFound:
     return NotFound(
-        f"there is no stored connector {name}: 'danube connect show' lists them"
+        f"there is no stored connector {name}: 'danube connect list' lists them"
     )

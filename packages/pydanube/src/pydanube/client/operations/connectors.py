@@ -57,7 +57,7 @@ class Connectors:
         answer = await self._requester.send_request(pb.ListConnectors(name=name))
         if not answer.connectors:
             known = [each.name for each in (await self.list()).connectors]
-            hint = did_you_mean(name, known) or "; 'danube connect show' lists them"
+            hint = did_you_mean(name, known) or "; 'danube connect list' lists them"
             raise NotFound(f"there is no stored connector {name}{hint}")
         return _from_wire(answer.connectors[0])
 
