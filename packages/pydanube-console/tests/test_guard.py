@@ -10,7 +10,13 @@ from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 
-from pydanube_console.guard import REQUEST_BYTES_MAX, Guard, mark_scripts
+from pydanube_console.guard import (
+    FILE_BYTES_MAX,
+    FORM_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    Guard,
+    mark_scripts,
+)
 from support.servers.consoles import EVIL
 
 PAGE = """<html><script>a()</script><script
@@ -118,3 +124,12 @@ def test_websockets_of_other_sites_are_closed():
 
     asyncio.run(main())
     assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+def test_files_may_be_longer_than_other_requests():
+    path = "/_nicegui/client/0f-1/upload/7"
+    # The address of no page: the guard lets it pass.
+    assert ask(path, "POST", content=b"x" * FILE_BYTES_MAX).status_code == 404
+    too_long = b"x" * (FORM_BYTES_MAX + 1)
+    assert ask(path, "POST", content=too_long).status_code == 413
+    assert ask(f"/text{path}", "POST", content=b"x" * FILE_BYTES_MAX).status_code == 413

@@ -10,9 +10,15 @@ TOPIC, SUBSCRIPTION = ("/default/t", ""), ("/default/t", "s")
 def record(rings, now_s, topics, elapsed_s=SHORT_STEP_S):
     """Add a measurement; *topics* has the id, counts and lag of topics by their key."""
     measured = rings.begin()
-    for key, (number, *counts) in topics.items():
-        measured.add(key, TopicId(number), *counts)
+    for key, (number, published, delivered, *lag) in topics.items():
+        add(measured, key, number, published, delivered, *lag)
     rings.end(measured, now_s, elapsed_s)
+
+
+def add(measured, key, number, published, delivered, *lag):
+    new = measured.count(TopicId(number), key[1], published, delivered)
+    if any((*new, *lag)):
+        measured.add(key, new, *lag)
 
 
 def rates(rings, key, step_s=SHORT_STEP_S):
@@ -34,9 +40,9 @@ def test_partitions_are_added_up_and_topics_have_the_largest_lag_of_a_subscripti
     rings = ActivityRings(1000)
     measured = rings.begin()
     for number in (1, 2):
-        measured.add(TOPIC, TopicId(number), 10, 0)
-        measured.add(SUBSCRIPTION, TopicId(number), 0, 0, 3, 1.0)
-        measured.add(("/default/t", "other"), TopicId(number), 0, 0, 1, 9.0)
+        add(measured, TOPIC, number, 10, 0)
+        add(measured, SUBSCRIPTION, number, 0, 0, 3, 1.0)
+        add(measured, ("/default/t", "other"), number, 0, 0, 1, 9.0)
     rings.end(measured, 1010, SHORT_STEP_S)
     [topic] = rings.history(TOPIC, SHORT_STEP_S).points
     [all_topics] = rings.history(BROKER, SHORT_STEP_S).points

@@ -24,6 +24,12 @@ from pydanube.security.same_origin import SameOrigin
 
 REQUEST_BYTES_MAX = 1024 * 1024
 """The longest body of a request; pages send more over their WebSocket, in parts."""
+FILE_BYTES_MAX = 16 * 1024 * 1024
+"""The longest file that a page takes: definitions of tens of thousands of topics."""
+FORM_BYTES_MAX = FILE_BYTES_MAX + 64 * 1024
+"""The longest request with such a file."""
+_UPLOAD = re.compile(r"/_nicegui/client/[\w-]+/upload/\d+")
+"""The address for a file, which NiceGUI makes for one page that somebody sees."""
 _NONCE_BYTES = 16
 _SCRIPT = re.compile(r"<script(?=[\s>])")
 _MARK = secrets.token_urlsafe(32)
@@ -65,7 +71,7 @@ class Guard:
         error = self._checks.refusal(method, self._scheme, scope["headers"])
         if error is not None:
             await _refuse(403, str(error), scope, receive, send)
-        elif scope["type"] == "http" and _length_of(scope) > REQUEST_BYTES_MAX:
+        elif scope["type"] == "http" and _length_of(scope) > _length_max(scope):
             await _refuse(413, "the request is too long", scope, receive, send)
         elif b"transfer-encoding" in dict(scope["headers"]):
             # Its length would not be known; browsers tell it.
@@ -139,6 +145,11 @@ def _headers(nonce: str, *, is_https: bool) -> list[tuple[bytes, bytes]]:
     if is_https:
         found["strict-transport-security"] = "max-age=31536000"
     return [(name.encode(), value.encode()) for name, value in found.items()]
+
+
+def _length_max(scope: Scope) -> int:
+    is_upload = _UPLOAD.fullmatch(scope["path"]) is not None
+    return FORM_BYTES_MAX if is_upload else REQUEST_BYTES_MAX
 
 
 def _length_of(scope: Scope) -> int:

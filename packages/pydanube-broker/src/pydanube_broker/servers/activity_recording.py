@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pydanube.aio.long_work import LongWork
 from pydanube.aio.tasks import task_scope
 from pydanube.model.activity_history import SHORT_STEP_S
+from pydanube.model.names import TopicName
 from pydanube_broker.broker.broker import Broker
 
 TOPICS_PER_STEP = 5000
@@ -48,15 +49,24 @@ async def record_activity(broker: Broker, elapsed_s: float) -> None:
     work, measured = LongWork(), broker.activity.begin()
     now_us = broker.wall_clock_us()
     for topic in list(broker.topics.opened.values()):
-        split = topic.name.split_partition()
-        name = str(topic.name if split is None else split[0])
         counts, end_offset = topic.counts, topic.end_offset
-        measured.add((name, ""), topic.topic_id, counts.published, counts.delivered)
+        number = topic.topic_id
+        new = measured.count(number, "", counts.published, counts.delivered)
+        # Most of many topics are idle, and need no name.
+        if any(new):
+            measured.add((_base_name(topic.name), ""), new)
         await work.did()
         for each in list(topic.subscriptions.values()):
             lag = each.backlog(end_offset)
-            age_s = each.lag_s(now_us) if lag else 0.0
-            key = name, str(each.name)
-            measured.add(key, topic.topic_id, 0, each.counts.delivered, lag, age_s)
+            new = measured.count(number, str(each.name), 0, each.counts.delivered)
+            if lag or any(new):
+                age_s = each.lag_s(now_us) if lag else 0.0
+                key = _base_name(topic.name), str(each.name)
+                measured.add(key, new, lag, age_s)
             await work.did()
     broker.activity.end(measured, now_us / 1e6, max(elapsed_s, 1e-3))
+
+
+def _base_name(name: TopicName) -> str:
+    split = name.split_partition()
+    return str(name if split is None else split[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from nicegui import events, ui
@@ -17,6 +18,7 @@ from pydanube_cli.administration.definitions.pure.document import (
 )
 from pydanube_cli.commands.import_ import summary
 from pydanube_console.frame import Page, frame
+from pydanube_console.guard import FILE_BYTES_MAX
 from pydanube_console.pure.markup import (
     Column,
     Html,
@@ -28,8 +30,6 @@ from pydanube_console.pure.markup import (
 )
 from pydanube_console.sessions import Session
 
-FILE_BYTES_MAX = 1_000_000
-"""The longest file; the guard limits requests."""
 SHOWN = 200
 KINDS = {
     Action.CREATED: "good",
@@ -84,7 +84,9 @@ class Exchange:
         async def plan() -> None:
             self._chosen = None
             self._import.disable()
-            chosen = parse_definitions(await event.file.read())
+            text = await event.file.read()
+            # A long file takes a moment.
+            chosen = await asyncio.to_thread(parse_definitions, text)
             found = await import_definitions(self._page.client, chosen, dry_run=True)
             self._chosen = chosen
             self._import.set_enabled(

@@ -12,6 +12,7 @@ from pydanube_broker.cluster.pure.shard_topics import shard_of
 from support.fakes.broker_clusters import SHARDS
 from support.fakes.guarded_clusters import eventually
 from support.fakes.served_clusters import ServedCluster
+from support.fakes.storages import until
 
 BLOCKING = FailurePolicy(
     redeliveries_max=0, redelivery_delay_s=0.0, poison=PoisonPolicy.BLOCK
@@ -21,6 +22,8 @@ BLOCKING = FailurePolicy(
 @pytest.fixture
 async def cluster():
     async with ServedCluster().running("a", "b", "c") as cluster:
+        # The last one may have come when all shards had an owner.
+        await until(lambda: all(map(cluster.cluster.served, "abc")))
         yield cluster
 
 

@@ -150,31 +150,34 @@ class Measurement:
         default_factory=lambda: defaultdict(lambda: [0.0] * WIDTH)
     )
 
-    def add(  # noqa: PLR0917  # Called for every topic.
-        self,
-        key: Key,
-        topic_id: TopicId,
-        published: int,
-        delivered: int,
-        lag: int = 0,
-        age_s: float = 0.0,
-    ) -> None:
+    def count(
+        self, topic_id: TopicId, subscription: str, published: int, delivered: int
+    ) -> tuple[int, int]:
         """
-        Add a topic or a subscription of it, with its counts since it was opened.
+        Return what was published and delivered since the measurement before.
 
-        *key* has the base name of a partition.
+        *published* and *delivered* count since the topic was opened; *subscription* is
+        empty for the topic itself.
         """
-        counted = topic_id, key[1]
+        counted = topic_id, subscription
         self.counts[counted] = published, delivered
         old_published, old_delivered = self.before.get(counted, (0, 0))
         if published < old_published or delivered < old_delivered:
             # It was opened again, and counts from 0.
-            old_published = old_delivered = 0
-        if not (lag or age_s or published > old_published or delivered > old_delivered):
-            return
+            return published, delivered
+        return published - old_published, delivered - old_delivered
+
+    def add(
+        self, key: Key, new: tuple[int, int], lag: int = 0, age_s: float = 0.0
+    ) -> None:
+        """
+        Add what ``count`` has returned of a topic or a subscription, if it is active.
+
+        *key* has the base name of a partition.
+        """
         found = self.sums[key]
-        found[0] += published - old_published
-        found[1] += delivered - old_delivered
+        found[0] += new[0]
+        found[1] += new[1]
         found[2] += lag
         found[3] = max(found[3], age_s)
 
