@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pydanube.model.batch import batch_of
 from pydanube.model.kafka_records import (
@@ -20,10 +21,13 @@ from pydanube.model.kafka_records import (
 )
 from pydanube.model.positions import TIME_MAX, TIME_MIN
 from pydanube.wire.batches import BatchFrame, BatchHeader, encode, encode_payloads
+from pydanube_kafka.pure.value_prefix import ValuePrefix, with_prefix
 from pydanube_kafka.wire.record_batches import (
     BadRecords,
     Records,
+    encode_batch,
 )
+from pydanube_kafka.wire.record_columns import RECORDS_MIN, encode_columns
 
 _NO_TIME = -1
 _US_PER_MS = 1000
@@ -100,6 +104,54 @@ def decode_messages(frame: BatchFrame) -> tuple[Records, Sequence[int]]:
     timestamps = [time // _US_PER_MS for time in times]
     records = Records(timestamps=timestamps, keys=keys, values=values, headers=headers)
     return records, offsets
+
+
+def encode_for_clients(frame: BatchFrame, prefix: ValuePrefix | None) -> bytes:
+    """
+    Return *frame* as Kafka clients read it, with *prefix* before its values.
+
+    Raises:
+        CorruptBatch: It is damaged.
+    """
+    columns = _columns_of(frame, prefix) if frame.count >= RECORDS_MIN else None
+    epoch = frame.header.epoch
+    if columns is not None:
+        data = encode_columns(
+            *columns, prefix=prefix.data if prefix else b"", leader_epoch=epoch
+        )
+        if data is not None:
+            return data
+    records, offsets = decode_messages(frame)
+    if prefix is not None:
+        records = with_prefix(records, prefix)
+    return encode_batch(records, offsets, leader_epoch=epoch)
+
+
+def _columns_of(
+    frame: BatchFrame, prefix: ValuePrefix | None
+) -> tuple[pa.Array, pa.Array | None, pa.Array | int, pa.Array | int] | None:
+    """Return values, keys, times and offsets; None if messages have more than these."""
+    rows, header = frame.arrow(), frame.header
+    names = rows.schema.names
+    if "attributes" in names:
+        return None
+    values = rows.column("payload")
+    keys = rows.column("key") if "key" in names else None
+    if (
+        prefix is not None
+        and keys is not None
+        and pc.min(pc.binary_length(values)).as_py() == 0
+    ):
+        # Some may be tombstones.
+        return None
+    times: pa.Array | int = header.first_publish_time // _US_PER_MS
+    if "publish_time" in names:
+        times_us = rows.column("publish_time").cast(pa.int64())
+        if pc.min(times_us).as_py() < 0:
+            return None
+        times = pc.divide(times_us, _US_PER_MS)
+    offsets = rows.column("offset") if "offset" in names else frame.base
+    return values, keys, times, offsets
 
 
 def _is_null(payload: bytes, attributes: Sequence[tuple[str, str]] | None) -> bool:

@@ -187,27 +187,57 @@ def encode_batch(
     is_transactional: bool = False,
 ) -> bytes:
     """Return *records*, which have the rising *offsets*, as one batch."""
-    timestamps = records.timestamps
-    base, base_timestamp = offsets[0], timestamps[0]
-    body = compress(_encode_records(records, offsets), codec)
     attributes = codec | (_TRANSACTIONAL if is_transactional else 0)
+    facts = BatchFacts(
+        base_offset=offsets[0],
+        last_offset=offsets[-1],
+        base_timestamp=records.timestamps[0],
+        max_timestamp=max(records.timestamps),
+        count=len(records),
+        attributes=attributes,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+    return pack_batch(compress(_encode_records(records, offsets), codec), facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFacts:
+    """The facts in the header of a batch that is written."""
+
+    base_offset: int
+    last_offset: int
+    base_timestamp: int
+    max_timestamp: int
+    count: int
+    attributes: int = 0
+    leader_epoch: int = 0
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = -1
+    base_sequence: int = NO_SEQUENCE
+
+
+def pack_batch(body: bytes | memoryview, facts: BatchFacts) -> bytes:
+    """Return the records in *body* with their header."""
     batch = bytearray(HEADER_BYTES + len(body))
     _HEADER.pack_into(
         batch,
         0,
-        base,
+        facts.base_offset,
         len(batch) - _COUNTED_FROM,
-        leader_epoch,
+        facts.leader_epoch,
         MAGIC,
         0,
-        attributes,
-        offsets[-1] - base,
-        base_timestamp,
-        max(timestamps),
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(records),
+        facts.attributes,
+        facts.last_offset - facts.base_offset,
+        facts.base_timestamp,
+        facts.max_timestamp,
+        facts.producer_id,
+        facts.producer_epoch,
+        facts.base_sequence,
+        facts.count,
     )
     batch[HEADER_BYTES:] = body
     _CRC.pack_into(batch, _CRC_AT, crc32c.crc32c(memoryview(batch)[_CHECKED_FROM:]))
