@@ -46,9 +46,7 @@ class EncodedBatches:
             data = encode_for_clients(frame, prefix)
         else:
             loop = asyncio.get_running_loop()
-            data = await loop.run_in_executor(
-                None, encode_for_clients, frame, prefix
-            )
+            data = await loop.run_in_executor(None, encode_for_clients, frame, prefix)
         self._keep(key, data)
         return data
 

@@ -8,13 +8,17 @@ from hypothesis import strategies as st
 
 from pydanube.model.batch import batch_of
 from pydanube.model.kafka_records import HEADERS, TOMBSTONE
+from pydanube.model.schemas import SchemaType
 from pydanube.wire.batches import BatchHeader, decode, encode
 from pydanube_kafka.pure.messages import (
     BadTime,
     decode_messages,
+    encode_for_clients,
     encode_messages,
 )
-from pydanube_kafka.wire.record_batches import Records
+from pydanube_kafka.pure.value_prefix import prefix_of, with_prefix
+from pydanube_kafka.wire.record_batches import Records, encode_batch
+from pydanube_kafka.wire.record_columns import RECORDS_MIN
 
 NOW_US = 1_700_000_000_000_000
 BYTES = st.none() | st.binary(max_size=10)
@@ -96,3 +100,28 @@ def test_attributes_that_others_wrote_are_headers(text):
 def test_times_out_of_range_are_refused():
     with pytest.raises(BadTime):
         stored([(2**60, None, b"v", ())])
+
+
+PREFIX = prefix_of(1, 2, SchemaType.AVRO, ())
+
+
+@pytest.mark.parametrize("prefix", [None, PREFIX])
+@pytest.mark.parametrize(
+    "row",
+    [
+        lambda number: (5, None, b"v%d" % number, ()),
+        lambda number: (number, b"k" if number % 2 else None, b"v%d" % number, ()),
+        lambda number: (number, b"k", b"", ()),
+        lambda number: (number, b"k", None if number % 2 else b"v", ()),
+        lambda number: (number, None, b"v", (("a", b"1"),)),
+        lambda number: (-1 - number * 1000, None, b"v", ()),
+    ],
+    ids=["values", "keys", "empty", "nulls", "headers", "before 1970"],
+)
+def test_large_batches_have_the_bytes_of_their_records(prefix, row):
+    frame = stored([row(number) for number in range(RECORDS_MIN)])
+    records, offsets = decode_messages(frame)
+    if prefix is not None:
+        records = with_prefix(records, prefix)
+    expected = encode_batch(records, offsets, leader_epoch=1)
+    assert encode_for_clients(frame, prefix) == expected

@@ -1,10 +1,10 @@
 """
 Record batches of version 2 from columns in Arrow, without an object for each record.
 
-The bytes are those of ``record_batches``.  A record is a sequence of numbers of variable
-length between its key and its value, so a table has the bytes of all small numbers, and
-Arrow takes them from there and joins them.  Batches with other numbers, and those with
-headers, are left to ``record_batches``.
+The bytes are those of ``record_batches``.  A record is a sequence of numbers of
+variable length between its key and its value, so a table has the bytes of all small
+numbers, and Arrow takes them from there and joins them.  Batches with other numbers,
+and those with headers, are left to ``record_batches``.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def encode_columns(
         leader_epoch: The epoch of the batch.
     """
     count, numbers = len(values), _numbers()
+    deltas: pa.Array | bytes | None
     lengths = pc.add(pc.binary_length(values), len(prefix))
     if isinstance(offsets, int):
         base, last = offsets, offsets + count - 1
