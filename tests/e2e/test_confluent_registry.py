@@ -178,3 +178,27 @@ def test_serializers_register_schemas_and_read_them(tmp_path):
             == ORDER
         )
         assert registry.delete_subject("json-value") == [1]
+
+
+@pytest.mark.soak
+def test_any_process_answers_and_understands_the_ids(tmp_path):
+    port = str(free_port())
+    options = ("--processes", "2", "--kafka-port", port)
+    with BrokerProcess(tmp_path / "data", *options) as broker:
+        address = f"127.0.0.1:{port}"
+        for number in range(6):
+            # Each client has connections of its own, to one of the processes.
+            with SchemaRegistryClient({"url": broker.http_url}) as registry:
+                topic = f"t{number}"
+                write = AvroSerializer(registry, json.dumps(AVRO))
+                payload = write(ORDER, context(topic))
+                send(address, topic, payload)
+            with SchemaRegistryClient({"url": broker.http_url}) as registry:
+                assert registry.get_latest_version(f"{topic}-value").version == 1
+                (found,) = fetch(address, topic, 1)
+                assert found == payload
+                assert AvroDeserializer(registry)(found, context(topic)) == ORDER
+        with sync.connect(broker.url) as client:
+            for number in range(6):
+                (batch,) = client.read(f"/default/t{number}")
+                assert [each.value for each in batch] == [ORDER]

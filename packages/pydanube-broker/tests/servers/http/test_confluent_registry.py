@@ -82,9 +82,39 @@ async def test_schema_with_references_is_complete_without_them(ask):
     assert fields[0]["type"] == address
     missing = body(order, references=[{"name": "A", "subject": "none"}])
     await refusal(ask, "POST", "/subjects/order/versions", missing, 404, 40401)
-    foreign = body("{}", "JSON", references=used)
+    foreign = body('syntax = "proto3";', "PROTOBUF", references=used)
     text = await refusal(ask, "POST", "/subjects/x/versions", foreign, 422, 42201)
-    assert "Avro schemas only" in text
+    assert "Avro and JSON schemas only" in text
+
+
+async def test_json_schema_with_references_is_complete_without_them(ask, api):
+    address = {
+        "$id": "http://acme/address.json",
+        "properties": {"to": {"$ref": "#/$defs/city"}},
+        "$defs": {"city": {"type": "string"}},
+    }
+    order = {
+        "$id": "http://acme/order.json",
+        "properties": {
+            "a": {"$ref": "address.json"},
+            "b": {"$ref": "http://acme/address.json#/$defs/city"},
+        },
+    }
+    await ask("POST", "/subjects/address/versions", body(address, "JSON"))
+    used = [{"name": "address.json", "subject": "address", "version": 1}]
+    given = body(order, "JSON", references=used)
+    found = await ask("POST", "/subjects/order/versions", given)
+    assert (await ask("POST", "/subjects/order", given))["id"] == found["id"]
+    await api.client.topics.create("/default/orders")
+    binding = pydanube.TopicSchema(
+        subject="order", policy=pydanube.SchemaPolicy.ENFORCE, validates_payload=True
+    )
+    await api.client.topics.configure("/default/orders", schema=binding)
+    async with api.client.producer("/default/orders", subject="order") as producer:
+        await producer.send({"a": {"to": "Rome"}, "b": "Rome"})
+        for bad in ({"a": {"to": 1}}, {"b": 1}):
+            with pytest.raises(pydanube.InvalidPayload):
+                await producer.send(bad)
 
 
 async def test_references_are_bounded(ask):

@@ -55,6 +55,7 @@ from pydanube_broker.servers.http.pure.confluent_schemas import (
     TYPES,
     id_of,
     parts_of,
+    with_json_references,
     with_references,
 )
 from pydanube_broker.servers.http.responses import JSON
@@ -65,6 +66,10 @@ MEDIA_TYPES = frozenset({JSON, MEDIA_TYPE, "application/vnd.schemaregistry+json"
 LATEST = "latest"
 DEFAULT_LEVEL = Compatibility.BACKWARD
 
+_COMPLETIONS = {
+    SchemaType.AVRO: with_references,
+    SchemaType.JSON_SCHEMA: with_json_references,
+}
 _SUBJECT = "/subjects/{subject}"
 _VERSION = f"{_SUBJECT}/versions/{{version}}"
 _CHECK = f"/compatibility{_SUBJECT}/versions"
@@ -221,13 +226,14 @@ class RegistryCall:
             )
         text = body.schema
         if body.references:
-            if schema_type is not SchemaType.AVRO:
+            complete = _COMPLETIONS.get(schema_type)
+            if complete is None:
                 raise InvalidSchema(
-                    "references are supported in Avro schemas only: define all types "
-                    "in one schema"
+                    "references are supported in Avro and JSON schemas only: define "
+                    "all messages in one file"
                 )
             referenced = await self._definitions(body.references)
-            text = await asyncio.to_thread(with_references, text, referenced)
+            text = await asyncio.to_thread(complete, text, referenced)
         elif schema_type is SchemaType.PROTOBUF:
             text = await asyncio.to_thread(_proto_source, text)
         return pb.NewSchema(type=schema_type.value, definition=text)

@@ -1,4 +1,4 @@
-"""Ids of schemas, and Avro schemas that use others."""
+"""Ids of schemas, and Avro and JSON schemas that use others."""
 
 import json
 
@@ -11,6 +11,7 @@ from pydanube_broker.servers.http.pure.confluent_schemas import (
     SUBJECT_ID_MAX,
     id_of,
     parts_of,
+    with_json_references,
     with_references,
 )
 
@@ -71,3 +72,33 @@ def test_schema_without_references_stays_as_it_is():
 def test_schema_that_cannot_be_read_is_refused(text):
     with pytest.raises(InvalidSchema):
         with_references(text, {"A": '"string"'})
+
+
+def test_references_of_json_schemas_become_pointers():
+    other = {"$id": "x", "$schema": "y", "items": {"$ref": "#/$defs/n"}}
+    schema = {
+        "properties": {"$ref": {"$ref": "o/~.json"}, "b": {"$ref": "#/c"}},
+        "enum": [{"$ref": "o/~.json"}],
+        "anyOf": [{"$ref": "o/~.json#/items"}, {"$ref": "unknown"}],
+        "$defs": {"o/~.json": True},
+    }
+    found = json.loads(
+        with_json_references(json.dumps(schema), {"o/~.json": json.dumps(other)})
+    )
+    place = "#/$defs/o~1~0.json_"
+    assert found == schema | {
+        "properties": {"$ref": {"$ref": place}, "b": {"$ref": "#/c"}},
+        "anyOf": [{"$ref": f"{place}/items"}, {"$ref": "unknown"}],
+        "$defs": {
+            "o/~.json": True,
+            "o/~.json_": {"items": {"$ref": f"{place}/$defs/n"}},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "schema", ["1", '{"$defs": 1}', '{"not": ' * 70 + "{}" + "}" * 70]
+)
+def test_json_schemas_that_cannot_be_completed_are_refused(schema):
+    with pytest.raises(InvalidSchema):
+        with_json_references(schema, {"a": "{}"})

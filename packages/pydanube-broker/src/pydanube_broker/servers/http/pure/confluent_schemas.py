@@ -8,8 +8,9 @@ both numbers.  It is positive and has 31 bits, as the prefix of payloads require
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import quote, urljoin
 
 from pydanube.model.errors import InvalidSchema, SchemaNotFound
 from pydanube.model.schemas import SchemaType
@@ -21,7 +22,10 @@ SUBJECT_ID_MAX = (1 << 31 - VERSION_BITS) - 1
 REFERENCES_MAX = 100
 """The most references of a schema, with those of its references."""
 DEPTH_MAX = 64
-"""The deepest Avro schema in which references are replaced."""
+"""The deepest schema in which references are replaced."""
+
+_VALUES = frozenset({"const", "default", "enum", "examples"})
+"""Keywords of JSON Schema whose values are no schemas."""
 
 TYPES = {
     "AVRO": SchemaType.AVRO,
@@ -58,6 +62,88 @@ def parts_of(number: int) -> tuple[int, int]:
     if not 0 < schema_id <= SUBJECT_ID_MAX or not version:
         raise SchemaNotFound(f"Schema not found for ID: {number}")
     return schema_id, version
+
+
+def with_json_references(definition: str, referenced: Mapping[str, str]) -> str:
+    """
+    Return a JSON schema with the *referenced* ones in ``$defs``.
+
+    References to them by name become pointers into the schema, which is so complete
+    without others.
+
+    Raises:
+        InvalidSchema: A definition is no JSON object, or too deep.
+    """
+    if not referenced:
+        return definition
+    schema = _parse_object("the schema", definition)
+    definitions = schema.get("$defs", {})
+    if not isinstance(definitions, dict):
+        raise InvalidSchema("the schema has $defs that are no object")
+    keys = dict[str, str]()
+    for name in referenced:
+        keys[name] = name
+        while keys[name] in definitions:
+            keys[name] += "_"
+    places = {name: "#/$defs/" + _escaped(key) for name, key in keys.items()}
+    base = str(schema.get("$id", ""))
+    for name in referenced:
+        # Names are relative to the schema, as references are.
+        places.setdefault(urljoin(base, name), places[name])
+    complete = _point(schema, lambda to: _place_of(to, base, places), 0)
+    complete["$defs"] = complete.get("$defs", {}) | {
+        keys[name]: _embedded(_parse_object(name, text), places[name])
+        for name, text in referenced.items()
+    }
+    return json.dumps(complete)
+
+
+def _parse_object(what: str, text: str) -> dict[str, Any]:
+    found = _parse(what, text)
+    if not isinstance(found, dict):
+        raise InvalidSchema(f"{what} is no JSON object")
+    return found
+
+
+def _escaped(key: str) -> str:
+    """Return *key* as a part of a JSON pointer in a reference."""
+    return quote(key.replace("~", "~0").replace("/", "~1"), safe="~")
+
+
+def _place_of(reference: str, base: str, places: Mapping[str, str]) -> str:
+    name, _, pointer = reference.partition("#")
+    place = places.get(name) or places.get(urljoin(base, name))
+    return reference if not name or place is None else place + pointer
+
+
+def _embedded(schema: dict[str, Any], place: str) -> Any:
+    """Return a schema as a part of another one, at *place*."""
+    own = {key: each for key, each in schema.items() if key not in ("$id", "$schema")}
+
+    def place_of(reference: str) -> str:
+        # An anchor is one of the whole document.
+        is_pointer = reference == "#" or reference.startswith("#/")
+        return place + reference[1:] if is_pointer else reference
+
+    return _point(own, place_of, 0)
+
+
+def _point(node: Any, place_of: Callable[[str], str], depth: int) -> Any:
+    """Return *node* with other references."""
+    if depth > DEPTH_MAX:
+        raise InvalidSchema(f"the schema is nested more than {DEPTH_MAX} deep")
+    if isinstance(node, list):
+        return [_point(each, place_of, depth + 1) for each in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: place_of(each)
+        if key == "$ref" and isinstance(each, str)
+        else each
+        if key in _VALUES
+        else _point(each, place_of, depth + 1)
+        for key, each in node.items()
+    }
 
 
 def with_references(definition: str, referenced: Mapping[str, str]) -> str:
