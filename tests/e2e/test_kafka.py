@@ -190,3 +190,30 @@ async def test_credentials_and_permissions_hold_for_kafka_clients(tmp_path, has_
         wrong = AdminClient(options | {"sasl.password": "wrong"})
         with pytest.raises(confluent_kafka.KafkaException):
             await asyncio.to_thread(partial(wrong.list_topics, timeout=2))
+
+
+def ask_about_all(options, count):
+    """Ask for all topics, and commit and read offsets of all of them."""
+    admin = AdminClient(options)
+    assert len(admin.list_topics(timeout=WAIT_S).topics) == count
+    partitions = [
+        confluent_kafka.TopicPartition(f"t{number}", 0, 0) for number in range(count)
+    ]
+    committed = confluent_kafka.ConsumerGroupTopicPartitions("g", partitions)
+    options = {"request_timeout": 5 * WAIT_S}
+    admin.alter_consumer_group_offsets([committed], **options)["g"].result()
+    asked = confluent_kafka.ConsumerGroupTopicPartitions("g")
+    found = admin.list_consumer_group_offsets([asked], **options)["g"].result()
+    assert {each.offset for each in found.topic_partitions} == {0}
+    assert len(found.topic_partitions) == count
+
+
+@pytest.mark.soak
+async def test_clients_see_five_thousand_topics(tmp_path):
+    async with (
+        served(tmp_path) as broker,
+        pydanube.connect(broker.stream_url) as client,
+    ):
+        for number in range(5000):
+            await client.topics.create(f"/default/t{number}")
+        await asyncio.to_thread(ask_about_all, options_of(broker), 5000)

@@ -39,7 +39,8 @@ async def metadata(call: Call) -> Awaitable[Any]:
     else:
         may_create = getattr(body, "allow_auto_topic_creation", True)
         topics = [
-            await _topic(call, each.name, may_create=may_create) for each in wanted
+            await _topic(call, each.name or "", may_create=may_create)
+            for each in wanted
         ]
     brokers = call.server.brokers
     return Done(
@@ -130,6 +131,7 @@ def _described(
     return answers.MetadataResponseTopic(
         error_code=code,
         name=name,
+        topic_id=None,
         is_internal=False,
         partitions=tuple(
             answers.MetadataResponsePartition(
