@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import quote, urljoin
 
 from pydanube.model.errors import InvalidSchema, SchemaNotFound
 from pydanube.model.schemas import SchemaType
@@ -89,7 +88,7 @@ def with_json_references(definition: str, referenced: Mapping[str, str]) -> str:
     base = str(schema.get("$id", ""))
     for name in referenced:
         # Names are relative to the schema, as references are.
-        places.setdefault(urljoin(base, name), places[name])
+        places.setdefault(_absolute(base, name), places[name])
     complete = _point(schema, lambda to: _place_of(to, base, places), 0)
     complete["$defs"] = complete.get("$defs", {}) | {
         keys[name]: _embedded(_parse_object(name, text), places[name])
@@ -107,12 +106,17 @@ def _parse_object(what: str, text: str) -> dict[str, Any]:
 
 def _escaped(key: str) -> str:
     """Return *key* as a part of a JSON pointer in a reference."""
-    return quote(key.replace("~", "~0").replace("/", "~1"), safe="~")
+    return key.replace("~", "~0").replace("/", "~1").replace("%", "%25")
+
+
+def _absolute(base: str, name: str) -> str:
+    """Return *name*, which may be relative to the address *base*."""
+    return name if ":" in name else base[: base.rfind("/") + 1] + name
 
 
 def _place_of(reference: str, base: str, places: Mapping[str, str]) -> str:
     name, _, pointer = reference.partition("#")
-    place = places.get(name) or places.get(urljoin(base, name))
+    place = places.get(name) or places.get(_absolute(base, name))
     return reference if not name or place is None else place + pointer
 
 
