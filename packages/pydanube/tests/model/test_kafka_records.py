@@ -23,7 +23,10 @@ def test_headers_come_back_as_they_were(value, headers):
     assert list(headers_of(attributes)) == headers
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '[["a", "?"]]', "[[1, null]]"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[1]", '[["a", "?"]]', "[[1, null]]", r'[["\ud800", null]]'],
+)
 def test_what_others_wrote_is_no_list_of_headers(text):
     assert list(headers_of({"a": "1", HEADERS: text})) == [("a", b"1")]
 
