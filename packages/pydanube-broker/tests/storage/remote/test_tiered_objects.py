@@ -88,6 +88,25 @@ async def test_changes_during_the_listing_of_local_copies_are_noticed(local, rem
     ]
 
 
+async def test_changes_during_a_second_listing_are_noticed(remote):
+    """The uploader lists again if it could not read the manifest."""
+
+    class SlowObjects(MemoryObjects):
+        count = 0
+
+        async def names(self, prefix, **limits):
+            found = await super().names(prefix, **limits)
+            self.count += 1
+            await tiers.put(f"new-{self.count}", b"x")
+            return found
+
+    tiers = TieredObjects(SlowObjects(), remote)
+    for _ in range(2):
+        await tiers.list_local()
+    assert tiers.is_local("new-1")
+    assert tiers.is_local("new-2")
+
+
 async def test_an_object_that_another_program_has_stored_is_found(tiers, local):
     await tiers.list_local()
     await local.put("a/one", b"x")

@@ -123,7 +123,9 @@ class TieredObjects(Objects):
     # The local copies.
 
     async def list_local(self) -> None:
-        """Find out which objects have a local copy."""
+        """Find out which objects have a local copy, perhaps not for the first time."""
+        # Changes during the listing are noted beside it.
+        self._local_names = None
         found = set(await self.local.names(""))
         found.update(name for name, is_local in self._changes.items() if is_local)
         found.difference_update(
