@@ -1,6 +1,6 @@
 """The holds of a process live as long as queries may read the segments."""
 
-from pydanube.model.errors import PermissionDenied
+from pydanube.model.errors import ConnectionLost, PermissionDenied
 from pydanube_spark.segment_holds import HOLD_S, NAME, SegmentHolds
 
 URL = "danube://here"
@@ -13,11 +13,13 @@ class Holds:
     def __init__(self):
         self.topics = self
         self.held = {}
-        self.is_allowed = True
+        self.is_allowed = self.is_there = True
 
     def hold(self, topic, name, reason, *, expires_in_s):
         if not self.is_allowed:
             raise PermissionDenied("hold_topic is not allowed")
+        if not self.is_there:
+            raise ConnectionLost("the broker cannot be reached")
         self.held[topic] = name
 
     def release(self, topic, name):
@@ -61,3 +63,22 @@ def test_a_hold_that_is_not_permitted_is_not_kept(caplog):
     assert holds.topics == []
     [message] = caplog.messages
     assert message.startswith(f"{A} is not held any longer: hold_topic is not allowed")
+
+
+def test_a_hold_outlives_a_broker_that_cannot_be_reached_for_a_while(caplog):
+    client, now = Holds(), [0.0]
+    holds = SegmentHolds(lambda: now[0])
+    holds.add(client, URL, [A])
+    client.is_there = False
+    holds.renew(is_used=True)
+    assert (client.held, holds.topics) == ({A: NAME}, [A])
+    [message] = caplog.messages
+    assert message.startswith(f"{A} is to be held again later: the broker cannot")
+    client.is_there = True
+    client.held.clear()
+    holds.renew(is_used=True)
+    assert client.held == {A: NAME}
+    client.is_there = False
+    now[0] = HOLD_S
+    holds.renew(is_used=False)
+    assert holds.topics == []

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pydanube.model.errors import BrokerError
+from pydanube.model.errors import BrokerError, Unavailable
 
 if TYPE_CHECKING:
     from pydanube.sync import Client
@@ -64,6 +64,10 @@ class SegmentHolds:
             end = now + HOLD_S if is_used else held_until
             self._held[key] = client, end
             error = _hold(client, key[1]) if now < end else None
+            if isinstance(error, Unavailable):
+                # The broker keeps the hold for the rest of LEASE_S.
+                log.warning("%s is to be held again later: %s", key[1], error)
+                continue
             if error is not None:
                 log.warning("%s is not held any longer: %s", key[1], error)
             if now >= end or error is not None:
