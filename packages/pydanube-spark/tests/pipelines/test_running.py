@@ -1,10 +1,13 @@
 """Tests of starts, and of leftovers of earlier runs."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("pyspark")
+
+from py4j.protocol import Py4JError
 
 from pydanube.model.errors import Conflict
 from pydanube_spark.pipelines.loading import load
@@ -12,6 +15,7 @@ from pydanube_spark.pipelines.pure.progress import RunState
 from pydanube_spark.pipelines.running import (
     LEFTOVER_WAIT_S,
     START_WAIT_MAX_S,
+    PipelineRun,
     StaggeredStart,
     new_status,
     wait_for_leftover,
@@ -25,13 +29,18 @@ def state(tmp_path):
 
 
 @pytest.fixture
-def status(tmp_path):
+def pipeline(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text(
         "name: p\nsources: {a: {topic: /default/a}}\n"
         "sinks: {o: {input: a, format: noop}}\n"
     )
-    return new_status(load(path))
+    return load(path)
+
+
+@pytest.fixture
+def status(pipeline):
+    return new_status(pipeline)
 
 
 class Clock:
@@ -69,6 +78,18 @@ def test_run_waits_for_spark_of_killed_run(state, status):
     state.write_status(status)
     with pytest.raises(Conflict, match=f"still running after {LEFTOVER_WAIT_S:.0f} s"):
         wait(state)
+
+
+class LostJava:
+    """The Java side of a session that has ended."""
+
+    def sc(self):
+        raise Py4JError("Answer from Java side is empty")
+
+
+def test_a_run_does_not_fail_because_its_cost_is_not_known(pipeline):
+    session = SimpleNamespace(_sc=SimpleNamespace(_jsc=LostJava()))
+    assert PipelineRun(session, pipeline, None).cost is None
 
 
 class SlowQuery:

@@ -29,6 +29,7 @@ from pydanube_spark.pipelines.progress_reporting import (
 )
 from pydanube_spark.pipelines.pure.progress import QueryState, RunState, RunStatus
 from pydanube_spark.pipelines.queries import RunningQuery, StreamQuery, TableWrite
+from pydanube_spark.pipelines.spark_errors import SPARK_ERRORS
 from pydanube_spark.pipelines.starting_offsets import (
     fix_starting_offsets,
     read_starting_offsets,
@@ -273,13 +274,21 @@ def wait_for_leftover(
 
 
 def _core_seconds(spark: Any) -> float | None:
-    """Return the time that the tasks of a session have taken; None with Connect."""
+    """
+    Return the time that the tasks of a session have taken; None if it is not known.
+
+    Spark Connect does not tell, nor does a Spark that has ended, whose queries have a
+    better error.
+    """
     context = getattr(spark, "_sc", None)
     if context is None:
         return None
-    # Lost executors count, too.
-    found: Any = context._jsc.sc().statusStore().executorList(False)  # noqa: SLF001
-    total = sum(found.apply(at).totalDuration() for at in range(found.size()))
+    try:
+        # Lost executors count, too.
+        found: Any = context._jsc.sc().statusStore().executorList(False)  # noqa: SLF001
+        total = sum(found.apply(at).totalDuration() for at in range(found.size()))
+    except SPARK_ERRORS:
+        return None
     return float(total) / 1000
 
 
