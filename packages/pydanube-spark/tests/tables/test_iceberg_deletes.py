@@ -164,6 +164,19 @@ def test_tables_without_deleted_rows_are_rewritten(table, properties):
     assert numbers_at(read(table))[1] == 2
 
 
+def test_files_of_an_earlier_partitioning_are_rewritten(table):
+    add(table, rows(range(COUNT), 1), "bucket(2, n)")
+    table.merge(changes([1], 2), COLUMNS, [])
+    with opened(table) as iceberg, iceberg.update_spec() as spec:
+        spec.add_field("at", "identity")
+    for at in (3, 4):
+        table.merge(changes([2, at * 10], at, gone=[at * 10]), COLUMNS, [])
+    found = numbers_at(read(table))
+    expected = dict.fromkeys(range(COUNT), 1) | {1: 2, 2: 4}
+    del expected[30], expected[40]
+    assert found == expected
+
+
 def test_a_merge_that_fails_leaves_no_files(table, tmp_path, monkeypatch):
     add(table, rows(range(COUNT), 1))
     before = data_files(tmp_path)

@@ -89,11 +89,11 @@ def merge_rows(
     Write what the merge of *changes* needs, and return it for the commit.
 
     Rows that are replaced or deleted are marked as deleted in large files, of which
-    only the key and order columns are read; small files, and those with many deleted
-    rows, are rewritten.
+    only the key and order columns are read; small files, those with many deleted rows,
+    and those of an earlier partitioning are rewritten.
 
-    Bounds: One batch of each of some files is in memory at a time, and a bit for each
-        row of the files that may have a changed key.
+    Bounds: One batch of each of some files is in memory at a time, and a byte for each
+        row of the files that have a changed key.
 
     Raises:
         InvalidRequest: A file has rows that were deleted in another way, or columns
@@ -136,6 +136,8 @@ def merge_rows(
         (task, live)
         for task, live in found
         if may_mark
+        # pyiceberg describes added files by the partitioning that the table has now.
+        and task.file.spec_id == table.spec().spec_id
         and task.file.file_size_in_bytes > rewrite_bytes_max
         and np.count_nonzero(~live) * DELETED_PART_MAX <= len(live)
     ]
