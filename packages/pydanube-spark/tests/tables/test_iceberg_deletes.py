@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pydanube_spark.pure.upserts import UpsertColumns
-from pydanube_spark.tables import iceberg_deletes
+from pydanube_spark.tables import iceberg_deletes, iceberg_merge
 from pydanube_spark.tables.iceberg_merge import DELETED_PART_MAX
 from pydanube_spark.tables.table import AppTransaction
 from support.drivers.duckdb_iceberg import connect_duckdb
@@ -140,6 +140,28 @@ def test_files_with_many_deleted_rows_are_rewritten(table):
     assert numbers_at(read(table)) == {
         number: 2 if number <= part else 1 for number in range(COUNT)
     }
+
+
+def test_values_that_changes_lack_are_read_in_small_batches(table, monkeypatch):
+    """They are large, and there may be as many changes as rows."""
+    add(table, rows(range(COUNT), 1))
+    counts, read_batches = [], iceberg_merge.read_batches
+
+    def reading(*given, **options):
+        for batch in read_batches(*given, **options):
+            counts.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr(iceberg_merge, "read_batches", reading)
+    monkeypatch.setattr(iceberg_merge, "BATCH_ROWS", 10)
+    part = COUNT // DELETED_PART_MAX
+    found = changes(range(part), 2).set_column(2, "text", pa.nulls(part, pa.string()))
+    found = found.append_column("lacks", pa.array([["text"]] * part))
+    table.merge(found, replace(COLUMNS, unavailable="lacks"), [])
+    assert max(counts) == 10
+    stored = read(table)
+    assert set(stored["text"].to_pylist()) == {f"{n} at 1" for n in range(COUNT)}
+    assert numbers_at(stored)[0] == 2
 
 
 def test_compaction_removes_marked_rows(table):

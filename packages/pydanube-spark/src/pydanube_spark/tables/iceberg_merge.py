@@ -125,8 +125,11 @@ def merge_rows(
                 is_changed = True
         return (task, live) if is_changed else None
 
-    # For each batch of keys, a hash table of all changes is built.
-    batch_rows = max(BATCH_ROWS, min(changes.num_rows, KEYS_MAX))
+    # For each batch of keys, a hash table of all changes is built.  Values that changes
+    # lack are the large ones, of which no more are read at a time than of whole rows.
+    batch_rows = BATCH_ROWS
+    if not lacking:
+        batch_rows = max(batch_rows, min(changes.num_rows, KEYS_MAX))
     tasks = table.scan(row_filter=may_have(changes, columns)).plan_files()
     # Stored values are collected in order.
     width = 1 if values is not None else min(THREADS_MAX, os.cpu_count() or 1)
