@@ -52,7 +52,9 @@ class Groups:
         return self._owners.get(name, "")
 
     def get(self, name: str, owner: str) -> Group | None:
-        """Return a group, which may have no members yet; None if there are too many."""
+        """
+        Return a group for a member of *owner* that joins; None if there are too many.
+        """
         group = self._groups.get(name)
         if group is None:
             if len(self._groups) >= self._config.groups_max:
@@ -60,6 +62,8 @@ class Groups:
             group = self._groups[name] = Group(
                 _new_member_id, self._config.group_members_max
             )
+        if not group.members:
+            # Also if somebody else was given the id of a member, and has not joined.
             self._owners[name] = owner
         return group
 
