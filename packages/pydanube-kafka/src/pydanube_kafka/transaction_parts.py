@@ -16,7 +16,7 @@ from typing import Protocol
 from urllib.parse import quote, unquote
 
 from pydanube.aio.locks import NamedSemaphores
-from pydanube.model.errors import BrokerError, OutOfSequence
+from pydanube.model.errors import BrokerError, OutOfSequence, StagedPartNotFound
 from pydanube.model.names import TopicName
 from pydanube.model.staging import PartKey
 from pydanube.wire.batches import BatchFrame
@@ -226,12 +226,17 @@ class TransactionParts:
                 raise before.error
             before.state = state
             return before
+        if self._name in state.parts:
+            raise StagedPartNotFound(
+                f"the broker has forgotten records of the transaction of "
+                f"{transactional_id!r}: abort it"
+            )
         part = OpenPart(part_key(transactional_id, state, self._name), state)
-        self._parts[transactional_id] = part
-        self._parts.move_to_end(transactional_id)
-        if len(self._parts) > self._producers_max:
+        self._parts.pop(transactional_id, None)
+        if len(self._parts) >= self._producers_max:
             idle = (name for name, each in self._parts.items() if not each.is_live)
-            self._parts.pop(next(idle, transactional_id))
+            self._parts.pop(next(idle, ""), None)
+        self._parts[transactional_id] = part
         return part
 
     async def _open(
