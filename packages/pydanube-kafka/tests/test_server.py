@@ -6,6 +6,7 @@ import asyncio
 import json
 import struct
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from pydanube.client.messages.schema import Schema
 from pydanube.model.names import TopicName
 from pydanube.model.policy import Retention
 from pydanube.model.schemas import SchemaPolicy, TopicSchema
+from pydanube.security.principals import Principal
 from pydanube_broker.testing import memory_broker
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.connection import listen_kafka
@@ -24,6 +26,7 @@ from pydanube_kafka.wire.record_batches import Records, encode_batch
 from support.drivers.kafka_requests import KafkaRequests, request_bytes
 from support.fakes.brokers import BrokerWorld
 from support.fakes.listener_parts import listener_parts
+from support.fakes.principals import ChosenIdentity
 from support.fakes.storages import seal
 
 aiokafka = pytest.importorskip("aiokafka")
@@ -36,9 +39,11 @@ LONG = request_bytes(Api.DELETE_GROUPS, 2, groups_names=("g" * 1000,) * 1100)
 
 
 @asynccontextmanager
-async def serving(broker, store=None, **kafka):
+async def serving(broker, store=None, authenticator=None, **kafka):
     """Serve Kafka clients over *broker*."""
     parts = listener_parts(broker, "kafka", store=store)
+    if authenticator is not None:
+        parts = replace(parts, authenticator=authenticator)
     async with (
         open_kafka_server(KafkaConfig(port=0, **kafka), parts) as server,
         listen_kafka(server, "127.0.0.1", 0) as port,
@@ -98,6 +103,23 @@ async def test_clients_are_listed_and_disconnected():
             # It connects again.
             await kafka.send_and_wait("orders", b"2")
             assert named.isdisjoint(number for number, _ in connections.page(0, 99))
+
+
+async def test_a_client_that_authenticates_again_is_counted_once():
+    identity = ChosenIdentity()
+    async with (
+        served(authenticator=identity) as running,
+        KafkaRequests(running.port) as raw,
+    ):
+        counts = []
+        for name in ("alice", "alice", "bob"):
+            identity.principal = Principal(name, "token")
+            await raw.authenticate("user", "secret")
+            meter = running.broker.quotas.of_principal(identity.principal)
+            counts.append(meter.connections)
+        assert counts == [1, 1, 1]
+        alice = running.broker.quotas.of_principal(Principal("alice", "token"))
+        assert not alice.connections
 
 
 @pytest.mark.parametrize("codec", [None, "gzip"])

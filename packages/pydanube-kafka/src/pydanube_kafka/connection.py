@@ -156,9 +156,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """See asyncio.BaseProtocol."""
         self._is_lost = True
         self._stop_timer()
-        if self.meter is not UNLIMITED:
-            self.meter.disconnect()
-            self.meter = UNLIMITED
+        self._leave_quota()
         for task in self._tasks:
             task.cancel()
         self.server.broker.connections.remove(self._number)
@@ -195,8 +193,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return answer
 
     def _accept(self, identity: ClientIdentity) -> None:
+        self._meet_quota(identity)
         self.identity = identity
-        self._meet_quota()
         self.is_authenticated = True
         self._stop_timer()
 
@@ -230,7 +228,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     async def _handle_requests(self) -> None:
         try:
             if self.is_authenticated:
-                self._meet_quota()
+                self._meet_quota(self.identity)
             while True:
                 await self._has_frames.wait()
                 while self._frames:
@@ -295,10 +293,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     # Quotas.
 
-    def _meet_quota(self) -> None:
-        meter = self.server.broker.quotas.of_principal(self.identity.principal)
+    def _meet_quota(self, identity: ClientIdentity) -> None:
+        """Count the connection for *identity*, and for no other one any more."""
+        meter = self.server.broker.quotas.of_principal(identity.principal)
+        if meter is self.meter:
+            return
         meter.connect()
+        self._leave_quota()
         self.meter = meter
+
+    def _leave_quota(self) -> None:
+        if self.meter is not UNLIMITED:
+            self.meter.disconnect()
+            self.meter = UNLIMITED
 
     async def _pay_in(self, byte_count: int) -> float:
         """Wait as the quota of the client demands; return for how long."""
