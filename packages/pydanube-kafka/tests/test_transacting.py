@@ -18,6 +18,7 @@ from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.connection import listen_kafka
 from pydanube_kafka.samples import of_kafka
 from pydanube_kafka.server import open_kafka_server
+from pydanube_kafka.transacting import PARTITIONS_MAX
 from pydanube_kafka.wire.apis import Api, ErrorCode
 from pydanube_kafka.wire.record_batches import Records, encode_batch
 from support.drivers.kafka_requests import KafkaRequests
@@ -74,7 +75,7 @@ class Producer:
         answer = await self.raw.produce(topic, value, data=data, transactional_id=ID)
         return answer.error_code
 
-    async def commit_offset(self, group, offset):
+    async def commit_offset(self, group, offset, *, count=1):
         types = self.raw.types(Api.TXN_OFFSET_COMMIT, 3)
         partition = types.TxnOffsetCommitRequestPartition(
             partition_index=0,
@@ -83,7 +84,7 @@ class Producer:
             committed_metadata=None,
         )
         topic = types.TxnOffsetCommitRequestTopic(
-            name="orders", partitions=(partition,)
+            name="orders", partitions=(partition,) * count
         )
         answer = await self.raw.ask(
             Api.TXN_OFFSET_COMMIT,
@@ -181,6 +182,29 @@ async def test_requests_that_do_not_fit_are_refused():
         assert beyond is ErrorCode.offset_out_of_range
         assert not await producer.end()
         assert await world.values() == []
+
+
+async def test_too_many_partitions_are_refused_before_they_are_looked_up():
+    async with opened() as world:
+        too_many, refused = PARTITIONS_MAX + 1, {ErrorCode.invalid_request}
+        types = world.raw.types(Api.ADD_PARTITIONS_TO_TXN, 3)
+        topic = types.AddPartitionsToTxnTopic(
+            name="missing", partitions=tuple(range(too_many))
+        )
+        answer = await world.raw.ask(
+            Api.ADD_PARTITIONS_TO_TXN,
+            3,
+            v3_and_below_transactional_id=ID,
+            v3_and_below_producer_id=1,
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=(topic,),
+        )
+        (result,) = answer.results_by_topic_v3_and_below
+        found = [each.partition_error_code for each in result.results_by_partition]
+        assert len(found) == too_many
+        assert set(found) == refused
+        producer = Producer(world.raw)
+        assert await producer.commit_offset("g", 1, count=too_many) in refused
 
 
 async def test_an_earlier_epoch_is_fenced():

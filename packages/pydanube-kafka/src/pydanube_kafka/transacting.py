@@ -295,11 +295,7 @@ class Transactions:
                     return state
                 state = state.opened(state.version, self._now())
             after = state.with_partitions(partitions)
-            if len(after.partitions) > PARTITIONS_MAX:
-                raise Refusal(
-                    ErrorCode.invalid_request,
-                    f"a transaction has at most {PARTITIONS_MAX} partitions",
-                )
+            _check_count(len(after.partitions))
             return after
 
         def begun(before: ProducerState | None, version: int) -> ProducerState:
@@ -562,6 +558,8 @@ async def add_partitions_to_txn(call: Call) -> Awaitable[Any]:
 
 async def _add_partitions(call: Call, codes: dict[tuple[str, int], ErrorCode]) -> None:
     body, found = call.body, list[TopicName]()
+    # Before each of them is looked up.
+    _check_count(sum(len(each.partitions) for each in body.v3_and_below_topics))
     for each in body.v3_and_below_topics:
         for index in each.partitions:
             try:
@@ -577,6 +575,14 @@ async def _add_partitions(call: Call, codes: dict[tuple[str, int], ErrorCode]) -
         (body.v3_and_below_producer_id, body.v3_and_below_producer_epoch),
         await _claims_of(call, found),
     )
+
+
+def _check_count(partition_count: int) -> None:
+    if partition_count > PARTITIONS_MAX:
+        raise Refusal(
+            ErrorCode.invalid_request,
+            f"a transaction has at most {PARTITIONS_MAX} partitions",
+        )
 
 
 async def _claims_of(call: Call, names: Sequence[TopicName]) -> dict[str, int]:
@@ -618,6 +624,8 @@ async def add_offsets_to_txn(call: Call) -> Awaitable[Any]:
 async def txn_offset_commit(call: Call) -> Awaitable[Any]:
     """Add offsets to a transaction, whose commit acknowledges them."""
     answers, refusal = call.answers, refuse_commit(call)
+    if sum(len(each.partitions) for each in call.body.topics) > PARTITIONS_MAX:
+        refusal = ErrorCode.invalid_request
     found: list[OffsetOfGroup] = []
 
     async def find(name: str, partition: Any) -> ErrorCode:
