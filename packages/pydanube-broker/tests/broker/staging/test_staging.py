@@ -508,6 +508,32 @@ async def test_broker_starts_if_the_topic_of_a_commit_cannot_be_opened():
         assert await stored(broker, A) == [b"1"]
 
 
+# Writers.
+
+
+async def begin(broker, query):
+    """Begin a transaction as the writer of *query*; return the record's revision."""
+    staging = broker.staging
+    before = await staging.read_writer(query)
+    await staging.begin_as_writer(query, lambda _: b"1", before.revision)
+    return (await staging.read_writer(query)).revision
+
+
+@using(broker_options={"staging": StagingConfig(queries_max=2)})
+async def test_nobody_pushes_out_the_writers_of_others(broker):
+    for query, owner in (("a", "alice"), ("m1", "mallory"), ("m2", "mallory")):
+        await broker.staging.claim(query, owner)
+        await begin(broker, query)
+    assert [query for query, _ in broker.staging.known_writers()] == ["a", "m2"]
+
+
+@using(broker_options={"staging": StagingConfig(queries_max=1)})
+async def test_a_writer_that_was_forgotten_has_no_earlier_revision_again(broker):
+    first = await begin(broker, "a")
+    await begin(broker, "b")
+    assert await begin(broker, "a") > first
+
+
 # Expiry.
 
 

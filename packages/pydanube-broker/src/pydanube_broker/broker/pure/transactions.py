@@ -37,6 +37,10 @@ class Transactions:
                 if not queries:
                     del self._by_owner[owner]
 
+    def knows(self, query: str) -> bool:
+        """Return whether the newest transaction of *query* is known."""
+        return query in self._versions
+
     def check_not_fenced(self, query: str, version: int) -> None:
         """
         Raise if a newer transaction of *query* than *version* is known.

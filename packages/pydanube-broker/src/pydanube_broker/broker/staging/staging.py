@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -94,7 +93,9 @@ class Staging(PartStaging):
         self.committer = Committer(topics, storage, files, queries, acknowledger)
         self._transactions = Transactions(config.queries_max)
         self._locks: NamedLocks[str] = NamedLocks()
-        self._writers: OrderedDict[str, tuple[bytes, Revision]] = OrderedDict()
+        self._writers: dict[str, tuple[bytes, Revision]] = {}
+        self._last_revision = ABSENT
+        """Of all writers: what is known of one that was forgotten is not the next."""
         self._commits: dict[str, Commit] = {}
         """Commits that are decided and not carried out yet, by query."""
         self._unconfirmed: dict[str, _Unconfirmed] = {}
@@ -144,13 +145,16 @@ class Staging(PartStaging):
         self, query: str, content: bytes, expected: Revision
     ) -> None:
         """See ``PartStaging``."""
-        before = self._writer_of(query)
-        if before.revision != expected:
+        if self._writer_of(query).revision != expected:
             raise RevisionConflict(f"the writer of {query} has changed")
-        self._writers[query] = content, Revision(before.revision + 1)
-        self._writers.move_to_end(query)
-        while len(self._writers) > self._config.queries_max:
-            self._writers.popitem(last=False)
+        self._last_revision = Revision(self._last_revision + 1)
+        self._writers[query] = content, self._last_revision
+        if len(self._writers) > self._config.queries_max:
+            # Those whose transactions are fenced: nobody pushes out those of others.
+            known = self._transactions.knows
+            self._writers = {
+                each: writer for each, writer in self._writers.items() if known(each)
+            }
 
     async def begin_as_writer(
         self, query: str, content_of: Callable[[int], bytes], expected: Revision
