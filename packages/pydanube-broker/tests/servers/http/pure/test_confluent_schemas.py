@@ -102,3 +102,30 @@ def test_references_of_json_schemas_become_pointers():
 def test_json_schemas_that_cannot_be_completed_are_refused(schema):
     with pytest.raises(InvalidSchema):
         with_json_references(schema, {"a": "{}"})
+
+
+def test_names_of_properties_are_no_keywords():
+    other = {"$defs": {"const": {"items": {"$ref": "#/$defs/n"}}}}
+    schema = {
+        "properties": {"default": {"$ref": "o"}, "enum": {"$ref": "o#here"}},
+        "default": {"$ref": "o"},
+    }
+    found = json.loads(
+        with_json_references(json.dumps(schema), {"o": json.dumps(other)})
+    )
+    assert found == {
+        "properties": {
+            "default": {"$ref": "#/$defs/o"},
+            "enum": {"$ref": "#here"},
+        },
+        "default": {"$ref": "o"},
+        "$defs": {"o": {"$defs": {"const": {"items": {"$ref": "#/$defs/o/$defs/n"}}}}},
+    }
+
+
+def test_schemas_with_similar_names_have_places_of_their_own():
+    schema = {"$defs": {"a": True}, "anyOf": [{"$ref": "a"}, {"$ref": "a_"}]}
+    referenced = {"a": '{"type": "string"}', "a_": '{"type": "null"}'}
+    found = json.loads(with_json_references(json.dumps(schema), referenced))
+    targets = [each["$ref"].removeprefix("#/$defs/") for each in found["anyOf"]]
+    assert [found["$defs"][each]["type"] for each in targets] == ["string", "null"]

@@ -25,6 +25,17 @@ DEPTH_MAX = 64
 
 _VALUES = frozenset({"const", "default", "enum", "examples"})
 """Keywords of JSON Schema whose values are no schemas."""
+_NAMED = frozenset(
+    {
+        "$defs",
+        "definitions",
+        "dependencies",
+        "dependentSchemas",
+        "patternProperties",
+        "properties",
+    }
+)
+"""Those whose values have schemas by names, which may be the names of keywords."""
 
 TYPES = {
     "AVRO": SchemaType.AVRO,
@@ -79,11 +90,12 @@ def with_json_references(definition: str, referenced: Mapping[str, str]) -> str:
     definitions = schema.get("$defs", {})
     if not isinstance(definitions, dict):
         raise InvalidSchema("the schema has $defs that are no object")
-    keys = dict[str, str]()
+    keys, taken = dict[str, str](), set(definitions)
     for name in referenced:
         keys[name] = name
-        while keys[name] in definitions:
+        while keys[name] in taken:
             keys[name] += "_"
+        taken.add(keys[name])
     places = {name: "#/$defs/" + _escaped(key) for name, key in keys.items()}
     base = str(schema.get("$id", ""))
     for name in referenced:
@@ -117,7 +129,11 @@ def _absolute(base: str, name: str) -> str:
 def _place_of(reference: str, base: str, places: Mapping[str, str]) -> str:
     name, _, pointer = reference.partition("#")
     place = places.get(name) or places.get(_absolute(base, name))
-    return reference if not name or place is None else place + pointer
+    if not name or place is None:
+        return reference
+    # An anchor is one of the whole document.
+    is_anchor = pointer and not pointer.startswith("/")
+    return f"#{pointer}" if is_anchor else place + pointer
 
 
 def _embedded(schema: dict[str, Any], place: str) -> Any:
@@ -125,7 +141,6 @@ def _embedded(schema: dict[str, Any], place: str) -> Any:
     own = {key: each for key, each in schema.items() if key not in ("$id", "$schema")}
 
     def place_of(reference: str) -> str:
-        # An anchor is one of the whole document.
         is_pointer = reference == "#" or reference.startswith("#/")
         return place + reference[1:] if is_pointer else reference
 
@@ -140,14 +155,18 @@ def _point(node: Any, place_of: Callable[[str], str], depth: int) -> Any:
         return [_point(each, place_of, depth + 1) for each in node]
     if not isinstance(node, dict):
         return node
-    return {
-        key: place_of(each)
-        if key == "$ref" and isinstance(each, str)
-        else each
-        if key in _VALUES
-        else _point(each, place_of, depth + 1)
-        for key, each in node.items()
-    }
+    found = dict(node)
+    for key, each in node.items():
+        if key == "$ref" and isinstance(each, str):
+            found[key] = place_of(each)
+        elif key in _NAMED and isinstance(each, dict):
+            found[key] = {
+                name: _point(schema, place_of, depth + 2)
+                for name, schema in each.items()
+            }
+        elif key not in _VALUES:
+            found[key] = _point(each, place_of, depth + 1)
+    return found
 
 
 def with_references(definition: str, referenced: Mapping[str, str]) -> str:
