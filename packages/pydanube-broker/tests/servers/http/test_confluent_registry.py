@@ -171,6 +171,16 @@ async def test_compatibility_is_checked_and_set(ask):
     await refusal(ask, "PUT", "/mode/s", '{"mode": "READONLY"}', 422, 42205)
 
 
+async def test_the_latest_versions_are_deleted_one_after_the_other(ask):
+    for schema in (ONE, TWO):
+        await ask("POST", "/subjects/s/versions", body(schema))
+    path = "/subjects/s/versions/latest"
+    await refusal(ask, "DELETE", f"{path}?permanent=true", None, 404, 40407)
+    assert [await ask("DELETE", path) for _ in range(2)] == [2, 1]
+    await refusal(ask, "DELETE", path, None, 404, 40401)
+    assert await ask("GET", "/subjects/s/versions?deleted=true") == [1, 2]
+
+
 async def test_subjects_and_versions_are_deleted(ask, api):
     first = await ask("POST", "/subjects/s/versions", body(ONE))
     await ask("POST", "/subjects/s/versions", body(TWO))

@@ -400,7 +400,9 @@ async def delete_subject(call: RegistryCall) -> object:
 async def delete_version(call: RegistryCall) -> object:
     """Delete a version, for good if it was deleted before; return its number."""
     is_final = call.flag("permanent")
-    found = await call.version(deleted=True)
+    # The latest is the latest that was not deleted.
+    is_latest = call.request.path_params["version"] in {LATEST, "-1"}
+    found = await call.version(deleted=not is_latest)
     what = f"Subject '{call.subject}' Version {found.version}"
     was_deleted = found.version not in (await call.describe()).versions
     if is_final and not was_deleted:
