@@ -8,6 +8,7 @@ from pydanube.model.errors import QuotaExceeded, Unauthenticated, Unavailable
 from pydanube.security.api_keys import make_key
 from pydanube.security.failed_attempts import ATTEMPTS_MAX
 from pydanube.security.principals import ANONYMOUS
+from pydanube.security.scram import ScramChallenge, parse_start, salt_of
 from pydanube.security.tokens import parse_keys
 from pydanube_broker.broker.governance.api_keys import ApiKeys
 from pydanube_broker.servers.connections.authentication import (
@@ -62,6 +63,15 @@ def test_without_security_everybody_is_anonymous():
     for credential in ("", OTHER.text, "anything"):
         assert world(credential) == ClientIdentity(ANONYMOUS)
     assert world.authenticator.is_valid(ClientIdentity(ANONYMOUS))
+
+
+def test_without_security_nobody_can_use_scram():
+    world = World(enabled=False)
+    challenge = ScramChallenge(parse_start(b"n,,n=user,r=x"), "xy", salt_of("user"))
+    with pytest.raises(Unauthenticated, match="connect without SASL"):
+        world.authenticator.authenticate_scram(
+            challenge, b"", ADDRESS, listener="kafka"
+        )
 
 
 def test_the_bootstrap_key_is_accepted_while_the_broker_starts():

@@ -162,8 +162,13 @@ class Authenticator:
         """
         Return the identity that the last message of SCRAM proves, and the answer.
 
-        Raises: As ``authenticate``.
+        Raises: As ``authenticate``; also Unauthenticated without security.
         """
+        if not self.is_enabled:
+            raise Unauthenticated(
+                "this broker has no security, and so no keys that SCRAM could compare: "
+                "connect without SASL"
+            )
         with self._attempt(address, listener, "api_key"):
             if not self.config.api_keys:
                 raise Unauthenticated(
