@@ -13,6 +13,7 @@ import struct
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from pydanube_kafka.wire.apis import VERSIONS, Api
 from pydanube_kafka.wire.record_batches import Records, encode_batch
@@ -87,7 +88,9 @@ class _Any:
     def count(self, name: str) -> int:
         return self._rng.choice((0, 1, 1, 1, 2, 3))
 
-    def value(self, name: str, kafka_type: str, *, may_be_none: bool) -> Any:
+    def value(  # noqa: PLR0911
+        self, name: str, kafka_type: str, *, may_be_none: bool
+    ) -> Any:
         rng = self._rng
         if may_be_none and rng.random() < 0.3:
             return None
@@ -100,6 +103,8 @@ class _Any:
                 return rng.choice(TEXTS)
             case "bytes" | "records":
                 return rng.choice((b"", b"\0", rng.randbytes(40), self._records()))
+            case "uuid":
+                return UUID(bytes=rng.randbytes(16))
         return timedelta(milliseconds=rng.choice((0, 1, 10, 2000, 2**31 - 1)))
 
     def _number(self, name: str, kafka_type: str) -> int:

@@ -66,4 +66,6 @@ def default_of(kafka_type):
         return timedelta(seconds=5)
     if kafka_type.startswith(("int", "uint")):
         return 0
-    return {"bool": False, "string": "", "bytes": b"", "records": b""}[kafka_type]
+    return {"bool": False, "string": "", "bytes": b"", "records": b"", "uuid": None}[
+        kafka_type
+    ]
