@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from pydanube.declarations.pure.literal_secrets import literal_secrets
@@ -41,3 +43,9 @@ def test_literal_secret_is_found(options, path):
 )
 def test_what_is_no_secret_is_not_found(options):
     assert list(literal_secrets(options)) == []
+
+
+def test_the_time_for_a_text_is_in_proportion_to_its_length():
+    begun_at = time.process_time()
+    assert not list(literal_secrets({"url": "://:" * 16_000}))
+    assert time.process_time() - begun_at < 1

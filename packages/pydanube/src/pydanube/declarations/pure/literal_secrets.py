@@ -28,7 +28,8 @@ _IN_TEXT = re.compile(
 """A secret among the parameters of a URL, or in a connection string."""
 
 
-_IN_URL = re.compile(r"://[^\s/:@]*:(?!\$\{\}@)[^\s@]+@")
+_IN_URL = re.compile(r"://[^\s/:@]*:(?!\$\{\}@)(?:(?!://)[^\s@])+@")
+"""Up to the next ``://`` only, or many of them would take time by their square."""
 
 
 def literal_secrets(value: Any, path: Path = ()) -> Iterator[Path]:
