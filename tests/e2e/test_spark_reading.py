@@ -5,6 +5,8 @@ import random
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pytest
@@ -188,6 +190,25 @@ def test_a_native_table_is_a_snapshot_that_a_hold_protects(
     client.topics.apply_retention(topic)
     assert offsets(rows) == list(range(3_000))
     assert rows.where("attributes IS NULL").count() == 3_000
+
+
+def test_a_native_table_lacks_no_segment_in_a_session_that_ignores_missing_files(
+    spark, broker_url, client, topic
+):
+    sealed_and_tail(client, topic)
+    session = spark.newSession()
+    session.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    rows = pydanube_spark.table(session, topic, broker_url)
+    segment = Path(
+        unquote(urlsplit(client.storage.segments(topic).segments[0].url).path)
+    )
+    away = segment.rename(segment.with_suffix(".away"))
+    try:
+        with pytest.raises(Exception, match=segment.name):
+            rows.count()
+    finally:
+        away.rename(segment)
+    assert rows.count() == 3_000
 
 
 AWKWARD_COLUMNS = "offset,publish_time,key,payload,attributes,deliver_at,expires_at"

@@ -47,7 +47,13 @@ log = logging.getLogger(__name__)
 PARTITIONS_MAX = 1000
 """The most partitions that Spark reads itself: each needs a hold of its own."""
 
-CHECKSUMS = "parquet.page.verify-checksum.enabled"
+READING = {
+    "parquet.page.verify-checksum.enabled": "true",
+    # A session may leave out what it cannot read, and its tables would lack rows.
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+}
+"""How Spark reads segments, whatever the settings of the session are."""
 SPARK_SCHEMES = {"s3": "s3a", "gs": "gs"}
 """The schemes of Hadoop's file systems, by those of our stores."""
 
@@ -425,7 +431,7 @@ class _Relations:
         specification = self._sources.PartitionSpec(
             partitions, self._jvm.PythonUtils.toSeq(paths)
         )
-        options = self._jvm.PythonUtils.toScalaMap({CHECKSUMS: "true"})
+        options = self._jvm.PythonUtils.toScalaMap(READING)
         index = self._sources.InMemoryFileIndex(
             self._session,
             self._paths(files),
