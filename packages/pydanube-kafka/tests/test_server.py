@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+import threading
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,10 +19,12 @@ from pydanube.model.policy import Retention
 from pydanube.model.schemas import SchemaPolicy, TopicSchema
 from pydanube.security.principals import Principal
 from pydanube_broker.testing import memory_broker
+from pydanube_kafka import producing
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.connection import listen_kafka
 from pydanube_kafka.server import open_kafka_server
 from pydanube_kafka.wire.apis import Api, ErrorCode
+from pydanube_kafka.wire.compression import Compression
 from pydanube_kafka.wire.record_batches import Records, encode_batch
 from support.drivers.kafka_requests import KafkaRequests, request_bytes
 from support.fakes.brokers import BrokerWorld
@@ -383,6 +386,34 @@ async def test_values_with_ids_of_schemas_are_values_for_native_clients():
             found = [each.value for each in await take(kafka, 7)]
         # Of a batch that is divided, each part is stored or not.
         assert found == [*sent, one + b"4", two + b"5", None]
+
+
+@pytest.mark.parametrize("function", ["_decode", "ids_of", "encode_messages"])
+async def test_many_records_in_few_bytes_are_converted_in_threads(
+    function, monkeypatch
+):
+    threads, convert = [], getattr(producing, function)
+
+    def convert_here(*arguments):
+        threads.append(threading.current_thread())
+        return convert(*arguments)
+
+    monkeypatch.setattr(producing, function, convert_here)
+    count = producing.INLINE_RECORDS_MAX + 1
+    records = Records(
+        timestamps=[1] * count,
+        keys=[None] * count,
+        values=[b"v"] * count,
+        headers=[()] * count,
+    )
+    data = encode_batch(records, range(count), codec=Compression.GZIP)
+    assert len(data) < producing.INLINE_BYTES_MAX
+    async with served() as running, KafkaRequests(running.port) as raw:
+        await running.client.topics.create("/default/orders")
+        answer = await raw.produce("orders", b"", data=data)
+        assert not answer.error_code
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 async def test_values_of_native_producers_have_the_id_of_their_schema():

@@ -48,6 +48,8 @@ from pydanube_kafka.wire.record_batches import (
 T = TypeVar("T")
 INLINE_BYTES_MAX = 64 * 1024
 """Larger batches are decoded in a thread."""
+INLINE_RECORDS_MAX = 2000
+"""So are those with more records, of which few compressed bytes may have 65,536."""
 SESSION_IDLE_S = 600.0
 """An idempotent producer that was silent for so long is closed; it may continue."""
 SEQUENCE_END = 2**31
@@ -345,7 +347,8 @@ async def _frames_of(
         SchemaMismatch: The topic needs a schema, and not all values name one.
         MessageTooLarge: A message or the batch is too large.
     """
-    in_thread = len(batch.body) > INLINE_BYTES_MAX
+    is_long = len(batch.body) > INLINE_BYTES_MAX
+    in_thread = is_long or batch.count > INLINE_RECORDS_MAX
 
     async def run(convert: Callable[..., T], *arguments: Any) -> T:
         if not in_thread:
@@ -354,7 +357,7 @@ async def _frames_of(
         return await loop.run_in_executor(None, convert, *arguments)
 
     records = await run(_decode, batch, topic.limits.max_message_size)
-    runs, ids = list[Run](), ids_of(records.values)
+    runs, ids = list[Run](), await run(ids_of, records.values)
     if ids:
         known = await call.server.prefixes.find_all(ids)
         runs = await run(divide, records, known)
