@@ -4,7 +4,8 @@ The deletion of single rows of an Iceberg table's files.
 A data file is immutable.  A second file has the positions of its deleted rows, and a
 reader leaves them out.  Here such a file belongs to one data file and has all of its
 deleted rows: it is replaced when there are more, and removed with the data file.  So
-the number of files does not grow with the number of merges.
+the number of files does not grow with the number of merges.  Replacing all rows of a
+table leaves its files of positions behind, which then mean nothing.
 
 pyiceberg 0.12 reads files of positions, and writes none; what it lacks is here.
 """
