@@ -83,8 +83,8 @@ class Shop:
                     return found.report
                 await asyncio.sleep(0.02)
 
-    async def has_more_than(self, count):
-        return await self.count() > count
+    async def has_more_than(self, count, topic=TOPIC):
+        return await self.count(topic) > count
 
     async def is_unlocked(self, name):
         """Return whether the lock of a connector is gone."""
@@ -207,6 +207,22 @@ class Orders(Source):
 """
 
 
+ENDLESS = """
+import asyncio
+
+from pydanube_connect import Batch, Record, Source
+
+
+class Orders(Source):
+    async def batches(self, position):
+        number = position or 0
+        while True:
+            yield Batch([Record(value=str(number), topic="/shop/others")], number + 1)
+            number += 1
+            await asyncio.sleep(0.02)
+"""
+
+
 @pytest.fixture
 async def guarded(tmp_path):
     """A broker with an author of connectors, and a worker that may do more."""
@@ -266,3 +282,25 @@ async def test_records_reach_no_topic_that_the_author_may_not_use(guarded, tmp_p
     [dead] = [each async for batch in guarded.client.read("/shop/d") for each in batch]
     assert dead.payload == b"/bank/accounts"
     assert "may not produce /bank/accounts" in dead.attributes["x-failure-reason"]
+
+
+async def test_topic_of_records_that_the_author_loses_does_not_stop_the_connector(
+    guarded, tmp_path
+):
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    fields = {
+        "kind": "endless.py:Orders",
+        "topic": "/shop/n",
+        "dead_letters": "/shop/d",
+    }
+    await guarded.connectors.set("n", "/shop/n", json.dumps(fields))
+    guarded.start("w")
+    started = await guarded.until(is_running)
+    await eventually(lambda: guarded.has_more_than(0, "/shop/others"))
+    await guarded.root.security.add_binding(
+        "user:author", ["developer"], ["/shop/n*", "/shop/d"], binding_id="a"
+    )
+    # Long enough for several checks.
+    await eventually(lambda: guarded.has_more_than(20, "/shop/d"))
+    report = (await guarded.connectors.describe("n")).report
+    assert (report.state, report.changed_at) == ("running", started.changed_at)

@@ -37,7 +37,7 @@ _OF_SOURCES = ("partitions", "deduplicate", "transform", "mapping", "schema")
 
 
 Permit = Callable[[str], Awaitable[None]]
-"""Raises PermissionDenied if a connector may not publish to a topic."""
+"""Raises PermissionDenied if a connector may not publish to a topic; often called."""
 
 
 @dataclass(frozen=True, slots=True)

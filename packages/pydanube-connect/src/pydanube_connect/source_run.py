@@ -313,16 +313,17 @@ class SourceRun:
 
     async def _encoder(self, topic: str) -> TopicEncoder:
         """Return the encoder of *topic*, which is created if it does not exist."""
+        spec, permit = self._declared.spec, self._declared.permit
         encoder = self._encoders.get(topic)
+        if encoder is None and len(self._encoders) >= TOPICS_MAX:
+            raise InvalidRecord(
+                f"the source publishes to more than {TOPICS_MAX} topics; use fewer "
+                "topics, and attributes to tell the messages apart"
+            )
+        if permit is not None and topic != spec.topic:
+            # Also for a known topic: what was permitted may not be any more.
+            await permit(topic)
         if encoder is None:
-            if len(self._encoders) >= TOPICS_MAX:
-                raise InvalidRecord(
-                    f"the source publishes to more than {TOPICS_MAX} topics; use fewer "
-                    "topics, and attributes to tell the messages apart"
-                )
-            spec = self._declared.spec
-            if self._declared.permit is not None and topic != spec.topic:
-                await self._declared.permit(topic)
             age = spec.deduplicate
             await ensure_topic(
                 self._client,

@@ -11,7 +11,8 @@ positions only one commits, and a sink's subscription has one active consumer.
 
 A connector acts for the author of its definition.  Before it runs, and every few
 seconds while it does, the worker asks the broker whether both of them may use its
-topics.
+topics.  It asks for a topic that a record chooses when one does, and not again for as
+many seconds.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from pydanube_connect.definitions import accesses_of, load_definition
 from pydanube_connect.loading import DeclaredConnector
 from pydanube_connect.publishing import ensure_topic
 from pydanube_connect.pure.assignment import ABSENT_S, Assignment
+from pydanube_connect.pure.permits import Permits
 from pydanube_connect.running import ConnectorRuns
 from pydanube_connect.sink_run import wait_until
 from pydanube_connect.status import State
@@ -57,7 +59,7 @@ log = logging.getLogger("pydanube_connect")
 POLL_S = 1.0
 """How often a worker looks at the definitions and at the other workers."""
 RECHECK_S = 10.0
-"""How often it checks again what a connector needs."""
+"""How often it checks again what a connector needs, and for how long a permit holds."""
 CONNECT_WAIT_S = 30.0
 """How long a worker waits for its broker at the start."""
 PRESENCE = "workers"
@@ -228,8 +230,7 @@ class _Share:
         self._refusal = ""
         self._refused_at = 0
         self._accesses: list[tuple[Permission, str]] = []
-        # Those that messages have chosen.
-        self._topics: set[str] = set()
+        self._permits = Permits(worker.recheck_s)
         self._has_changed = asyncio.Event()
 
     def stop(self) -> None:
@@ -360,7 +361,7 @@ class _Share:
         described = await self._client.connectors.describe(stored.name)
         declared = await asyncio.to_thread(self._worker.load, described)
         self._accesses = accesses_of(declared)
-        self._topics.clear()
+        self._permits.clear()
         return declared
 
     async def _check(self) -> None:
@@ -376,20 +377,21 @@ class _Share:
             await self._require(permission, topic)
             if not await self._client.topics.partitions(topic):
                 await self._require(Permission.CREATE, topic)
-        for topic in self._topics:
-            await self._require(Permission.PRODUCE, topic)
 
     async def _permit(self, topic: str) -> None:
         """
-        Raise if the connector may not publish to a topic that a message has chosen.
+        Raise if the connector may not publish to a topic that a record has chosen.
 
         Raises:
             PermissionDenied: The worker or the author may not.
         """
+        now = asyncio.get_running_loop().time()
+        if not self._worker.is_enforced or self._permits.has(topic, now):
+            return
         await self._require(Permission.PRODUCE, topic)
         if not await self._client.topics.partitions(topic):
             await self._require(Permission.CREATE, topic)
-        self._topics.add(topic)
+        self._permits.add(topic, now)
 
     async def _require(self, permission: Permission, topic: str) -> None:
         found = await self._client.security.check_access(
