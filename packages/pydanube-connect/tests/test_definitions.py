@@ -138,11 +138,17 @@ def test_sink_needs_to_consume_its_topic(tmp_path):
         "{kind: generator-source, topic: /default/a, transform: [{function: 'a:b'}]}",
         "{kind: generator-source, topic: /d/a, schema: {type: avro, file: /etc/x}}",
         "{kind: qdrant-sink, topic: /default/a, options: {embed: {function: x.py:y}}}",
+        "{kind: '${a}${b}', topic: /default/a}",
+        "{kind: '${module}', topic: /default/a}",
+        "{kind: webhook-source, topic: /d/a, options: {certificate_file: /etc/x}}",
     ],
 )
 def test_files_of_users_are_refused_before_one_is_opened(tmp_path, section):
     (tmp_path / "evil.py").write_text("raise SystemExit")
+    parameters = "{a: evil.p, b: 'y:Source', module: 'os:system'}"
     with pytest.raises(InvalidDeclaration, match="names a file of yours"):
         parse_definitions(
-            f"connectors: {{n: {section}}}", tmp_path, may_name_files=False
+            f"parameters: {parameters}\nconnectors: {{n: {section}}}",
+            tmp_path,
+            may_name_files=False,
         )

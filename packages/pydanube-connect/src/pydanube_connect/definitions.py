@@ -20,7 +20,6 @@ from pydanube.declarations.loading import DeclaredFile, open_document
 from pydanube.declarations.pure.literal_secrets import literal_secrets
 from pydanube.declarations.pure.parameters import has_reference
 from pydanube.declarations.pure.problems import Path as SpecPath
-from pydanube.declarations.pure.problems import Problems
 from pydanube.declarations.pure.reading import Document, read_document, read_file
 from pydanube.model.names import TopicName
 from pydanube.model.stored_connectors import StoredConnector
@@ -86,12 +85,9 @@ def parse_definitions(
     """
     name = "the definition"
     document = read_document(text, name)
-    if not may_name_files:
-        problems = Problems(document.line_of)
-        for path in files_in(document.tree):
-            problems.add(path, _FILE)
-        problems.refuse(Path(name), str)
-    return _definitions_in(document, directory / name, {})
+    return _definitions_in(
+        document, directory / name, {}, may_name_files=may_name_files
+    )
 
 
 def file_of(name: str, definition: str) -> str:
@@ -104,10 +100,12 @@ def file_of(name: str, definition: str) -> str:
 
 
 def files_in(tree: Any, path: SpecPath = ()) -> Iterator[SpecPath]:
-    """Yield the places that name files or modules of users, as far as these are run."""
+    """Yield the places that name files or modules of users, which checks open."""
     if isinstance(tree, dict):
         for name, each in tree.items():
             is_named = name in {"function", "file"} and len(path) != 1
+            # Such as certificate_file.
+            is_named |= name.endswith("_file") and path[2:] == ("options",)
             is_kind = name == "kind" and isinstance(each, str) and ":" in each
             if is_named or is_kind:
                 yield (*path, name)
@@ -181,10 +179,19 @@ def accesses_of(declared: DeclaredConnector) -> list[tuple[Permission, str]]:
 
 
 def _definitions_in(
-    document: Document, file: Path, parameters: Mapping[str, str]
+    document: Document,
+    file: Path,
+    parameters: Mapping[str, str],
+    *,
+    may_name_files: bool = True,
 ) -> list[Definition]:
     declared = open_document(document, file, parameters, {}, keeps_references=True)
     tree = declared.substitution.substitute(document.tree)
+    if not may_name_files:
+        # Parameters may have put the names together.
+        for path in files_in(tree):
+            declared.problems.add(path, _FILE)
+        declared.refuse()
     found = connectors_of(declared, tree, "")
     # Only the workers know the values.
     declared.problems.leave_out_values(
