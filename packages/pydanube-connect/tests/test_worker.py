@@ -304,3 +304,47 @@ async def test_topic_of_records_that_the_author_loses_does_not_stop_the_connecto
     await eventually(lambda: guarded.has_more_than(20, "/shop/d"))
     report = (await guarded.connectors.describe("n")).report
     assert (report.state, report.changed_at) == ("running", started.changed_at)
+
+
+async def test_author_must_be_able_to_change_what_a_source_changes(guarded, tmp_path):
+    (tmp_path / "orders.py").write_text(SOURCE)
+    fields = {
+        "kind": "orders.py:Orders",
+        "topic": "/shop/n",
+        "dead_letters": "/shop/d",
+        "deduplicate": "1h",
+    }
+    security = guarded.root.security
+    for topic in ("/shop/others", "/bank/accounts"):
+        await guarded.root.topics.create(topic)
+    await security.add_binding("user:author", ["developer"], ["/shop/n*", "/shop/d"])
+    await security.add_binding("user:author", ["producer"], ["/shop/others"])
+    await guarded.forbid()
+    await guarded.connectors.set("n", "/shop/n", json.dumps(fields))
+    guarded.start("w")
+    await guarded.until(lambda each: each.state == "finished")
+    policy = (await guarded.root.topics.describe("/shop/others")).policy
+    assert policy.deduplication is None
+    assert await guarded.count("/shop/d") == 2
+
+
+async def test_author_must_be_able_to_register_the_schema_of_a_source(
+    guarded, tmp_path
+):
+    (tmp_path / "order.json").write_text('{"type": "object"}')
+    text = json.dumps(
+        {
+            "kind": "generator-source",
+            "topic": "/shop/n",
+            "schema": {"type": "json_schema", "file": "order.json"},
+        }
+    )
+    security = guarded.root.security
+    await security.add_binding("user:worker", ["developer"], ["subject:*"])
+    await guarded.connectors.set("n", "/shop/n", text)
+    guarded.start("w")
+    report = await guarded.until(lambda each: each.state == "failed")
+    assert "schema_write subject:shop-n" in report.error
+    assert "the author of the connector, user:author" in report.error
+    await security.add_binding("user:author", ["developer"], ["subject:shop-*"])
+    await guarded.until(is_running)

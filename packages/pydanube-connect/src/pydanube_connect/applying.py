@@ -8,7 +8,13 @@ from enum import Enum
 
 from pydanube.client.client import Client
 from pydanube.model.errors import NotFound, PermissionDenied
-from pydanube_connect.definitions import Definition, accesses_of, changes_of
+from pydanube.security.permissions import Permission
+from pydanube_connect.definitions import (
+    Definition,
+    access_to_subject,
+    accesses_of,
+    changes_of,
+)
 
 
 class Action(Enum):
@@ -83,9 +89,18 @@ async def _check_accesses(client: Client, definition: Definition) -> None:
     if not (await client.security.who_am_i()).is_enforced:
         return
     for permission, topic in accesses_of(definition.declared):
-        found = await client.security.check_access(permission.value, topic)
-        if not found.allowed:
-            raise PermissionDenied(
-                f"{definition.name} acts for you, and you may not {permission.value} "
-                f"{topic}: {found.rule}"
-            )
+        await _check(client, definition.name, permission, topic)
+    spec = definition.declared.spec
+    if (of_subject := await access_to_subject(client, spec, spec.topic)) is not None:
+        await _check(client, definition.name, *of_subject)
+
+
+async def _check(
+    client: Client, name: str, permission: Permission, resource: str
+) -> None:
+    found = await client.security.check_access(permission.value, resource)
+    if not found.allowed:
+        raise PermissionDenied(
+            f"{name} acts for you, and you may not {permission.value} {resource}: "
+            f"{found.rule}"
+        )

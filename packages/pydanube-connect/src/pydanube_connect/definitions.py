@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from pydanube.client.client import Client
+from pydanube.client.producers.typed_producer import default_subject
 from pydanube.declarations.loading import DeclaredFile, open_document
 from pydanube.declarations.pure.literal_secrets import literal_secrets
 from pydanube.declarations.pure.parameters import has_reference
@@ -24,8 +26,10 @@ from pydanube.declarations.pure.reading import Document, read_document, read_fil
 from pydanube.model.names import TopicName
 from pydanube.model.stored_connectors import StoredConnector
 from pydanube.security.permissions import Permission
+from pydanube.security.resources import Resource
 from pydanube_connect.connector import Source
 from pydanube_connect.loading import DeclaredConnector, connectors_of
+from pydanube_connect.pure.spec import ConnectorSpec
 from pydanube_connect.sinks.spark import SparkSink
 
 _LITERAL = (
@@ -164,9 +168,7 @@ def accesses_of(declared: DeclaredConnector) -> list[tuple[Permission, str]]:
     spec = declared.spec
     needs: list[tuple[Permission, str]] = []
     if declared.is_source:
-        needs.append((Permission.PRODUCE, spec.topic))
-        if spec.deduplicate is not None:
-            needs.append((Permission.MANAGE, spec.topic))
+        needs += accesses_to_publish(declared.spec, spec.topic)
         assert issubclass(declared.kind, Source)
         if declared.kind.has_positions:
             topic = declared.positions_topic
@@ -176,6 +178,29 @@ def accesses_of(declared: DeclaredConnector) -> list[tuple[Permission, str]]:
     if spec.dead_letters is not None:
         needs.append((Permission.PRODUCE, spec.dead_letters))
     return needs
+
+
+def accesses_to_publish(
+    spec: ConnectorSpec, topic: str
+) -> list[tuple[Permission, str]]:
+    """Return the permissions that a source needs on a *topic* of its messages."""
+    needs = [(Permission.PRODUCE, topic)]
+    if spec.deduplicate is not None:
+        # It sets the window of a topic that has none.
+        needs.append((Permission.MANAGE, topic))
+    return needs
+
+
+async def access_to_subject(
+    client: Client, spec: ConnectorSpec, topic: str
+) -> tuple[Permission, str] | None:
+    """Return the permission that the schema of a source needs, and on which subject."""
+    if spec.schema is None:
+        return None
+    reads = spec.schema.file is None
+    permission = Permission.SCHEMA_READ if reads else Permission.SCHEMA_WRITE
+    subject = await default_subject(client.schemas, topic)
+    return permission, str(Resource.subject(subject))
 
 
 def _definitions_in(

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +45,12 @@ from pydanube.model.stored_connectors import (
     StoredConnector,
 )
 from pydanube.security.permissions import Permission
-from pydanube_connect.definitions import accesses_of, load_definition
+from pydanube_connect.definitions import (
+    access_to_subject,
+    accesses_of,
+    accesses_to_publish,
+    load_definition,
+)
 from pydanube_connect.loading import DeclaredConnector
 from pydanube_connect.publishing import ensure_topic
 from pydanube_connect.pure.assignment import ABSENT_S, Assignment
@@ -229,7 +234,7 @@ class _Share:
         self._running: StoredConnector | None = None
         self._refusal = ""
         self._refused_at = 0
-        self._accesses: list[tuple[Permission, str]] = []
+        self._declared: DeclaredConnector | None = None
         self._permits = Permits(worker.recheck_s)
         self._has_changed = asyncio.Event()
 
@@ -360,7 +365,7 @@ class _Share:
     async def _load(self, stored: StoredConnector) -> DeclaredConnector:
         described = await self._client.connectors.describe(stored.name)
         declared = await asyncio.to_thread(self._worker.load, described)
-        self._accesses = accesses_of(declared)
+        self._declared = declared
         self._permits.clear()
         return declared
 
@@ -371,12 +376,11 @@ class _Share:
         Raises:
             PermissionDenied: The worker or the author may not.
         """
-        if not self._worker.is_enforced:
+        declared = self._declared
+        if not self._worker.is_enforced or declared is None:
             return
-        for permission, topic in self._accesses:
-            await self._require(permission, topic)
-            if not await self._client.topics.partitions(topic):
-                await self._require(Permission.CREATE, topic)
+        await self._require_all(accesses_of(declared))
+        await self._require_subject(declared.spec.topic)
 
     async def _permit(self, topic: str) -> None:
         """
@@ -388,19 +392,32 @@ class _Share:
         now = asyncio.get_running_loop().time()
         if not self._worker.is_enforced or self._permits.has(topic, now):
             return
-        await self._require(Permission.PRODUCE, topic)
-        if not await self._client.topics.partitions(topic):
-            await self._require(Permission.CREATE, topic)
+        assert self._declared is not None
+        await self._require_all(accesses_to_publish(self._declared.spec, topic))
+        await self._require_subject(topic)
         self._permits.add(topic, now)
 
-    async def _require(self, permission: Permission, topic: str) -> None:
+    async def _require_all(self, accesses: Sequence[tuple[Permission, str]]) -> None:
+        for permission, topic in accesses:
+            await self._require(permission, topic)
+        for topic in dict.fromkeys(topic for _, topic in accesses):
+            if not await self._client.topics.partitions(topic):
+                await self._require(Permission.CREATE, topic)
+
+    async def _require_subject(self, topic: str) -> None:
+        assert self._declared is not None
+        access = await access_to_subject(self._client, self._declared.spec, topic)
+        if access is not None:
+            await self._require(*access)
+
+    async def _require(self, permission: Permission, resource: str) -> None:
         found = await self._client.security.check_access(
-            permission.value, topic, connector=self._stored.name
+            permission.value, resource, connector=self._stored.name
         )
         if not found.allowed:
             raise PermissionDenied(
                 f"the connector {self._stored.name} may not {permission.value} "
-                f"{topic}: {found.rule}"
+                f"{resource}: {found.rule}"
             )
 
     def _refuse(self, reason: str) -> None:
