@@ -21,6 +21,10 @@ from pydanube.declarations.pure.literal_secrets import literal_secrets
         ({"url": "amqp://guest:guest@localhost"}, ("url",)),
         ({"url": "http://h/?token=x&b=1"}, ("url",)),
         ({"dsn": "host=a password=x"}, ("dsn",)),
+        ({"url": "https://hooks.slack.com/services/T0/B0/x"}, ("url",)),
+        ({"url": "https://discord.com/api/webhooks/1/x"}, ("url",)),
+        ({"url": "https://canary.discordapp.com/api/webhooks/1/x"}, ("url",)),
+        ({"url": "https://a.webhook.office.com/webhookb2/x"}, ("url",)),
     ],
 )
 def test_literal_secret_is_found(options, path):
@@ -36,6 +40,10 @@ def test_literal_secret_is_found(options, path):
         {"url": "postgresql://me:${env:PASSWORD}@localhost/db"},
         {"url": "http://h/?token=${file:token}"},
         {"dsn": "host=a password=${env:PASSWORD}"},
+        {"url": "${file:slack_url}"},
+        {"url": "https://hooks.slack.com/services/${env:SLACK_PATH}"},
+        {"url": "https://discord.com/api/webhooks/1/${file:discord}"},
+        {"url": "https://example.com/hooks.slack.com/x"},
         {"token_file": "token", "password": "", "key": "customer.id"},
         {"url": "nats://localhost:4222", "sender": "Danube <danube@example.com>"},
         {"subject": "{value.severity}: {value.summary}", "port": 5432},

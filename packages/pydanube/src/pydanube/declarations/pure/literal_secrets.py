@@ -26,10 +26,14 @@ _IN_TEXT = re.compile(
     r"access_key|access_token)=(?!\$\{)[^&;\s]+"
 )
 """A secret among the parameters of a URL, or in a connection string."""
-
-
 _IN_URL = re.compile(r"://[^\s/:@]*:(?!\$\{\}@)(?:(?!://)[^\s@])+@")
 """Up to the next ``://`` only, or many of them would take time by their square."""
+_WEBHOOK = re.compile(
+    r"(?i)^\s*https?://(?:hooks\.slack\.com/|"
+    r"(?:[a-z]+\.)?discord(?:app)?\.com/api/webhooks/|"
+    r"[^/\s]+\.webhook\.office\.com/)[^\s{}]+$"
+)
+"""The URL of a chat's webhook, whose path is the secret."""
 
 
 def literal_secrets(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -52,4 +56,5 @@ def _is_secret(text: str, path: Path) -> bool:
         # "Bearer ${env:TOKEN}" has the secret in the reference.
         return bool(text) and without == text
     bare = _REFERENCE.sub("${}", text)
-    return _IN_URL.search(bare) is not None or _IN_TEXT.search(bare) is not None
+    patterns = (_IN_URL, _IN_TEXT, _WEBHOOK)
+    return any(each.search(bare) is not None for each in patterns)
