@@ -82,6 +82,7 @@ def test_missing_secret_is_named(tmp_path):
         (("url:", "ulr:"), "did you mean 'url'"),
         (("kind: http-sink", "kind: delta-sink"), "runs with Spark"),
         (("/default/dead", "dead"), "dead_letters"),
+        (("/default/alerts", "alerts"), r"connectors\.alerts\.topic"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_stored_is_refused(tmp_path, change, reason):

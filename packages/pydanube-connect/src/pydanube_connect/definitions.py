@@ -23,7 +23,6 @@ from pydanube.declarations.pure.literal_secrets import literal_secrets
 from pydanube.declarations.pure.parameters import has_reference
 from pydanube.declarations.pure.problems import Path as SpecPath
 from pydanube.declarations.pure.reading import Document, read_document, read_file
-from pydanube.model.names import TopicName
 from pydanube.model.stored_connectors import StoredConnector
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
@@ -258,7 +257,6 @@ def _refuse_unstorable(
             problems.add((*base, "kind"), f"{each.spec.kind} {_SPARK}")
         for path in literal_secrets(section.get("options")):
             problems.add((*base, "options", *path), _LITERAL)
-        TopicName.parse(each.spec.topic)
 
 
 def _value_at(tree: Any, path: SpecPath) -> Any:
