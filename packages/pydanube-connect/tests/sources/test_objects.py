@@ -21,6 +21,12 @@ from pydanube_connect.sources.object_contents import blocks_of, rows_of
 from pydanube_connect.sources.objects import ObjectsOptions, ObjectsSource
 
 
+def parquet_of(**columns):
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue()
+
+
 @pytest.fixture
 def store(tmp_path):
     def put(name, data):
@@ -192,8 +198,14 @@ async def test_rows_of_parquet_continue_after_every_batch(tmp_path, store):
         ("csv", "a", b'n,m\n1,"' + b"x" * 2000, "longer than 1KiB"),
         ("parquet", "a", b"PAR1 and more of it PAR1", "not a Parquet file"),
         ("parquet", "a", b"", "not a Parquet file"),
+        (
+            "parquet",
+            "a",
+            parquet_of(at=pa.array([2**62], pa.timestamp("us", "UTC"))),
+            "value that JSON has not",
+        ),
     ],
-    ids=str,
+    ids=lambda each: str(each)[:40],
 )
 async def test_an_object_of_another_format_is_a_problem_and_the_next_is_read(
     tmp_path, store, kind, name, data, problem
@@ -232,6 +244,15 @@ async def test_a_store_that_does_not_answer_is_no_invalid_object():
     ):
         with pytest.raises(Transient, match="no answer"):
             await anext(found)
+
+
+async def test_rows_whose_columns_are_only_called_like_those_of_messages(
+    tmp_path, store
+):
+    row = dict.fromkeys(objects.MESSAGE_COLUMNS.names, 1)
+    store("a", parquet_of(**{name: [each] for name, each in row.items()}))
+    values, _ = await read(tmp_path, 1, format=objects.ObjectFormat.PARQUET)
+    assert values == [row]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -23,8 +23,8 @@ GROUP_BYTES_MAX = 1024 * 1024 * 1024
 T = TypeVar("T")
 
 
-Rows = tuple[list[str], list[dict[str, Any]], int]
-"""The names of the columns, rows, and the size of their values."""
+Rows = tuple[pa.Schema, list[dict[str, Any]], int]
+"""The columns, rows, and the size of their values."""
 
 
 class InvalidObject(Exception):
@@ -142,10 +142,17 @@ def _decoded(objects: Objects, name: str, offset: int) -> Iterator[Rows]:
                     rest = batch.slice(min(offset, batch.num_rows))
                     offset = max(0, offset - batch.num_rows)
                     if rest.num_rows:
-                        rows = _in_microseconds(rest).to_pylist()
-                        yield rest.schema.names, rows, rest.nbytes
+                        yield rest.schema, _rows_in(rest), rest.nbytes
         except (OSError, pa.ArrowException) as error:
             raise InvalidObject(f"it is not a Parquet file: {error}") from error
+
+
+def _rows_in(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        return _in_microseconds(batch).to_pylist()  # type: ignore[no-any-return]
+    except (ValueError, OverflowError) as error:
+        # Such as a time after the year 9999.
+        raise InvalidObject(f"a row has a value that JSON has not: {error}") from error
 
 
 def _in_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:

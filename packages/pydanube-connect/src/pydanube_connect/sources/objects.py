@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 import msgspec
+import pyarrow as pa
 from msgspec import Meta
 
 from pydanube.declarations.pure.sections import Section, parse_duration
@@ -283,10 +284,8 @@ class Reading:
 
     async def _read_rows(self, name: str, offset: int) -> AsyncGenerator[Batch]:
         async with aclosing(rows_of(self._objects, name, offset)) as found:
-            async for names, rows, byte_count in found:
-                record_of = (
-                    _stored_message if names == MESSAGE_COLUMNS.names else _plain_row
-                )
+            async for columns, rows, byte_count in found:
+                record_of = _stored_message if _are_messages(columns) else _plain_row
                 records = [
                     record_of(row, {"object.name": name, "object.row": str(number)})
                     for number, row in enumerate(rows, offset)
@@ -343,6 +342,14 @@ def _batch(
 ) -> Batch:
     position = ObjectPosition(name=name, offset=offset)
     return Batch(records, msgspec.to_builtins(position), byte_count=byte_count)
+
+
+def _are_messages(columns: pa.Schema) -> bool:
+    """Return whether rows with these *columns* are messages that a sink has stored."""
+    return columns.names == MESSAGE_COLUMNS.names and all(
+        columns.field(name).type == MESSAGE_COLUMNS.field(name).type
+        for name in ("key", "payload", "attributes")
+    )
 
 
 def _plain_row(row: dict[str, Any], attributes: dict[str, str]) -> Record:
