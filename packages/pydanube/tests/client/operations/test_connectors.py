@@ -28,6 +28,14 @@ def definition(topic=TOPIC, **options):
     return json.dumps(fields)
 
 
+def nested(depth):
+    """A definition whose option has *depth* lists; options have two levels."""
+    value = []
+    for _ in range(depth - 1):
+        value = [value]
+    return definition(value=value)
+
+
 async def test_connector_is_stored_changed_and_deleted(client):
     connectors = client.connectors
     assert await connectors.set("n", TOPIC, definition(count=1)) == 1
@@ -70,11 +78,17 @@ async def test_pause_and_restart_leave_the_definition(client):
         (definition("/default/other"), "the request names /default/numbers"),
         (definition(password="x"), "options.password of n is a secret in plain text"),
         (definition(text="x" * 70_000), "at most 65,536 are allowed"),
+        (nested(49), "nested more than 50 levels deep"),
+        (nested(600), "nested more than 50 levels deep"),
     ],
 )
 async def test_malformed_definition_is_refused(client, text, reason):
     with pytest.raises(InvalidRequest, match=reason):
         await client.connectors.set("n", TOPIC, text)
+
+
+async def test_definition_is_as_deep_as_a_file_can_be(client):
+    assert await client.connectors.set("n", TOPIC, nested(48)) == 1
 
 
 async def test_connector_keeps_its_topic(client):

@@ -63,6 +63,8 @@ log = logging.getLogger(__name__)
 
 COPY_S = 1.0
 """How long a change waits until this broker lists it; others list it soon."""
+DEPTH_MAX = 50
+"""How deep a definition is nested at most, as in a file."""
 TEXT_CHARACTERS_MAX = 200
 """The longest kind of a connector, name of a worker or state."""
 
@@ -359,6 +361,10 @@ def _check_definition(name: str, topic: str, definition: str) -> None:
         raise InvalidRequest(
             f"the definition of {name} is no JSON object: {error}"
         ) from None
+    if _is_deeper(fields, DEPTH_MAX):
+        raise InvalidRequest(
+            f"the definition of {name} is nested more than {DEPTH_MAX} levels deep"
+        )
     kind = fields.get("kind")
     if not isinstance(kind, str) or not 0 < len(kind) <= TEXT_CHARACTERS_MAX:
         raise InvalidRequest(
@@ -376,6 +382,14 @@ def _check_definition(name: str, topic: str, definition: str) -> None:
             "definitions do not store: write ${file:NAME} or ${env:NAME}, and give the "
             "secret to the workers"
         )
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Return whether *value* has more than *depth* levels of objects and lists."""
+    if not isinstance(value, dict | list):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return not depth or any(_is_deeper(each, depth - 1) for each in parts)
 
 
 def _check_expected(
