@@ -195,6 +195,31 @@ async def test_connector_without_its_secret_fails_with_the_reason(shop):
     await shop.until(is_running)
 
 
+BROKEN = """
+from pydanube_connect import Source
+
+
+class Orders(Source):
+    @classmethod
+    def problems(cls, options):
+        raise LookupError("no such shop")
+
+    async def batches(self, position):
+        yield
+"""
+
+
+async def test_connector_whose_class_is_broken_fails_alone(shop, tmp_path):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    text = json.dumps({"kind": "broken.py:Orders", "topic": TOPIC})
+    await shop.connectors.set("broken", TOPIC, text)
+    await shop.connectors.set("n", TOPIC, definition(rate=10))
+    shop.start("w")
+    report = await shop.until(lambda each: each.state == "failed", "broken")
+    assert report.error == "it cannot be loaded: LookupError: no such shop"
+    await shop.until(is_running)
+
+
 SOURCE = """
 from pydanube_connect import Batch, Record, Source
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.client import Client, connect
-from pydanube.declarations.pure.problems import InvalidDeclaration
+from pydanube.declarations.pure.problems import InvalidDeclaration, Problem
 from pydanube.model.errors import (
     BrokerError,
     Conflict,
@@ -54,6 +54,7 @@ from pydanube_connect.definitions import (
 from pydanube_connect.loading import DeclaredConnector
 from pydanube_connect.publishing import ensure_topic
 from pydanube_connect.pure.assignment import ABSENT_S, Assignment
+from pydanube_connect.pure.failures import error_line
 from pydanube_connect.pure.permits import Permits
 from pydanube_connect.running import ConnectorRuns
 from pydanube_connect.sink_run import wait_until
@@ -364,7 +365,13 @@ class _Share:
 
     async def _load(self, stored: StoredConnector) -> DeclaredConnector:
         described = await self._client.connectors.describe(stored.name)
-        declared = await asyncio.to_thread(self._worker.load, described)
+        try:
+            declared = await asyncio.to_thread(self._worker.load, described)
+        except InvalidDeclaration:
+            raise
+        except Exception as error:  # A class of the user may raise any.
+            reason = Problem("", f"it cannot be loaded: {error_line(error)}")
+            raise InvalidDeclaration(stored.name, [reason]) from error
         self._declared = declared
         self._permits.clear()
         return declared
