@@ -21,14 +21,12 @@ from pydanube.model.names import TopicName
 from pydanube.model.policy import SubscriptionType
 from pydanube.model.quantities import BYTE_UNITS, parse_quantity
 from pydanube.model.schemas import SchemaType
+from pydanube.model.stored_connectors import POSITIONS_SUFFIX
 from pydanube_connect.connector import Connector, Sink, Source
 from pydanube_connect.kinds import find_kind
 from pydanube_connect.pure.spec import ConnectFile, ConnectorSpec
 from pydanube_connect.pure.transforms import STEPS_MAX, Transform, parse_step
 from pydanube_connect.sinks.spark import SparkSink
-
-POSITIONS_SUFFIX = ".positions"
-"""The topic with the positions of a connector is its name and this."""
 
 _OF_SINKS = ("subscription", "type", "start")
 _IN_ORDER = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)

@@ -14,6 +14,8 @@ from pydanube.model.names import SYSTEM_NAMESPACE
 
 WORKERS_TOPIC = f"/{SYSTEM_NAMESPACE}/connectors"
 """The topic of workers: who may consume it is one.  It has no messages."""
+POSITIONS_SUFFIX = ".positions"
+"""The topic with the positions of a connector is its name and this."""
 
 CONNECTORS_MAX = 1000
 """The most stored connectors."""

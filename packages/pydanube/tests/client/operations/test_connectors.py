@@ -9,6 +9,7 @@ import pytest
 from pydanube.model.errors import (
     AlreadyExists,
     Conflict,
+    InvalidName,
     InvalidRequest,
     NotFound,
     PermissionDenied,
@@ -85,6 +86,14 @@ async def test_pause_and_restart_leave_the_definition(client):
 async def test_malformed_definition_is_refused(client, text, reason):
     with pytest.raises(InvalidRequest, match=reason):
         await client.connectors.set("n", TOPIC, text)
+
+
+async def test_name_leaves_room_for_what_is_called_after_it(client):
+    # The topic of the positions is NAME.positions, and the lock of the worker run-NAME.
+    for name, reason in (("n" * 246, "has at most 255"), ("a/b", "no slash")):
+        with pytest.raises(InvalidName, match=reason):
+            await client.connectors.set(name, TOPIC, definition())
+    assert await client.connectors.set("n" * 245, TOPIC, definition()) == 1
 
 
 async def test_definition_is_as_deep_as_a_file_can_be(client):

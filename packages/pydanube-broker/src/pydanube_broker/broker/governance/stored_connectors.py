@@ -35,6 +35,7 @@ from pydanube.model.stored_connectors import (
     CONNECTORS_MAX,
     DEFINITION_BYTES_MAX,
     ERROR_CHARACTERS_MAX,
+    POSITIONS_SUFFIX,
     REPORTS_MAX,
     ConnectorHealth,
     ConnectorReport,
@@ -343,8 +344,8 @@ def _check_name(name: str) -> None:
         InvalidName: It is so.
     """
     parse_client_name("connector", name)
-    # The topic with its positions has this name.
-    TopicName.parse(f"/default/{name}")
+    # Longer than that of the lock of its worker.
+    TopicName.parse(f"/default/{name}{POSITIONS_SUFFIX}")
 
 
 def _check_definition(name: str, topic: str, definition: str) -> None:
