@@ -11,7 +11,11 @@ from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube_broker.operations.authorization import AllowedTopics, Caller
+from pydanube_broker.operations.authorization import (
+    AllowedTopics,
+    Caller,
+    details_of,
+)
 from pydanube_broker.servers.connections.authentication import ClientIdentity
 from pydanube_broker.testing import memory_broker
 from support.fakes.principals import ROOT, client_of, guarded_broker
@@ -227,3 +231,12 @@ async def test_decisions_on_messages_follow_the_policy(guarded):
     with pytest.raises(PermissionDenied):
         allowed.check(caller, Kind.OPEN_PRODUCER, TOPIC)
     assert TopicName.parse(TOPIC) in await guarded.broker.catalog.names()
+
+
+def test_definition_that_is_refused_is_not_recorded():
+    """The reason may be that it has a secret in plain text."""
+    request = pb.SetConnector(name="n", topic="/shop/n", definition="{}")
+    stored = '{"name":"n","topic":"/shop/n","definition":"{}"}'
+    assert details_of(request) == stored
+    refused = '{"name":"n","topic":"/shop/n"}'
+    assert details_of(request, has_failed=True) == refused

@@ -61,6 +61,8 @@ DETAILS_BYTES_MAX = 16_384
 
 _UNRECORDED = frozenset({"token"})
 """The fields of requests that are not recorded."""
+_UNRECORDED_IF_FAILED = frozenset({"definition"})
+"""Those of requests that failed: the reason may be a secret that is in them."""
 
 _USING_QUERIES = frozenset(
     kind
@@ -275,16 +277,18 @@ def _record(
 ) -> None:
     """Add a record of a finished request, if it is administrative."""
     if is_administrative(kind) and caller.broker.audit.is_enabled:
-        details = details_of(message if request is None else request)
+        given = message if request is None else request
+        details = details_of(given, has_failed=error is not None)
         resources = _recorded_resources(kind, message)
         caller.record(kind.name.lower(), resources, error, details)
 
 
-def details_of(request: object) -> str:
+def details_of(request: object, *, has_failed: bool = False) -> str:
     """
     Return the fields of a request as JSON, without those that may have credentials.
 
-    *request* is a message of Protobuf, or what a body in JSON was converted to.
+    A definition that is stored has none, and one that is refused may have.  *request*
+    is a message of Protobuf, or what a body in JSON was converted to.
 
     Bounds: The size replaces the fields if it is above ``DETAILS_BYTES_MAX``.
     """
@@ -294,10 +298,11 @@ def details_of(request: object) -> str:
         fields = MessageToDict(request, preserving_proto_field_name=True)
     else:
         fields = msgspec.to_builtins(request)
+    unrecorded = _UNRECORDED | (_UNRECORDED_IF_FAILED if has_failed else frozenset())
     given = {
         name: value
         for name, value in fields.items()
-        if value is not None and name not in _UNRECORDED
+        if value is not None and name not in unrecorded
     }
     details = msgspec.json.encode(given)
     if len(details) > DETAILS_BYTES_MAX:
