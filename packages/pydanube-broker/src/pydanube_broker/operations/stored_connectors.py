@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName
@@ -67,10 +68,11 @@ async def list_connectors(call: Call, m: pb.ListConnectors) -> pb.Connectors:
         one = connectors.find(m.name)
         found = [] if one is None or not _may_see(one) else [one]
     else:
+        # One more says that there are more.
+        visible = filter(_may_see, connectors.list(m.after))
         found = [
             replace(each, definition="")
-            for each in connectors.list()
-            if each.name > m.after and _may_see(each)
+            for each in islice(visible, PAGE_CONNECTORS_MAX + 1)
         ]
     return pb.Connectors(
         connectors=[_to_wire(each) for each in found[:PAGE_CONNECTORS_MAX]],

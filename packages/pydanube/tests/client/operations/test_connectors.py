@@ -16,6 +16,8 @@ from pydanube.model.errors import (
 )
 from pydanube.model.stored_connectors import WORKERS_TOPIC, ConnectorReport
 from pydanube.security.principals import Principal
+from pydanube_broker.broker.governance import stored_connectors
+from pydanube_broker.operations import stored_connectors as operations
 from support.fakes.principals import ROOT, client_of, guarded_broker
 
 TOPIC = "/default/numbers"
@@ -86,6 +88,23 @@ async def test_pause_and_restart_leave_the_definition(client):
 async def test_malformed_definition_is_refused(client, text, reason):
     with pytest.raises(InvalidRequest, match=reason):
         await client.connectors.set("n", TOPIC, text)
+
+
+async def test_each_page_of_a_list_costs_as_much_as_it_has(client, monkeypatch):
+    described, describe = [], stored_connectors._describe
+
+    def note(name, *facts):
+        described.append(name)
+        return describe(name, *facts)
+
+    count = operations.PAGE_CONNECTORS_MAX + 1
+    for number in range(count):
+        await client.connectors.set(f"n{number:03}", TOPIC, definition())
+    monkeypatch.setattr(stored_connectors, "_describe", note)
+    found = (await client.connectors.list()).connectors
+    assert [each.name for each in found] == [f"n{each:03}" for each in range(count)]
+    # The last one has said, too, that there is another page.
+    assert len(described) == count + 1
 
 
 async def test_name_leaves_room_for_what_is_called_after_it(client):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -224,12 +224,11 @@ class StoredConnectors:
 
     # Questions.
 
-    def list(self) -> list[StoredConnector]:
-        """Return all connectors with their definitions, by name."""
-        return [
-            _describe(name, self._records.values[name].value, self._report_of(name))
-            for name in sorted(self._records.values)
-        ]
+    def list(self, after: str = "") -> Iterator[StoredConnector]:
+        """Yield the connectors after *after* with their definitions, by name."""
+        for name in sorted(each for each in self._records.values if each > after):
+            stored = self._records.values[name]
+            yield _describe(name, stored.value, self._report_of(name))
 
     def find(self, name: str) -> StoredConnector | None:
         """Return the connector *name*, or None if it is not stored."""
