@@ -90,6 +90,18 @@ async def test_malformed_definition_is_refused(client, text, reason):
         await client.connectors.set("n", TOPIC, text)
 
 
+async def test_last_report_of_a_connector_counts(client):
+    await client.connectors.set("n", TOPIC, definition())
+    reports = [
+        ConnectorReport(connector="n", worker="w", revision=1, state=state)
+        for state in ("running", "failed")
+    ]
+    await client.connectors.report(reports)
+    while (found := await client.connectors.describe("n")).report is None:
+        pass
+    assert found.report.state == "failed"
+
+
 async def test_each_page_of_a_list_costs_as_much_as_it_has(client, monkeypatch):
     described, describe = [], stored_connectors._describe
 

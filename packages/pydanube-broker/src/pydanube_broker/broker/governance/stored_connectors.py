@@ -202,6 +202,8 @@ class StoredConnectors:
         """
         Take over what a worker reports; connectors that are not stored are left out.
 
+        Of several reports of a connector the last one counts.
+
         Raises:
             InvalidRequest: There are more than ``REPORTS_MAX``.
         """
@@ -216,7 +218,7 @@ class StoredConnectors:
                 keys.CONNECTOR_REPORTS.key(each.connector),
                 ConnectorReportRecord(report=_bounded(each, now)),
             )
-            for each in reports
+            for each in {each.connector: each for each in reports}.values()
             if each.connector in self._records.values
         ]
         for base in range(0, len(puts), OPERATIONS_MAX):
