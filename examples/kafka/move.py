@@ -25,7 +25,8 @@ from urllib.request import Request, urlopen
 
 import confluent_kafka
 from confluent_kafka import Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 CHUNK = 5000
 WAIT_S = 60.0

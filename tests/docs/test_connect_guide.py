@@ -413,6 +413,7 @@ connectors:
     assert rows[1]["sold_at"].startswith("2026-01-02T00:00:00")
 
 
+@pytest.mark.soak
 async def test_queues_topics_and_streams_of_aws_are_read_and_written(
     tmp_path, monkeypatch
 ):

@@ -389,7 +389,6 @@ async def test_topic_is_created_written_and_deleted(browser, console, broker):
         await page.get_by_role("button", name="Delete topic").click()
         delete = page.get_by_role("button", name="Delete", exact=True)
         assert await delete.is_disabled()
-        await find_inactive_buttons(page, console)
         await page.get_by_label(f"Type {name}").fill(name)
         await delete.click()
         await page.get_by_role("heading", name="Topics", level=1).wait_for()
@@ -466,6 +465,7 @@ async def sign_in_and_out(browser, console, key):
         delete = page.get_by_role("button", name="Delete topic")
         await delete.wait_for()
         assert await delete.is_disabled()
+        await find_inactive_buttons(page, console)
         await page.goto(f"{console}/topic?name=/default/secrets")
         await page.get_by_text("or you may not see it").wait_for()
         assert await page.get_by_role("link", name="secret").count() == 0

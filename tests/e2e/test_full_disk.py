@@ -78,6 +78,7 @@ def test_deleting_a_topic_frees_a_full_disk(tmp_path, small_disk):
         assert broker.stop() == 0
 
 
+@pytest.mark.soak
 def test_deleting_a_topic_frees_the_full_disk_of_several_processes(tmp_path):
     config = tmp_path / "danube.yaml"
     config.write_text(

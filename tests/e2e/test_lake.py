@@ -100,6 +100,7 @@ def test_stream_is_written_once(spark, client, broker_url, sink, tmp_path):
             .option("subscribe", topic)
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", 2000)
+            .option("includeAttributes", "true")
             .load()
             .selectExpr("offset AS n", "publish_time", "payload", "attributes")
             .writeStream.format(f"danube-{kind}")

@@ -52,6 +52,7 @@ def fail_once(batch, number):
 """
 
 
+@pytest.mark.soak
 def test_each_sink_has_each_row_once_although_one_of_them_fails(
     spark, client, broker_url, tmp_path
 ):

@@ -116,6 +116,7 @@ async def received_by_all(
             assert await received(consumer, len(payloads)) == payloads
 
 
+@pytest.mark.soak
 async def test_number_of_processes_can_change_between_starts(
     tmp_path: Path, settings: Path
 ) -> None:

@@ -64,6 +64,9 @@ class State:
             if pattern is None or pattern.matches(TopicName.parse(sample[1][0]))
         ]
 
+    def find_connections(self) -> None:
+        return None
+
     def broker(self) -> Broker:
         raise self.reason or Unavailable("there is no broker here")
 

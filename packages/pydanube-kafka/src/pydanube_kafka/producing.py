@@ -49,7 +49,7 @@ T = TypeVar("T")
 INLINE_BYTES_MAX = 64 * 1024
 """Larger batches are decoded in a thread."""
 INLINE_RECORDS_MAX = 2000
-"""So are those with more records, of which few compressed bytes may have 65,536."""
+"""Batches with more records, too: few compressed bytes may have 65,536 of them."""
 SESSION_IDLE_S = 600.0
 """An idempotent producer that was silent for so long is closed; it may continue."""
 SEQUENCE_END = 2**31

@@ -175,7 +175,7 @@ class SchemaVersionRecord(msgspec.Struct, frozen=True, kw_only=True):
     type: SchemaType
     definition: str
     message: str | None
-    message_path: tuple[int, ...]
+    message_path: tuple[int, ...] = ()
     """Protobuf only: the index of the message in its file, after those of the messages
     in which it is nested, from the outermost on; empty if another file has it."""
     fingerprint: str

@@ -95,7 +95,7 @@ class Staging(PartStaging):
         self._locks: NamedLocks[str] = NamedLocks()
         self._writers: dict[str, tuple[bytes, Revision]] = {}
         self._last_revision = ABSENT
-        """Of all writers: what is known of one that was forgotten is not the next."""
+        """That of any writer: one that was forgotten gets none of its own again."""
         self._commits: dict[str, Commit] = {}
         """Commits that are decided and not carried out yet, by query."""
         self._unconfirmed: dict[str, _Unconfirmed] = {}
