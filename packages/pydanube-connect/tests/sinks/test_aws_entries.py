@@ -41,6 +41,19 @@ def test_requests_have_all_entries_within_their_limits(sizes, count_max, bytes_m
         assert len(request) == 1 or total <= bytes_max
 
 
+@given(st.lists(st.sampled_from("abc"), max_size=30))
+def test_a_request_has_one_entry_of_each_group(groups):
+    entries = [
+        Entry(number, {"MessageGroupId": group}, 1)
+        for number, group in enumerate(groups)
+    ]
+    found = list(requests_of(entries, count_max=10, bytes_max=100))
+    assert [each for request in found for each in request] == entries
+    for request in found:
+        named = [each.fields["MessageGroupId"] for each in request]
+        assert len(named) == len(set(named))
+
+
 @pytest.mark.parametrize(
     "payload", [b"", b"\xff", b"\0", b"a\x0b", "\uffff".encode(), b"x" * (2**20 + 1)]
 )

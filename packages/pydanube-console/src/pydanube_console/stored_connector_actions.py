@@ -167,9 +167,11 @@ def _form(page: Page, title: str, text_of: Callable[[], str]) -> Callable[[], ob
             planned = []
             store.disable()
             await page.session.access.require(Permission.CLUSTER_ADMIN, CLUSTER)
-            planned = await plan_text(page, text.value or "")
+            checked = text.value or ""
+            planned = await plan_text(page, checked)
             shown.set_content(render_planned(planned))
-            store.set_enabled(True)
+            # The text may have changed meanwhile.
+            store.set_enabled(checked == (text.value or ""))
 
         async def carry_out() -> None:
             await store_definitions(page.client, planned)
@@ -187,6 +189,7 @@ def _form(page: Page, title: str, text_of: Callable[[], str]) -> Callable[[], ob
     def open_form() -> None:
         text.value = text_of()
         shown.set_content("")
+        store.disable()
         dialog.open()
 
     return open_form

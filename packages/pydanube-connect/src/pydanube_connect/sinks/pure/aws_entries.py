@@ -114,14 +114,24 @@ def partition_key_of(message: Message) -> str:
 def requests_of(
     entries: Iterable[Entry], *, count_max: int, bytes_max: int
 ) -> Iterator[list[Entry]]:
-    """Yield *entries* for requests, each as large as possible."""
+    """
+    Yield *entries* for requests, each as large as possible.
+
+    A request has one entry of each message group: AWS may take some entries and not
+    others, and a later one of the group must not overtake one that is sent again.
+    """
     found: list[Entry] = []
+    groups = set[str]()
     size = 0
     for entry in entries:
+        group = entry.fields.get("MessageGroupId")
         is_full = len(found) == count_max or size + entry.byte_count > bytes_max
-        if found and is_full:
+        if found and (is_full or group in groups):
             yield found
             found, size = [], 0
+            groups.clear()
+        if group is not None:
+            groups.add(group)
         found.append(entry)
         size += entry.byte_count
     if found:
