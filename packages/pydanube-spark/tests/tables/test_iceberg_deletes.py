@@ -1,6 +1,7 @@
 """Rows that merges mark as deleted, as other readers see them."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -153,7 +154,8 @@ def test_values_that_changes_lack_are_read_in_small_batches(table, monkeypatch):
             yield batch
 
     monkeypatch.setattr(iceberg_merge, "read_batches", reading)
-    monkeypatch.setattr(iceberg_merge, "BATCH_ROWS", 10)
+    merging = partial(iceberg_merge.merge_rows, batch_rows=10)
+    monkeypatch.setattr(iceberg_merge, "merge_rows", merging)
     part = COUNT // DELETED_PART_MAX
     found = changes(range(part), 2).set_column(2, "text", pa.nulls(part, pa.string()))
     found = found.append_column("lacks", pa.array([["text"]] * part))

@@ -84,6 +84,7 @@ def merge_rows(
     *,
     file_bytes_max: int,
     rewrite_bytes_max: int = REWRITE_BYTES_MAX,
+    batch_rows: int = BATCH_ROWS,
 ) -> Changes:
     """
     Write what the merge of *changes* needs, and return it for the commit.
@@ -127,7 +128,6 @@ def merge_rows(
 
     # For each batch of keys, a hash table of all changes is built.  Values that changes
     # lack are the large ones, of which no more are read at a time than of whole rows.
-    batch_rows = BATCH_ROWS
     if not lacking:
         batch_rows = max(batch_rows, min(changes.num_rows, KEYS_MAX))
     tasks = table.scan(row_filter=may_have(changes, columns)).plan_files()

@@ -95,7 +95,7 @@ class Staging(PartStaging):
         self._locks: NamedLocks[str] = NamedLocks()
         self._writers: dict[str, tuple[bytes, Revision]] = {}
         self._last_revision = ABSENT
-        """That of any writer: one that was forgotten gets none of its own again."""
+        """The newest revision of any writer; no revision is given twice."""
         self._commits: dict[str, Commit] = {}
         """Commits that are decided and not carried out yet, by query."""
         self._unconfirmed: dict[str, _Unconfirmed] = {}
