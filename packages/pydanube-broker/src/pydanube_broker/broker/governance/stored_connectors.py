@@ -202,7 +202,7 @@ class StoredConnectors:
         """
         Take over what a worker reports; connectors that are not stored are left out.
 
-        Of several reports of a connector the last one counts.
+        If there are several reports of a connector, the last one is taken.
 
         Raises:
             InvalidRequest: There are more than ``REPORTS_MAX``.

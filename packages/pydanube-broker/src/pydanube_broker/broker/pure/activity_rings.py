@@ -93,7 +93,7 @@ class _Ring:
         """The last step with a message, or with one that waited."""
         self._short = _Points(SHORT_STEP_S)
         self._long = _Points(LONG_STEP_S)
-        # Of the long step that is not over.
+        # The long step that has not ended, and what was added in it.
         self._long_step = self._count = 0
         self._sum = _IDLE
 
