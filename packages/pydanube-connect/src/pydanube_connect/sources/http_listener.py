@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ssl
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
@@ -17,6 +18,7 @@ from pydanube.model.quantities import BYTE_UNITS, parse_quantity
 from pydanube.model.token_bucket import TokenBucket
 from pydanube.security.addresses import parse_listen
 from pydanube_connect.channel import Inbox
+from pydanube_connect.connector import Source
 from pydanube_connect.option_problems import (
     duration_problems,
     file_problems,
@@ -86,46 +88,58 @@ def listener_problems(options: ListenerOptions) -> dict[str, str]:
     return found | file_problems(options, "certificate_file", "key_file")
 
 
-def check_listener(options: ListenerOptions) -> None:
-    """
-    Listen, and stop again.
+class ListenerSource(Source):
+    """A source of what requests to an HTTP listener of its own bring."""
 
-    Raises:
-        OSError: The address is not available.
-    """
-    from pydanube.aio.http_server import listener_at  # noqa: PLC0415
+    has_positions = False
+    refuses = True
 
-    listener_at(*parse_listen(options.listen)).close()
+    @abstractmethod
+    def answering(self, inbox: Inbox) -> Callable[[Request], Awaitable[Response]]:
+        """Return what answers requests after their messages in *inbox* are stored."""
 
+    async def check(self) -> None:
+        """
+        Listen, and stop again.
 
-async def received_batches(
-    options: ListenerOptions,
-    answer: Callable[[Request], Awaitable[Response]],
-    inbox: Inbox,
-) -> AsyncIterator[Batch]:
-    """Listen, let *answer* handle each request, and yield what it delivers."""
-    from starlette.applications import Starlette  # noqa: PLC0415
-    from starlette.routing import Route  # noqa: PLC0415
+        Raises:
+            OSError: The address is not available.
+        """
+        from pydanube.aio.http_server import listener_at  # noqa: PLC0415
 
-    from pydanube.aio.http_server import config_of, listener_at, serving  # noqa: PLC0415
+        listener_at(*parse_listen(self.options.listen)).close()
 
-    listener = listener_at(*parse_listen(options.listen))
-    config = config_of(
-        Starlette(routes=[Route(options.path, answer, methods=["POST"])]),
-        http="h11",
-        limit_concurrency=CONNECTIONS_MAX,
-        timeout_graceful_shutdown=STOP_S,
-    )
-    if options.certificate_file and options.key_file:
-        config.load()
-        config.ssl = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        load_certificate(config.ssl, options.certificate_file, options.key_file)
-    async with serving(config, listener):
-        try:
-            async for batch in inbox.batches():
-                yield batch
-        finally:
-            inbox.close()
+    async def batches(self, position: Any) -> AsyncIterator[Batch]:
+        """Listen, and yield what requests bring."""
+        from starlette.applications import Starlette  # noqa: PLC0415
+        from starlette.routing import Route  # noqa: PLC0415
+
+        from pydanube.aio.http_server import (  # noqa: PLC0415
+            config_of,
+            listener_at,
+            serving,
+        )
+
+        del position
+        options, inbox = self.options, Inbox()
+        listener = listener_at(*parse_listen(options.listen))
+        route = Route(options.path, self.answering(inbox), methods=["POST"])
+        config = config_of(
+            Starlette(routes=[route]),
+            http="h11",
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_graceful_shutdown=STOP_S,
+        )
+        if options.certificate_file and options.key_file:
+            config.load()
+            config.ssl = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            load_certificate(config.ssl, options.certificate_file, options.key_file)
+        async with serving(config, listener):
+            try:
+                async for batch in inbox.batches():
+                    yield batch
+            finally:
+                inbox.close()
 
 
 class Refused(Exception):

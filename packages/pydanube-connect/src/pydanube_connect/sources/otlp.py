@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
 from pydanube.model.quantities import BYTE_UNITS, parse_quantity
 from pydanube_connect.channel import Inbox
-from pydanube_connect.connector import Source
 from pydanube_connect.option_problems import size_problems
 from pydanube_connect.pure.failures import Transient
-from pydanube_connect.pure.records import Batch, Record
+from pydanube_connect.pure.records import Record
 from pydanube_connect.sources.http_listener import (
     Admission,
     ListenerOptions,
+    ListenerSource,
     Refused,
-    check_listener,
     listener_problems,
-    received_batches,
 )
 from pydanube_connect.sources.pure.otlp_logs import (
     InvalidLogs,
@@ -65,7 +63,7 @@ class OtlpOptions(ListenerOptions, frozen=True):
     ] = "8MiB"
 
 
-class OtlpSource(Source):
+class OtlpSource(ListenerSource):
     """
     Receives logs by OTLP over HTTP, and answers when they are on disk.
 
@@ -74,8 +72,6 @@ class OtlpSource(Source):
 
     Options = OtlpOptions
     extra = "otlp"
-    has_positions = False
-    refuses = True
 
     @classmethod
     def problems(cls, options: OtlpOptions) -> dict[str, str]:
@@ -83,17 +79,9 @@ class OtlpSource(Source):
         found = listener_problems(options)
         return found | size_problems(options, "decoded_bytes_max")
 
-    async def check(self) -> None:
-        """Listen, and stop again."""
-        check_listener(self.options)
-
-    async def batches(self, position: Any) -> AsyncIterator[Batch]:
-        """Listen, and yield what requests bring."""
-        del position
-        inbox = Inbox()
-        handler = _Handler(self.options, inbox)
-        async for batch in received_batches(self.options, handler.answer, inbox):
-            yield batch
+    def answering(self, inbox: Inbox) -> Callable[[Request], Awaitable[Response]]:
+        """Return what answers requests; see ``ListenerSource``."""
+        return _Handler(self.options, inbox).answer
 
 
 class _Handler:

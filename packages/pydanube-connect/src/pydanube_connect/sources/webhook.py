@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,16 +18,14 @@ import msgspec
 from msgspec import Meta
 
 from pydanube_connect.channel import Inbox
-from pydanube_connect.connector import Source
 from pydanube_connect.pure.failures import JSON_ERRORS, Transient
-from pydanube_connect.pure.records import Batch, Record
+from pydanube_connect.pure.records import Record
 from pydanube_connect.sources.http_listener import (
     Admission,
     ListenerOptions,
+    ListenerSource,
     Refused,
-    check_listener,
     listener_problems,
-    received_batches,
 )
 from pydanube_connect.sources.pure.signatures import Signature, is_signed
 
@@ -74,7 +72,7 @@ class WebhookOptions(ListenerOptions, frozen=True):
     ] = []
 
 
-class WebhookSource(Source):
+class WebhookSource(ListenerSource):
     """
     Receives HTTP requests, and answers them when their messages are on disk.
 
@@ -83,8 +81,6 @@ class WebhookSource(Source):
 
     Options = WebhookOptions
     extra = "connect"
-    has_positions = False
-    refuses = True
 
     @classmethod
     def problems(cls, options: WebhookOptions) -> dict[str, str]:
@@ -94,17 +90,9 @@ class WebhookSource(Source):
             found["signature"] = "the secret is empty"
         return found
 
-    async def check(self) -> None:
-        """Listen, and stop again."""
-        check_listener(self.options)
-
-    async def batches(self, position: Any) -> AsyncIterator[Batch]:
-        """Listen, and yield what requests bring."""
-        del position
-        inbox = Inbox()
-        handler = _Handler(self.options, inbox)
-        async for batch in received_batches(self.options, handler.answer, inbox):
-            yield batch
+    def answering(self, inbox: Inbox) -> Callable[[Request], Awaitable[Response]]:
+        """Return what answers requests; see ``ListenerSource``."""
+        return _Handler(self.options, inbox).answer
 
 
 class _Handler:
