@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from pydanube.aio.tasks import task_scope
+from pydanube.aio.tasks import TaskScope, task_scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,13 +60,26 @@ class TcpProxy:
         self.answers = Way()
         self._server_port = server_port
         self._writers: set[asyncio.StreamWriter] = set()
+        self._is_closed = False
         self._had_fault = asyncio.Event()
 
-    async def serve(
+    def accept(
+        self,
+        scope: TaskScope,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        """Copy between a client and the server until one of them, or *scope*, ends."""
+        if self._is_closed:
+            writer.close()
+            return
+        # Noted here: a task that is cancelled before its first step does nothing.
+        self._writers.add(writer)
+        scope.run(self._serve(reader, writer))
+
+    async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Copy between a client and the server until one of them ends."""
-        self._writers.add(writer)
         try:
             if self.fault is Fault.REFUSE:
                 self._count()
@@ -126,6 +139,11 @@ class TcpProxy:
         for writer in self._writers:
             writer.close()
 
+    def close(self) -> None:
+        """Close all connections, also those that are just being made."""
+        self._is_closed = True
+        self.cut()
+
     async def wait_for_fault(self) -> None:
         """Return when a connection has had a fault."""
         await self._had_fault.wait()
@@ -154,7 +172,7 @@ async def tcp_proxy(server_port: int) -> AsyncIterator[TcpProxy]:
     proxy = TcpProxy(server_port)
     async with task_scope() as scope:
         server = await asyncio.start_server(
-            lambda reader, writer: scope.run(proxy.serve(reader, writer)),
+            lambda reader, writer: proxy.accept(scope, reader, writer),
             "127.0.0.1",
             0,
         )
@@ -163,3 +181,4 @@ async def tcp_proxy(server_port: int) -> AsyncIterator[TcpProxy]:
             yield proxy
         finally:
             server.close()
+            proxy.close()

@@ -258,8 +258,10 @@ class _Supervisor:
         # Its connections are closed.
         self._counts_of(child).clear(child.number)
         if self.is_stopping:
-            # A process that has just been forked ends by the signal itself.
-            if code not in {0, -signal.SIGINT, -signal.SIGTERM}:
+            # A process that has just been forked ends by the signal itself.  One that
+            # could not start again was reported, and the others have its topics.
+            counts = child.is_ready or not self.is_serving
+            if counts and code not in {0, -signal.SIGINT, -signal.SIGTERM}:
                 self.failure_code = self.failure_code or code
             return
         if not self.is_serving and code > 0:
