@@ -22,6 +22,8 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from pydanube import sync
+from pydanube.model.schemas import SchemaType
+from pydanube.schemas.parsing import parse_schema
 from support.servers.ports import free_port
 from support.servers.processes import BrokerProcess
 
@@ -61,6 +63,27 @@ def order_class():
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("acme.Order"))
+
+
+def shipment_class():
+    """Return the class of a Protobuf message whose file imports another one."""
+    address = FileDescriptorProto(
+        name="acme/address.proto", package="acme", syntax="proto3"
+    )
+    message = address.message_type.add(name="Address")
+    message.field.add(name="city", number=1, type=9, label=1)
+    file = FileDescriptorProto(
+        name="shop/shipment.proto",
+        package="shop",
+        syntax="proto3",
+        dependency=[address.name],
+    )
+    message = file.message_type.add(name="Shipment")
+    message.field.add(name="to", number=1, type=11, label=1, type_name=".acme.Address")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(address)
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Shipment"))
 
 
 def send(address, topic, payload, key=b"k"):
@@ -158,6 +181,20 @@ def test_serializers_register_schemas_and_read_them(tmp_path):
         payload = write(cls(id=7, name="ada"), context("protobuf"))
         assert read(payload, context("protobuf")).name == "ada"
         assert registry.get_subjects() == ["avro-value", "json-value", "protobuf-value"]
+        cls = shipment_class()
+        payload = ProtobufSerializer(cls, registry)(
+            cls(to={"city": "Rome"}), context("shipments")
+        )
+        read = ProtobufDeserializer(cls, schema_registry_client=registry)
+        assert read(payload, context("shipments")).to.city == "Rome"
+        (used,) = registry.get_latest_version("shipments-value").schema.references
+        assert (used.name, used.version) == ("acme/address.proto", 1)
+        with pytest.raises(SchemaRegistryError, match="refer to version 1"):
+            registry.delete_subject(used.subject)
+        with sync.connect(broker.url) as client:
+            definition = client.schemas.latest("shipments-value").definition
+            schema = parse_schema(SchemaType.PROTOBUF, definition)
+            assert schema.decoder()([payload[6:]]) == [{"to": {"city": "Rome"}}]
         found = registry.get_latest_version("avro-value")
         assert registry.get_schema(found.schema_id) == found.schema
         assert registry.lookup_schema("avro-value", found.schema).version == 1

@@ -115,6 +115,10 @@ SCHEMA_IDS = prefix_of("/schemas/ids/", str)
 SCHEMA_VERSIONS = prefix_of("/schemas/versions/", SchemaVersionRecord)
 """``/schemas/versions/{schema id}/{version, 20 digits}``"""
 
+SCHEMA_REFERENCES = prefix_of("/schemas/references/", str)
+"""``/schemas/references/{schema id}/{version}/{schema id}/{version}``: the name by
+which the second version refers to the first"""
+
 API_KEYS = prefix_of("/security/api-keys/", ApiKeyRecord)
 """``/security/api-keys/{name}``"""
 ROLES = prefix_of("/security/roles/", RoleRecord)

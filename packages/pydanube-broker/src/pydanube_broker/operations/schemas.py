@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subject
 from pydanube.model.schemas import Compatibility, SchemaType
+from pydanube.schemas.compatibility import Violation
 from pydanube.wire.native.messages import to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.publishing.schema_registry import NewSchema
@@ -90,6 +93,11 @@ async def check_schema(call: Call, m: pb.CheckSchema) -> pb.SchemaChecked:
     """Return why a schema may not become the next version of a subject."""
     mode = Compatibility.parse(m.compatibility) if m.compatibility else None
     violations = await call.broker.registry.check(m.subject, new_schema(m.schema), mode)
+    return schema_checked(violations)
+
+
+def schema_checked(violations: Sequence[Violation]) -> pb.SchemaChecked:
+    """Return the answer that has the first *violations*."""
     return pb.SchemaChecked(
         violations=[
             to_wire(

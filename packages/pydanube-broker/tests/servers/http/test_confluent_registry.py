@@ -84,7 +84,7 @@ async def test_schema_with_references_is_complete_without_them(ask):
     await refusal(ask, "POST", "/subjects/order/versions", missing, 404, 40401)
     foreign = body('syntax = "proto3";', "PROTOBUF", references=used)
     text = await refusal(ask, "POST", "/subjects/x/versions", foreign, 422, 42201)
-    assert "Avro and JSON schemas only" in text
+    assert "of another type: avro" in text
 
 
 async def test_json_schema_with_references_is_complete_without_them(ask, api):
@@ -129,7 +129,7 @@ async def test_references_are_bounded(ask):
     assert "bytes together" in text
     more = body('"Wide0"', references=used * 40)
     text = await refusal(ask, "POST", "/subjects/x/versions", more, 422, 42201)
-    assert "at most 100 references" in text
+    assert "at most 45 references" in text
 
 
 async def test_protobuf_is_a_source_or_a_descriptor(ask):
@@ -145,6 +145,140 @@ async def test_protobuf_is_a_source_or_a_descriptor(ask):
     assert [each.name for each in descriptor.message_type] == ["Order"]
     assert await ask("POST", path, body(shown["schema"], "PROTOBUF")) == first
     await refusal(ask, "POST", path, body("bm90IG9uZQ==", "PROTOBUF"), 422, 42201)
+
+
+CITY = 'syntax = "proto3"; package acme.geo; message City { string name = 1; }'
+ADDRESS = """syntax = "proto3";
+package acme;
+import "geo/city.proto";
+message Address { geo.City city = 1; }"""
+SHIPMENT = """syntax = "proto3";
+package acme.shop;
+import "address.proto";
+import "google/protobuf/timestamp.proto";
+message Shipment { acme.Address to = 1; google.protobuf.Timestamp at = 2; }"""
+CITY_FILE = {"name": "geo/city.proto", "subject": "geo/city.proto", "version": 1}
+ADDRESS_FILE = {"name": "address.proto", "subject": "address", "version": 1}
+
+
+async def register_shipment(ask):
+    """Register a Protobuf schema that refers to another one, and that to a third."""
+    for subject, text, used in (
+        ("geo%2Fcity.proto", CITY, []),
+        ("address", ADDRESS, [CITY_FILE]),
+        ("shipment", SHIPMENT, [ADDRESS_FILE]),
+    ):
+        given = body(text, "PROTOBUF", references=used)
+        found = await ask("POST", f"/subjects/{subject}/versions", given)
+    return found["id"]
+
+
+async def test_protobuf_schema_with_references_is_complete_for_native_clients(ask, api):
+    number = await register_shipment(ask)
+    shown = await ask("GET", f"/schemas/ids/{number}")
+    assert shown == {
+        "schema": SHIPMENT,
+        "schemaType": "PROTOBUF",
+        "references": [ADDRESS_FILE],
+    }
+    assert await ask("GET", f"/schemas/ids/{number}/schema") == SHIPMENT
+    given = body(SHIPMENT, "PROTOBUF", references=[ADDRESS_FILE])
+    found = await ask("POST", "/subjects/shipment?normalize=true", given)
+    assert (found["id"], found["references"]) == (number, [ADDRESS_FILE])
+    # Import paths are the default names of the subjects of files.
+    assert await ask("GET", "/subjects?subjectPrefix=geo/") == ["geo/city.proto"]
+    city = await ask("GET", "/subjects/geo%2Fcity.proto/versions/latest")
+    assert city["subject"] == "geo/city.proto"
+    assert await ask("GET", f"/schemas/ids/{city['id']}/subjects") == ["geo/city.proto"]
+    serialized = await ask("GET", f"/schemas/ids/{number}?format=serialized")
+    given = body(serialized["schema"], "PROTOBUF", references=serialized["references"])
+    again = await ask("POST", "/subjects/shipment/versions", given)
+    assert again == {"id": number}
+    await api.client.topics.create("/default/shipments")
+    binding = pydanube.TopicSchema(
+        subject="shipment", policy=pydanube.SchemaPolicy.ENFORCE, validates_payload=True
+    )
+    await api.client.topics.configure("/default/shipments", schema=binding)
+    value = {"to": {"city": {"name": "Rome"}}}
+    async with api.client.producer("/default/shipments", subject="shipment") as sender:
+        await sender.send(value)
+        with pytest.raises(pydanube.InvalidPayload):
+            await sender.send(b"\xff")
+    async for batch in api.client.read("/default/shipments"):
+        assert [each.value["to"] for each in batch] == [value["to"]]
+
+
+async def test_incompatible_change_of_a_referenced_file_is_found(ask):
+    await register_shipment(ask)
+    await ask("PUT", "/config/geo%2Fcity.proto", '{"compatibility": "NONE"}')
+    other = CITY.replace("string name", "int64 name")
+    await ask("POST", "/subjects/geo%2fcity.proto/versions", body(other, "PROTOBUF"))
+    new_city = CITY_FILE | {"version": 2}
+    given = body(SHIPMENT, "PROTOBUF", references=[ADDRESS_FILE, new_city])
+    path = "/compatibility/subjects/shipment/versions"
+    # The file that is referred to directly replaces the one of the address.
+    found = await ask("POST", f"{path}?verbose=true", given)
+    assert not found["is_compatible"]
+    await refusal(ask, "POST", "/subjects/shipment/versions", given, 409, 409)
+    new = await ask("POST", f"{path.replace('shipment', 'new')}", given)
+    assert new == {"is_compatible": True}
+    await refusal(ask, "POST", f"{path}/7", given, 404, 40402)
+
+
+async def test_referenced_versions_are_not_deleted(ask, api):
+    number = await register_shipment(ask)
+    path = "/subjects/address/versions/1"
+    assert await ask("GET", f"{path}/referencedby") == [number]
+    assert await ask("GET", "/subjects/shipment/versions/1/referencedby") == []
+    for place in (path, "/subjects/address"):
+        text = await refusal(ask, "DELETE", place, None, 422, 42206)
+        assert "1 schemas refer to version 1" in text
+    with pytest.raises(pydanube.SchemaInUse):
+        await api.client.schemas.delete("address", 1)
+    await ask("DELETE", "/subjects/shipment/versions/1")
+    assert await ask("GET", f"/schemas/ids/{number}/versions") == []
+    assert await ask("GET", f"/schemas/ids/{number}/versions?deleted=true") == [
+        {"subject": "shipment", "version": 1}
+    ]
+    assert await ask("GET", f"{path}/referencedby") == []
+    assert await ask("GET", f"{path}/referencedby?deleted=true") == [number]
+    assert await ask("DELETE", path) == 1
+    # The deleted schema is still readable, and so are those that it refers to.
+    final = f"{path}?permanent=true"
+    await refusal(ask, "DELETE", final, None, 422, 42206)
+    given = body(SHIPMENT, "PROTOBUF", references=[ADDRESS_FILE])
+    await refusal(ask, "POST", "/subjects/other/versions", given, 404, 40401)
+    await ask("DELETE", "/subjects/shipment?permanent=true")
+    assert await ask("DELETE", final) == 1
+
+
+async def test_subject_that_refers_to_itself_is_deleted_as_a_whole(ask):
+    record = ONE | {"name": "Next", "fields": [{"name": "o", "type": "Order"}]}
+    await ask("POST", "/subjects/s/versions", body(ONE))
+    await ask("PUT", "/config/s", '{"compatibility": "NONE"}')
+    used = [{"name": "Order", "subject": "s", "version": 1}]
+    await ask("POST", "/subjects/s/versions", body(record, references=used))
+    await refusal(ask, "DELETE", "/subjects/s/versions/1", None, 422, 42206)
+    assert await ask("DELETE", "/subjects/s") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("../x.proto", "not allowed"),
+        ("/etc/x.proto", "not allowed"),
+        ("a//x.proto", "not allowed"),
+        ("x" * 300, "not allowed"),
+        ("google/protobuf/any.proto", "Protobuf itself"),
+        ("other.proto", "imports 'address.proto'"),
+    ],
+)
+async def test_unusable_names_of_protobuf_files_are_refused(ask, name, reason):
+    await ask("POST", "/subjects/address/versions", body(CITY, "PROTOBUF"))
+    used = [{"name": name, "subject": "address", "version": 1}]
+    given = body(SHIPMENT, "PROTOBUF", references=used)
+    text = await refusal(ask, "POST", "/subjects/s/versions", given, 422, 42201)
+    assert reason in text
 
 
 async def test_compatibility_is_checked_and_set(ask):
@@ -231,6 +365,7 @@ async def test_subjects_and_versions_are_deleted(ask, api):
         ("GET", "/subjects/s/versions/x", None, 422, 42202),
         ("GET", "/subjects/s/versions/" + "9" * 40, None, 422, 42202),
         ("GET", "/schemas/ids/5", None, 404, 40403),
+        ("GET", "/subjects/:.team:s/versions", None, 422, 42208),
         ("GET", "/schemas/ids/" + "9" * 40, None, 404, 40403),
         ("GET", "/schemas/ids/-1", None, 404, 40403),
         ("GET", "/config/none", None, 404, 40401),
@@ -302,5 +437,17 @@ async def test_clients_need_the_permissions_of_the_operations():
             used = [{"name": "Order", "subject": "secret", "version": 1}]
             stolen = body('"Order"', references=used)
             assert await status("POST", "/subjects/open", stolen) == 403
+            # Schemas of others that refer to one are not listed.
+            identity.principal = ROOT
+            used[0]["subject"] = "open"
+            foreign = body('"Order"', references=used)
+            assert await status("POST", "/subjects/hidden/versions", foreign) == 200
+            users = "/subjects/open/versions/1/referencedby"
+            assert len((await http.get(users)).json()) == 1
+            identity.principal = ALICE
+            assert (await http.get(users)).json() == []
+            assert (
+                await status("GET", "/subjects/secret/versions/1/referencedby") == 403
+            )
             identity.principal = ANONYMOUS
             assert await status("GET", "/subjects/open/versions") == 401

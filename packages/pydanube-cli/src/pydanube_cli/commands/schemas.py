@@ -346,7 +346,7 @@ def delete(
 
     Args:
         version (-v NUMBER): The version; by default all versions, and the subject.
-        force: Delete it even if topics are bound to it.
+        force: Delete it even if topics are bound to it, or other schemas refer to it.
     """
     what = subject if version is None else f"{subject}, version {version},"
     confirm(f"Delete {what}?", is_sure=yes)

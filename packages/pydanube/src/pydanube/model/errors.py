@@ -147,7 +147,7 @@ class IncompatibleSchema(Conflict):
 
 
 class SchemaInUse(Conflict):
-    """A topic uses the subject or version, so it cannot be deleted."""
+    """Topics or other schemas use the subject or version, so it cannot be deleted."""
 
 
 class OtherSchema(Conflict):

@@ -18,7 +18,12 @@ from functools import partial
 from msgspec.structs import asdict, replace
 
 from pydanube.aio.locks import NamedLocks
-from pydanube.model.errors import IncompatibleSchema, InvalidSchema, SchemaNotFound
+from pydanube.model.errors import (
+    IncompatibleSchema,
+    InvalidSchema,
+    SchemaInUse,
+    SchemaNotFound,
+)
 from pydanube.model.extras import MissingExtra
 from pydanube.model.names import parse_subject
 from pydanube.model.schemas import (
@@ -67,6 +72,15 @@ DeletionCheck = Callable[[], Awaitable[None]]
 """Awaited before a deletion; raises if it is not allowed."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReferencedVersion:
+    """A version that another schema refers to by a name."""
+
+    name: str
+    subject: str
+    version: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSchema:
     """A schema to be registered."""
@@ -77,6 +91,9 @@ class NewSchema:
     description: str = ""
     created_by: str = ""
     tags: Sequence[str] = ()
+    references: Sequence[ReferencedVersion] = ()
+    """The versions that must exist longer than this one; *definition* is complete
+    without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +142,7 @@ class SchemaRegistry:
             InvalidName: The subject's name is not allowed.
             InvalidSchema: The definition is malformed.
             IncompatibleSchema: The schema is not compatible with existing versions.
+            SchemaNotFound: A version that it refers to was deleted.
         """
         parse_subject(subject)
         _check_texts(new)
@@ -170,6 +188,9 @@ class SchemaRegistry:
 
         Raises:
             SchemaNotFound: The subject or version does not exist.
+            SchemaInUse: Other schemas refer to it, and *check_unused* is given.  Those
+                that are deleted, but still readable, count only if *keep_readable* is
+                false.
         """
 
         async def change(record: SubjectRecord) -> list[Operation]:
@@ -177,10 +198,16 @@ class SchemaRegistry:
             deletable = record.versions if keep_readable else tuple(kept)
             if version is not None and version not in deletable:
                 raise _no_version(subject, version)
-            if check_unused is not None:
-                await check_unused()
             key = keys.subject(subject)
             deleted = deletable if version is None else (version,)
+            if check_unused is not None:
+                await check_unused()
+                await self._check_unreferenced(
+                    subject,
+                    record.schema_id,
+                    deleted,
+                    include_deleted=not keep_readable,
+                )
             left = tuple(each for each in record.versions if each not in deleted)
             changed = Put(key, replace(record, versions=left))
             if keep_readable:
@@ -295,6 +322,27 @@ class SchemaRegistry:
             raise SchemaNotFound(f"Schema not found for ID: {schema_id}")
         return stored.value
 
+    async def references_to(
+        self, schema_id: int, version: int, *, include_deleted: bool = False
+    ) -> list[SchemaVersion]:
+        """
+        Return the versions that refer to a version, in order of their ids.
+
+        With *include_deleted*, they include those that are deleted and still readable.
+        """
+        prefix = keys.SCHEMA_REFERENCES.within(schema_id).within(version)
+        found = []
+        for path in sorted(await self._store.paths(prefix)):
+            user_id, user_version = map(int, prefix.name_of(path).split("/"))
+            try:
+                user = await self.by_id(user_id, user_version)
+            except SchemaNotFound:
+                continue
+            record = (await self._subject(user.subject)).value
+            if include_deleted or user_version in record.versions:
+                found.append(user)
+        return sorted(found, key=lambda each: (each.schema_id, each.version))
+
     async def find(
         self, subject: str, new: NewSchema, versions: Container[int]
     ) -> SchemaVersion | None:
@@ -310,7 +358,12 @@ class SchemaRegistry:
         return await self._find_same(subject, record, schema, versions)
 
     async def check(
-        self, subject: str, new: NewSchema, mode: Compatibility | None = None
+        self,
+        subject: str,
+        new: NewSchema,
+        mode: Compatibility | None = None,
+        *,
+        version: int | None = None,
     ) -> list[Violation]:
         """
         Return why *new* is not compatible with *subject*; an empty list if it is.
@@ -319,6 +372,7 @@ class SchemaRegistry:
             subject: An existing subject.
             new: The schema to check.
             mode: Replaces the compatibility mode of the subject.
+            version: The only version to compare with.
 
         Raises:
             SchemaNotFound: The subject does not exist.
@@ -327,6 +381,8 @@ class SchemaRegistry:
         record = (await self._subject(subject)).value
         async with self._locks.of(subject):
             schema = await self._parse(new)
+            if version is not None:
+                record = replace(record, versions=(version,))
             return await self._violations(
                 subject, record, schema, mode or record.compatibility
             )
@@ -359,6 +415,7 @@ class SchemaRegistry:
         stored = await self._store.get(key)
         conditions: list[Comparison] = [unchanged(key, stored)]
         operations: list[Operation] = []
+        used = await self._use(subject, new.references, conditions, operations)
         if stored is None:
             last = await self._store.get(keys.LAST_SCHEMA_ID)
             schema_id = 1 if last is None else last.value + 1
@@ -399,8 +456,58 @@ class SchemaRegistry:
         )
         operations.append(Put(key, record))
         operations.append(Put(keys.schema_version(record.schema_id, version), written))
+        for (used_id, used_version), name in used.items():
+            reference = keys.SCHEMA_REFERENCES.key(
+                used_id, used_version, record.schema_id, version
+            )
+            operations.append(Put(reference, name))
         await self._store.transaction(conditions, operations)
         return _version_of(subject, record, version, written), True
+
+    async def _use(
+        self,
+        subject: str,
+        references: Sequence[ReferencedVersion],
+        conditions: list[Comparison],
+        operations: list[Operation],
+    ) -> dict[tuple[int, int], str]:
+        """Return the names of references by the id and the version they refer to."""
+        found: dict[tuple[int, int], str] = {}
+        changed = {subject}
+        for each in references:
+            stored = await self._subject(each.subject)
+            if each.version not in stored.value.versions:
+                raise _no_version(each.subject, each.version)
+            found[stored.value.schema_id, each.version] = each.name
+            if each.subject not in changed:
+                # So that a deletion of it notices.
+                changed.add(each.subject)
+                key = keys.subject(each.subject)
+                conditions.append(unchanged(key, stored))
+                operations.append(Put(key, stored.value))
+        return found
+
+    async def _check_unreferenced(
+        self,
+        subject: str,
+        schema_id: int,
+        versions: Sequence[int],
+        *,
+        include_deleted: bool,
+    ) -> None:
+        for version in versions:
+            users = [
+                each
+                for each in await self.references_to(
+                    schema_id, version, include_deleted=include_deleted
+                )
+                if each.schema_id != schema_id or each.version not in versions
+            ]
+            if users:
+                raise SchemaInUse(
+                    f"{len(users)} schemas refer to version {version} of the schema "
+                    f"subject '{subject}': delete them first"
+                )
 
     async def _check_addition(
         self, subject: str, record: SubjectRecord, schema: ParsedSchema

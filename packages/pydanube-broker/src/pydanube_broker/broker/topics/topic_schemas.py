@@ -170,7 +170,7 @@ class TopicSchemas:
         Raises:
             SchemaNotFound: There is no such subject or version.
             SchemaInUse: A topic is bound to the subject, or accepts only this version,
-                and *force* is false.
+                or other schemas refer to it, and *force* is false.
         """
         check = None if force else partial(self._check_unused, subject, version)
         await self._registry.delete(

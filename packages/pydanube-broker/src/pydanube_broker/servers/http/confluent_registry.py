@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from google.protobuf.message import Message
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from pydanube.model.errors import (
     BrokerError,
@@ -35,12 +36,14 @@ from pydanube.model.errors import (
     Unauthenticated,
 )
 from pydanube.model.schemas import Compatibility, SchemaType
+from pydanube.schemas.pure.proto_files import ProtoFile, names_of
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.broker import Broker
+from pydanube_broker.broker.publishing.schema_registry import ReferencedVersion
 from pydanube_broker.operations import handlers as operations
 from pydanube_broker.operations.authorization import visible_subjects
-from pydanube_broker.operations.schemas import new_schema
+from pydanube_broker.operations.schemas import new_schema, schema_checked
 from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.connections.errors import as_broker_error, http_status_of
 from pydanube_broker.servers.http.endpoints import principal_of
@@ -55,7 +58,11 @@ from pydanube_broker.servers.http.pure.confluent_schemas import (
     TYPES,
     id_of,
     parts_of,
+    proto_references,
+    shown_name,
+    stored_name,
     with_json_references,
+    with_proto_references,
     with_references,
 )
 from pydanube_broker.servers.http.responses import JSON
@@ -66,14 +73,12 @@ MEDIA_TYPES = frozenset({JSON, MEDIA_TYPE, "application/vnd.schemaregistry+json"
 LATEST = "latest"
 DEFAULT_LEVEL = Compatibility.BACKWARD
 
-_COMPLETIONS = {
-    SchemaType.AVRO: with_references,
-    SchemaType.JSON_SCHEMA: with_json_references,
-}
+_CONTEXT = ":."
+"""The beginning of subjects in contexts; their own registry may divide subjects so."""
 _SUBJECT = "/subjects/{subject}"
 _VERSION = f"{_SUBJECT}/versions/{{version}}"
 _CHECK = f"/compatibility{_SUBJECT}/versions"
-PATHS = ("/subjects", "/schemas", "/compatibility", "/config", "/mode")
+PATHS = ("/subjects", "/schemas", "/compatibility", "/config", "/mode", "/contexts")
 """The beginnings of the paths of the interface."""
 
 
@@ -130,7 +135,15 @@ class RegistryCall:
     @property
     def subject(self) -> str:
         """The subject in the path."""
-        return str(self.request.path_params["subject"])
+        subject = str(self.request.path_params["subject"])
+        if subject.startswith(_CONTEXT):
+            raise RegistryError(
+                422,
+                42208,
+                f"The subject '{subject[:50]}' has a context, and this registry has "
+                "none: permissions and namespaces separate tenants.",
+            )
+        return subject
 
     def flag(self, name: str) -> bool:
         """Return whether the query has *name* with the value true."""
@@ -210,12 +223,12 @@ class RegistryCall:
         except SchemaNotFound:
             raise RegistryError(404, 40403, f"Schema {text[:20]} not found.") from None
 
-    async def new_schema(self) -> Any:
+    async def new_schema(self) -> tuple[Any, list[ReferencedVersion]]:
         """
-        Return the schema in the body.
+        Return the schema in the body, complete, and the versions that it refers to.
 
         Raises:
-            InvalidSchema: Its type is unknown, or its references are not supported.
+            InvalidSchema: Its type is unknown, or it cannot be completed.
         """
         body: SchemaBody = await self.body(SchemaBody)
         schema_type = TYPES.get(body.schema_type)
@@ -224,29 +237,28 @@ class RegistryCall:
                 f"there is no schema type {body.schema_type!r:.50}; choose from "
                 + ", ".join(TYPES)
             )
-        text = body.schema
-        if body.references:
-            complete = _COMPLETIONS.get(schema_type)
-            if complete is None:
-                raise InvalidSchema(
-                    "references are supported in Avro and JSON schemas only: define "
-                    "all messages in one file"
-                )
-            referenced = await self._definitions(body.references)
-            text = await asyncio.to_thread(complete, text, referenced)
-        elif schema_type is SchemaType.PROTOBUF:
-            text = await asyncio.to_thread(_proto_source, text)
-        return pb.NewSchema(type=schema_type.value, definition=text)
+        found = await self._definitions(schema_type, body.references)
+        text = await asyncio.to_thread(_complete, schema_type, body.schema, found)
+        return pb.NewSchema(type=schema_type.value, definition=text), list(found)
 
-    async def _definitions(self, references: list[Reference]) -> dict[str, str]:
+    async def _definitions(
+        self, schema_type: SchemaType, references: list[Reference]
+    ) -> dict[ReferencedVersion, str]:
         if len(references) > REFERENCES_MAX:
             raise InvalidSchema(f"a schema has at most {REFERENCES_MAX} references")
-        found: dict[str, str] = {}
+        found: dict[ReferencedVersion, str] = {}
         byte_count = 0
         for each in references:
-            wanted = pb.GetSchema(subject=each.subject, version=max(0, each.version))
+            subject = stored_name(each.subject)
+            wanted = pb.GetSchema(subject=subject, version=max(0, each.version))
             answer = await self.do(Kind.GET_SCHEMA, wanted)
-            found[each.name] = answer.definition
+            if answer.type != schema_type.value:
+                raise InvalidSchema(
+                    f"the schema refers to {each.subject}, which is of another type: "
+                    f"{answer.type}"
+                )
+            reference = ReferencedVersion(each.name, subject, answer.version)
+            found[reference] = answer.definition
             byte_count += len(answer.definition)
             if byte_count > BODY_BYTES_MAX:
                 raise InvalidSchema(
@@ -264,10 +276,19 @@ class RegistryCall:
                 f"{found.subject} is of type {found.type}, which Kafka's clients do "
                 "not know"
             )
-        serialized = self.request.query_params.get("format") == "serialized"
-        if name == "PROTOBUF" and serialized:
-            definition = await asyncio.to_thread(_serialized_proto, definition)
-        return {"schema": definition} | ({} if name == "AVRO" else {"schemaType": name})
+        if name == "AVRO":
+            return {"schema": definition}
+        answer: dict[str, object] = {"schema": definition, "schemaType": name}
+        if name == "PROTOBUF":
+            main, references = proto_references(definition)
+            if references:
+                answer["references"] = references
+            answer["schema"] = main
+            if self.request.query_params.get("format") == "serialized":
+                answer["schema"] = await asyncio.to_thread(
+                    _serialized_proto, definition
+                )
+        return answer
 
 
 Handler = Callable[[RegistryCall], Awaitable[object]]
@@ -299,20 +320,46 @@ async def schema_by_id(call: RegistryCall) -> object:
 @_answers("GET", "/schemas/ids/{id}/schema")
 async def definition_by_id(call: RegistryCall) -> object:
     """Return the definition with an id alone."""
-    return msgspec.Raw((await call.by_id()).definition.encode())
+    return _definition_alone(await call.by_id())
+
+
+def _definition_alone(found: Any) -> object:
+    if found.type == SchemaType.PROTOBUF.value:
+        # A source is no JSON.
+        return proto_references(found.definition)[0]
+    return msgspec.Raw(found.definition.encode())
 
 
 @_answers("GET", "/schemas/ids/{id}/subjects")
 async def subjects_of_id(call: RegistryCall) -> object:
     """Return the subject with an id; each id has one."""
-    return [(await call.by_id()).subject]
+    return [shown_name(found.subject) for found in await _listed_by_id(call)]
 
 
 @_answers("GET", "/schemas/ids/{id}/versions")
 async def versions_of_id(call: RegistryCall) -> object:
     """Return the subject and the version with an id."""
+    return [
+        {"subject": shown_name(found.subject), "version": found.version}
+        for found in await _listed_by_id(call)
+    ]
+
+
+async def _listed_by_id(call: RegistryCall) -> list[Any]:
+    """Return the version with an id; a deleted one only if the query asks for it."""
     found = await call.by_id()
-    return [{"subject": found.subject, "version": found.version}]
+    if not call.flag("deleted"):
+        wanted = pb.DescribeSubject(subject=found.subject)
+        known = (await call.do(Kind.DESCRIBE_SUBJECT, wanted)).versions
+        if found.version not in known:
+            return []
+    return [found]
+
+
+@_answers("GET", "/contexts")
+async def contexts(_: RegistryCall) -> object:
+    """Return the contexts: only the default one."""
+    return ["."]
 
 
 @_answers("GET", "/subjects")
@@ -321,7 +368,8 @@ async def subjects(call: RegistryCall) -> object:
     prefix = call.request.query_params.get("subjectPrefix", "")
     handler = None if call.flag("deleted") else _undeleted_subjects
     found = await call.do(Kind.LIST_SUBJECTS, pb.ListSubjects(), handler)
-    return [each for each in found.subjects if each.startswith(prefix)]
+    names = map(shown_name, found.subjects)
+    return [each for each in names if each.startswith(prefix)]
 
 
 async def _undeleted_subjects(call: operations.Call, _: pb.ListSubjects) -> pb.Subjects:
@@ -348,28 +396,50 @@ async def version(call: RegistryCall) -> object:
 @_answers("GET", f"{_VERSION}/schema")
 async def definition(call: RegistryCall) -> object:
     """Return the definition of a version alone."""
-    return msgspec.Raw((await call.version()).definition.encode())
+    return _definition_alone(await call.version())
 
 
 @_answers("GET", f"{_VERSION}/referencedby")
 async def referenced_by(call: RegistryCall) -> object:
-    """Return the schemas that use a version: none, since they contain it."""
-    await call.version()
-    return []
+    """Return the ids of the schemas that refer to a version, as far as visible."""
+    found = await call.version()
+    wanted = pb.GetSchema(subject=call.subject, version=found.version)
+    users = await call.do(
+        Kind.GET_SCHEMA, wanted, partial(_users, found, call.flag("deleted"))
+    )
+    return [id_of(each.schema_id, each.version) for each in users]
+
+
+async def _users(
+    found: Any, include_deleted: bool, call: operations.Call, _: pb.GetSchema
+) -> Any:
+    users = await call.broker.registry.references_to(
+        found.schema_id, found.version, include_deleted=include_deleted
+    )
+    seen = set(visible_subjects(each.subject for each in users))
+    return [each for each in users if each.subject in seen]
 
 
 @_answers("POST", f"{_SUBJECT}/versions")
 async def register(call: RegistryCall) -> object:
     """Register a schema, or return the same one that the subject has."""
-    new = pb.RegisterSchema(subject=call.subject, schema=await call.new_schema())
-    found = (await call.do(Kind.REGISTER_SCHEMA, new)).version
+    new, references = await call.new_schema()
+    wanted = pb.RegisterSchema(subject=call.subject, schema=new)
+    found = await call.do(Kind.REGISTER_SCHEMA, wanted, partial(_register, references))
     return {"id": id_of(found.schema_id, found.version)}
+
+
+async def _register(
+    references: list[ReferencedVersion], call: operations.Call, m: pb.RegisterSchema
+) -> Any:
+    new = replace(new_schema(m.schema), references=references)
+    return (await call.broker.registry.register(m.subject, new))[0]
 
 
 @_answers("POST", _SUBJECT)
 async def look_up(call: RegistryCall) -> object:
     """Return the version of a subject that has the schema in the body."""
-    new = await call.new_schema()
+    new, _ = await call.new_schema()
     known = await call.versions()
     wanted = pb.CheckSchema(subject=call.subject, schema=new)
     found = await call.do(Kind.CHECK_SCHEMA, wanted, partial(_find, known))
@@ -426,12 +496,17 @@ def _is_deleted(code: int, what: str) -> RegistryError:
 
 @_answers("POST", _CHECK, f"{_CHECK}/{{version}}")
 async def check(call: RegistryCall) -> object:
-    """Return whether a schema may become the next version of a subject."""
-    if call.request.path_params.get("version", LATEST) != LATEST:
-        await call.version()
-    wanted = pb.CheckSchema(subject=call.subject, schema=await call.new_schema())
-    await call.describe()
-    found = await call.do(Kind.CHECK_SCHEMA, wanted)
+    """
+    Return whether a schema may become the next version of a subject.
+
+    A version in the path is the only one that is compared.
+    """
+    new, _ = await call.new_schema()
+    version = None
+    if "version" in call.request.path_params:
+        version = (await call.version()).version
+    wanted = pb.CheckSchema(subject=call.subject, schema=new)
+    found = await call.do(Kind.CHECK_SCHEMA, wanted, partial(_check, version))
     answer: dict[str, object] = {"is_compatible": not found.violations}
     if call.flag("verbose"):
         answer["messages"] = [
@@ -439,6 +514,18 @@ async def check(call: RegistryCall) -> object:
             for each in found.violations
         ]
     return answer
+
+
+async def _check(
+    version: int | None, call: operations.Call, m: pb.CheckSchema
+) -> pb.SchemaChecked:
+    registry = call.broker.registry
+    try:
+        found = await registry.check(m.subject, new_schema(m.schema), version=version)
+    except SchemaNotFound:
+        # A new subject has no versions to be compatible with.
+        found = []
+    return schema_checked(found)
 
 
 @_answers("GET", "/config")
@@ -503,7 +590,7 @@ async def mode(_: RegistryCall) -> object:
 
 async def _registered(call: RegistryCall, found: Any) -> dict[str, object]:
     return {
-        "subject": found.subject,
+        "subject": shown_name(found.subject),
         "id": id_of(found.schema_id, found.version),
         "version": found.version,
         **await call.shown(found),
@@ -527,15 +614,35 @@ async def _set_level(call: RegistryCall, mode: Compatibility) -> None:
     await call.do(Kind.SET_COMPATIBILITY, wanted)
 
 
-def _proto_source(text: str) -> str:
-    """Return *text*, or the source of the descriptor that it has in base64."""
+def _complete(
+    schema_type: SchemaType, text: str, referenced: dict[ReferencedVersion, str]
+) -> str:
+    """Return a definition that needs none of the *referenced* ones."""
+    if schema_type is SchemaType.PROTOBUF:
+        files = {
+            ProtoFile(each.name, shown_name(each.subject), each.version): definition
+            for each, definition in referenced.items()
+        }
+        return with_proto_references(_proto_source(text, names_of(files)), files)
+    named = {each.name: definition for each, definition in referenced.items()}
+    if schema_type is SchemaType.AVRO:
+        return with_references(text, named)
+    return with_json_references(text, named)
+
+
+def _proto_source(text: str, names: set[str]) -> str:
+    """
+    Return *text*, or the source of the descriptor that it has in base64.
+
+    The descriptor may import files with *names*.
+    """
     try:
         data = base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error):
+    except ValueError:
         return text
     from pydanube.schemas.protobuf.source import source_of_descriptor  # noqa: PLC0415
 
-    return source_of_descriptor(data)
+    return source_of_descriptor(data, names)
 
 
 def _serialized_proto(text: str) -> str:
@@ -597,4 +704,15 @@ def _route(
             return registry_error(as_broker_error(error, doing))
         return Response(msgspec.json.encode(value), media_type=MEDIA_TYPE)
 
-    return Route(path, respond, methods=[method])
+    return _RegistryRoute(path, respond, methods=[method])
+
+
+class _RegistryRoute(Route):
+    """A route with names in its path that may have slashes, if they are encoded."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if "raw_path" in scope and scope["path"].startswith(PATHS):
+            parts = scope["raw_path"].decode("latin-1").split("/")
+            path = "/".join(stored_name(unquote(part)) for part in parts)
+            scope = {**scope, "path": path}
+        return super().matches(scope)

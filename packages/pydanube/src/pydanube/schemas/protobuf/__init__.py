@@ -7,13 +7,13 @@ definition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
 from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
 from pydanube.model.arrow import pa
@@ -41,6 +41,8 @@ from pydanube.schemas.protobuf.comparison import find_incompatibilities, find_re
 from pydanube.schemas.protobuf.compiler import compile_proto
 from pydanube.schemas.protobuf.values import plain_values_of
 
+_WELL_KNOWN = "google/protobuf/"
+
 
 class ProtobufSchema(ParsedSchema):
     """A message of a ``.proto`` definition."""
@@ -58,7 +60,8 @@ class ProtobufSchema(ParsedSchema):
         if "\0" in self.text:
             raise InvalidSchema("the Protobuf schema contains a zero byte")
         self._files = compile_proto(self.text)
-        _check_size(self._files[-1])
+        own = [each for each in self._files if not each.name.startswith(_WELL_KNOWN)]
+        _check_size(own)
         pool = descriptor_pool.DescriptorPool()
         for file in self._files:
             pool.Add(file)
@@ -73,12 +76,15 @@ class ProtobufSchema(ParsedSchema):
 
     @cached_property
     def canonical(self) -> bytes:
-        """See the base class: the descriptor of the file, and the message's name."""
-        file = FileDescriptorProto()
-        file.CopyFrom(self._files[-1])
-        file.ClearField("source_code_info")
-        name = self.message.full_name.encode()
-        return name + b"\0" + file.SerializeToString(deterministic=True)
+        """See the base class: the message's name, and the descriptors of the files."""
+        found = [self.message.full_name.encode()]
+        for each in reversed(self._files):
+            if not each.name.startswith(_WELL_KNOWN):
+                file = FileDescriptorProto()
+                file.CopyFrom(each)
+                file.ClearField("source_code_info")
+                found.append(file.SerializeToString(deterministic=True))
+        return b"\0".join(found)
 
     def incompatibilities_in_process(
         self, writer: ParsedSchema
@@ -206,13 +212,16 @@ def _indexes_of(message: Descriptor) -> list[int]:
     return [*_indexes_of(outer), names.index(message.name)]
 
 
-def _check_size(file: FileDescriptorProto) -> None:
+def _check_size(files: Iterable[FileDescriptorProto]) -> None:
     parts = 0
-    pending = [*file.message_type]
+    pending: list[DescriptorProto] = []
+    for file in files:
+        pending += file.message_type
+        parts += sum(len(each.value) for each in file.enum_type)
     while pending:
         message = pending.pop()
         parts += 1 + len(message.field)
         parts += sum(len(each.value) for each in message.enum_type)
         pending += message.nested_type
-    if parts + sum(len(each.value) for each in file.enum_type) > PARTS_MAX:
+    if parts > PARTS_MAX:
         raise InvalidSchema(f"the schema has more than {PARTS_MAX} parts")

@@ -2,7 +2,8 @@
 Compilation of ``.proto`` definitions by protoc, in a separate process.
 
 A separate process, because parsing a client's input must neither block the broker nor
-exhaust its memory.  Only the well-known types in ``google/protobuf`` can be imported.
+exhaust its memory.  Only the well-known types in ``google/protobuf``, and files of the
+definition itself, can be imported.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from collections.abc import Collection, Container
 from functools import lru_cache
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -17,6 +19,7 @@ from pathlib import Path
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from pydanube.model.errors import InvalidSchema
+from pydanube.schemas.pure.proto_files import names_of, split_files
 from pydanube.schemas.worker_pool import SECONDS_MAX, limited_command
 
 FILE_NAME = "schema.proto"
@@ -33,38 +36,62 @@ def compile_proto(text: str) -> tuple[FileDescriptorProto, ...]:
     Raises:
         InvalidSchema: The compiler refuses it; the message has its errors.
     """
-    for name in _IMPORT.findall(text):
-        if not name.startswith("google/protobuf/"):
-            raise InvalidSchema(
-                f"the Protobuf schema imports {name!r:.100}; only the well-known "
-                "types in google/protobuf can be imported"
-            )
+    others, main = split_files(text)
+    names = names_of(others)
+    for each in (main, *others.values()):
+        _check_imports(each, names)
+    main_name = FILE_NAME
+    while main_name in names:
+        main_name = f"_{main_name}"
     with (
         tempfile.TemporaryDirectory(prefix="danube-proto-") as directory,
         as_file(files("grpc_tools") / "_proto") as well_known,
     ):
-        source, result = Path(directory, FILE_NAME), Path(directory, "result")
-        source.write_text(text)
-        _run_compiler(directory, str(well_known), result)
-        descriptors = FileDescriptorSet.FromString(result.read_bytes())
+        sources = Path(directory, "sources")
+        for name, each in [
+            (main_name, main),
+            *((file.name, each) for file, each in others.items()),
+        ]:
+            source = sources / name
+            try:
+                source.parent.mkdir(parents=True, exist_ok=True)
+                source.write_text(each)
+            except OSError as error:
+                raise InvalidSchema(
+                    f"the file name {name} is not allowed: {error.strerror}"
+                ) from None
+        _run_compiler(sources, str(well_known), main_name, names)
+        result = (sources.parent / "result").read_bytes()
+        descriptors = FileDescriptorSet.FromString(result)
     return tuple(descriptors.file)
 
 
-def _run_compiler(directory: str, well_known: str, result: Path) -> None:
+def _check_imports(text: str, names: Container[str]) -> None:
+    for name in _IMPORT.findall(text):
+        if not name.startswith("google/protobuf/") and name not in names:
+            raise InvalidSchema(
+                f"the Protobuf schema imports {name!r:.100}; only the well-known "
+                "types in google/protobuf can be imported, and files that it refers to"
+            )
+
+
+def _run_compiler(
+    sources: Path, well_known: str, main: str, names: Collection[str]
+) -> None:
     command = limited_command(
         "-m",
         "grpc_tools.protoc",
-        f"-I{directory}",
+        f"-I{sources}",
         f"-I{well_known}",
         "--include_imports",
-        f"--descriptor_set_out={result}",
-        FILE_NAME,
+        f"--descriptor_set_out={sources.parent / 'result'}",
+        main,
     )
     try:
         # The command is our own interpreter, without any input of the client.
         done = subprocess.run(  # noqa: S603
             command,
-            cwd=directory,
+            cwd=sources,
             capture_output=True,
             text=True,
             errors="replace",
@@ -76,14 +103,16 @@ def _run_compiler(directory: str, well_known: str, result: Path) -> None:
             f"the Protobuf compiler took more than {SECONDS_MAX} s"
         ) from error
     if done.returncode:
-        raise InvalidSchema(f"the Protobuf schema is refused: {_reason(done.stderr)}")
+        reason = _reason(done.stderr, (main, *names))
+        raise InvalidSchema(f"the Protobuf schema is refused: {reason}")
 
 
-def _reason(stderr: str) -> str:
+def _reason(stderr: str, names: Collection[str]) -> str:
     """Return the compiler's errors, without its log and the path of the directory."""
-    lines = [
-        FILE_NAME + line.rpartition(FILE_NAME)[2]
-        for line in stderr.splitlines()
-        if f"{FILE_NAME}:" in line and "parser.cc" not in line
-    ]
+    lines: list[str] = []
+    for line in stderr.splitlines():
+        places = [line.find(f"{name}:") for name in names]
+        begins = [place for place in places if place >= 0]
+        if begins and "parser.cc" not in line:
+            lines.append(line[min(begins) :])
     return "; ".join(lines[:5]) or stderr.strip()[-500:] or "the compiler crashed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -23,7 +23,7 @@ _NUMBER_MAX = 536_870_911
 """The last number of a range of field numbers without an upper limit."""
 
 
-def source_of_descriptor(data: bytes) -> str:
+def source_of_descriptor(data: bytes, names: Container[str] = ()) -> str:
     """
     Return the ``.proto`` text of a serialized ``FileDescriptorProto``.
 
@@ -31,19 +31,20 @@ def source_of_descriptor(data: bytes) -> str:
         InvalidSchema: It is none, or as ``source_of``.
     """
     try:
-        return source_of(FileDescriptorProto.FromString(data))
+        return source_of(FileDescriptorProto.FromString(data), names)
     except DecodeError:
         raise InvalidSchema("the schema is neither text nor a descriptor") from None
 
 
-def source_of(file: FileDescriptor | FileDescriptorProto) -> str:
+def source_of(
+    file: FileDescriptor | FileDescriptorProto, names: Container[str] = ()
+) -> str:
     """
     Return the ``.proto`` text of *file*: its messages and enums, without services.
 
     Raises:
-        InvalidSchema: It imports files other than the well-known types, or has groups
-            or
-            an edition, which are not supported.
+        InvalidSchema: It imports files other than the well-known types and those with
+            *names*, or has groups or an edition, which are not supported.
     """
     if isinstance(file, FileDescriptorProto):
         proto = file
@@ -56,17 +57,23 @@ def source_of(file: FileDescriptor | FileDescriptorProto) -> str:
             "use proto2 or proto3"
         )
     for name in proto.dependency:
-        if not name.startswith(_WELL_KNOWN):
+        if not name.startswith(_WELL_KNOWN) and name not in names:
             raise InvalidSchema(
                 f"{proto.name} imports {name}; only the well-known types in "
-                f"{_WELL_KNOWN.rstrip('/')} can be imported"
+                f"{_WELL_KNOWN.rstrip('/')} can be imported, and files that it refers "
+                "to"
             )
     is_proto3 = proto.syntax == "proto3"
     lines = [f'syntax = "{"proto3" if is_proto3 else "proto2"}";', ""]
     if proto.package:
         lines += [f"package {proto.package};", ""]
     if proto.dependency:
-        lines += [*(f'import "{name}";' for name in proto.dependency), ""]
+        public = {proto.dependency[index] for index in proto.public_dependency}
+        lines += [
+            f'import {"public " if name in public else ""}"{name}";'
+            for name in proto.dependency
+        ]
+        lines.append("")
     for enum in proto.enum_type:
         lines += [*_enum_lines(enum), ""]
     for message in proto.message_type:

@@ -13,13 +13,19 @@ from typing import Any
 
 from pydanube.model.errors import InvalidSchema, SchemaNotFound
 from pydanube.model.schemas import SchemaType
+from pydanube.schemas.pure.proto_files import (
+    Files,
+    ProtoFile,
+    join_files,
+    split_files,
+)
 
 VERSION_BITS = 14
 """A subject has at most 10,000 versions."""
 SUBJECT_ID_MAX = (1 << 31 - VERSION_BITS) - 1
 """The last subject whose schemas have ids for these clients."""
-REFERENCES_MAX = 100
-"""The most references of a schema, with those of its references."""
+REFERENCES_MAX = 45
+"""The most references of a schema."""
 DEPTH_MAX = 64
 """The deepest schema in which references are replaced."""
 
@@ -36,6 +42,9 @@ _NAMED = frozenset(
     }
 )
 """Those whose values have schemas by names, which may be the names of keywords."""
+
+_SLASH = "%2F"
+"""A slash in the name of a subject, whose names in the registry have none."""
 
 TYPES = {
     "AVRO": SchemaType.AVRO,
@@ -72,6 +81,16 @@ def parts_of(number: int) -> tuple[int, int]:
     if not 0 < schema_id <= SUBJECT_ID_MAX or not version:
         raise SchemaNotFound(f"Schema not found for ID: {number}")
     return schema_id, version
+
+
+def stored_name(subject: str) -> str:
+    """Return the name in the registry of a subject, which may be the path of a file."""
+    return subject.replace("/", _SLASH)
+
+
+def shown_name(subject: str) -> str:
+    """Return the name of a subject of the registry as clients know it."""
+    return subject.replace(_SLASH, "/")
 
 
 def with_json_references(definition: str, referenced: Mapping[str, str]) -> str:
@@ -167,6 +186,59 @@ def _point(node: Any, place_of: Callable[[str], str], depth: int) -> Any:
         elif key not in _VALUES:
             found[key] = _point(each, place_of, depth + 1)
     return found
+
+
+def with_proto_references(main: str, referenced: Files) -> str:
+    """
+    Return a Protobuf definition of *main* with the *referenced* files and theirs.
+
+    If a referenced file needs another version of a file that *main* refers to, it gets
+    the one of *main*.
+
+    Raises:
+        InvalidSchema: Files have the same name and differ, or have names that are not
+            allowed.
+    """
+    texts: dict[str, str] = {}
+    parts = [(file, *split_files(text)) for file, text in referenced.items()]
+    for file, _, text in parts:
+        _add_file(texts, file.name, text)
+    direct = {file.name: file for file in referenced}
+    for _, others, _ in parts:
+        for each, text in others.items():
+            if each.name not in direct:
+                _add_file(texts, each.name, text)
+    files = {direct.get(name) or ProtoFile(name): text for name, text in texts.items()}
+    return join_files(files, main)
+
+
+def _add_file(texts: dict[str, str], name: str, text: str) -> None:
+    if texts.setdefault(name, text) != text:
+        raise InvalidSchema(
+            f"the schemas that it refers to have different files {name!r:.100}: refer "
+            "to one of them directly"
+        )
+
+
+def proto_references(definition: str) -> tuple[str, list[dict[str, object]]]:
+    """
+    Return the main file of a Protobuf definition, and the references that it needs.
+
+    Raises:
+        InvalidSchema: It has files that are no versions of subjects.
+    """
+    files, main = split_files(definition)
+    found: list[dict[str, object]] = [
+        {"name": each.name, "subject": each.subject, "version": each.version}
+        for each in files
+        if each.subject
+    ]
+    if files and not found:
+        raise InvalidSchema(
+            "the schema has files that are not registered as subjects, which Kafka's "
+            "clients cannot read"
+        )
+    return main, found
 
 
 def with_references(definition: str, referenced: Mapping[str, str]) -> str:
