@@ -10,8 +10,7 @@ fail with an error of pydanube, in bounded time.
 from __future__ import annotations
 
 import asyncio
-import socket
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +27,10 @@ from pydanube.wire.native.frames import FrameReader, RawFrame, header
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 from support.fakes.streams import cut
+from support.servers.stream_server import stream_server
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from random import Random
 
     from google.protobuf.message import Message
@@ -44,7 +44,7 @@ HOSTILE_BROKERS_PER_ROUND = 2
 MUTATIONS_MAX = 4
 ANSWER_TIMEOUT_S = 0.1
 """The time that a replayed conversation waits for an answer."""
-CLIENT_TIMEOUT_S = 20.0
+CLIENT_TIMEOUT_S = 60.0
 """The time in which a client must fail when the broker's answers are wrong."""
 TEST_ROUNDS = 2
 FRAME_BYTES_MAX = 1 << 26
@@ -157,31 +157,31 @@ def _requests_of_every_kind(conversations: list[Conversation]) -> list[Frame]:
     return frames
 
 
-class recording_proxy:  # noqa: N801  # Used as a function is.
-    """Forwards bytes between clients and the broker, and records the frames."""
+@asynccontextmanager
+async def recording_proxy(port: int) -> AsyncIterator[tuple[int, list[Conversation]]]:
+    """Forward bytes between clients and the broker, and record the frames."""
+    conversations: list[Conversation] = []
+    running: set[asyncio.Task[None] | None] = set()
 
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._conversations: list[Conversation] = []
-        self._tasks = asyncio.TaskGroup()
-
-    async def __aenter__(self) -> tuple[int, list[Conversation]]:
-        await self._tasks.__aenter__()
-        self._server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
-        return self._server.sockets[0].getsockname()[1], self._conversations
-
-    async def __aexit__(self, *error: Any) -> None:
-        self._server.close()
-        await self._tasks.__aexit__(*error)
-
-    async def _pass_on(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    async def pass_on(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        running.add(asyncio.current_task())
         conversation = Conversation()
-        self._conversations.append(conversation)
-        to_broker = await asyncio.open_connection("127.0.0.1", self._port)
-        self._tasks.create_task(_copy(reader, to_broker[1], conversation.from_client))
-        self._tasks.create_task(_copy(to_broker[0], writer, conversation.from_broker))
+        conversations.append(conversation)
+        from_broker, to_broker = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_copy(reader, to_broker, conversation.from_client))
+                tasks.create_task(_copy(from_broker, writer, conversation.from_broker))
+        finally:
+            to_broker.close()
+
+    async with stream_server(pass_on) as proxy_port:
+        yield proxy_port, conversations
+        for each in running:
+            # Until its last frame is recorded.
+            await each
 
 
 async def _copy(
@@ -536,18 +536,14 @@ async def replay_to_client(conversation: Conversation, rng: Random) -> None:
                     break
                 writer.write(_data_of(piece))
             await writer.drain()
-        writer.close()
 
     uses: list[Callable[[pydanube.Client], Awaitable[None]]] = [publish, consume, fetch]
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, family=socket.AF_INET)
-    port = server.sockets[0].getsockname()[1]
-    try:
-        async with asyncio.timeout(CLIENT_TIMEOUT_S):
-            await _use_until_failure(port, rng.choice(uses), rng)
-    except TimeoutError:
-        raise AssertionError("a client hangs after damaged answers") from None
-    finally:
-        server.close()
+    async with stream_server(answer) as port:
+        try:
+            async with asyncio.timeout(CLIENT_TIMEOUT_S):
+                await _use_until_failure(port, rng.choice(uses), rng)
+        except TimeoutError:
+            raise AssertionError("a client hangs after damaged answers") from None
 
 
 async def _use_until_failure(

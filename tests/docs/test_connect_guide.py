@@ -17,7 +17,6 @@ import nats
 import pyarrow.parquet as pq
 import pytest
 import redis
-from qdrant_client import QdrantClient
 
 from pydanube.objects.opening import open_objects
 from pydanube_connect.kinds import KINDS
@@ -330,6 +329,8 @@ async def test_a_message_is_mailed(tmp_path):
 
 
 async def test_messages_become_points(tmp_path):
+    from qdrant_client import QdrantClient  # Importing it takes long.
+
     (tmp_path / "embed.py").write_text(FILES["embed.py"])
     change = "url: http://127.0.0.1:6333", "path: points"
     async with connectors("vectors.yaml", tmp_path, change) as (client, until):

@@ -21,7 +21,7 @@ from support.servers.certificates import tls_settings, write_certificates
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 def served(directory):

@@ -17,7 +17,7 @@ from support.servers.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-WAIT_S = 20
+WAIT_S = 60
 COUNT = 60
 
 

@@ -22,7 +22,7 @@ pytestmark = [
 
 TOPICS = [f"/default/t{number}" for number in range(6)]
 SECRET = "/default/secret"
-ENDED_S = 5.0
+ENDED_S = 60.0
 """Within this time, a revocation takes effect on all brokers."""
 
 

@@ -59,7 +59,7 @@ def test_segments_are_uploaded_evicted_and_read_back(tmp_path, s3):
                 TOPIC, subscription=subscription, start="earliest"
             ) as consumer:
                 for payload in expected:
-                    message = await consumer.receive(timeout_s=20)
+                    message = await consumer.receive(timeout_s=60)
                     assert message.payload == payload
                     await consumer.ack(message)
 

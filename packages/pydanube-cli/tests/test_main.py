@@ -69,7 +69,17 @@ def commands(command, words):
         yield words, command
 
 
-ALL = [pair for name in NAMES for pair in commands(load(name), (name,))]
+def all_pairs():
+    """Load all commands; the collector stays off, as pytest collects without it."""
+    was_on = gc.isenabled()
+    try:
+        return [pair for name in NAMES for pair in commands(load(name), (name,))]
+    finally:
+        if not was_on:
+            gc.disable()
+
+
+ALL = all_pairs()
 each_command = pytest.mark.parametrize(
     ("words", "command"), ALL, ids=[" ".join(words) for words, _ in ALL]
 )

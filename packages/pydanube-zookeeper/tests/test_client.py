@@ -12,6 +12,7 @@ import pytest
 from pydanube.model.errors import InvalidConfig, MetadataUnavailable
 from pydanube_zookeeper.client import open_client
 from pydanube_zookeeper.config import ZookeeperConfig
+from support.servers.stream_server import stream_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -43,8 +44,6 @@ class Server:
                 self._write(writer, struct.pack("!iqi", number, 7, error))
         except (EOFError, OSError):
             pass
-        finally:
-            writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> bytes:
         (size,) = struct.unpack("!i", await reader.readexactly(4))
@@ -57,12 +56,8 @@ class Server:
 @asynccontextmanager
 async def serving() -> AsyncIterator[Server]:
     server = Server()
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    server.port = listening.sockets[0].getsockname()[1]
-    try:
+    async with stream_server(server.serve) as server.port:
         yield server
-    finally:
-        listening.close()
 
 
 def config_of(*servers: Server, timeout_s: float = 20.0) -> ZookeeperConfig:

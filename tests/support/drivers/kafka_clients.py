@@ -9,7 +9,7 @@ from threading import Event
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-WAIT_S = 30
+WAIT_S = 60
 PARTITIONS = 4
 
 

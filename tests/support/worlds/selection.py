@@ -217,18 +217,25 @@ def _opens(function: Any) -> bool:
         if not isinstance(each, FunctionType) or each in known:
             continue
         known.add(each)
-        for name in _names(each.__code__):
-            found = each.__globals__.get(name)
-            if callable(found) and _is_ours(found):
-                pending.append(found)
+        pending += _called(each)
     return False
+
+
+@cache
+def _called(function: FunctionType) -> list[Any]:
+    """Return the functions of tests whose names *function* uses."""
+    found = map(function.__globals__.get, _names(function.__code__))
+    return [each for each in found if callable(each) and _is_ours(each)]
 
 
 def _is_ours(found: Any) -> bool:
     code = getattr(unwrap(found), "__code__", None)
-    if code is None:
-        return False
-    place = Path(code.co_filename)
+    return code is not None and _is_of_tests(code.co_filename)
+
+
+@cache
+def _is_of_tests(file: str) -> bool:
+    place = Path(file)
     return place.is_relative_to(ROOT) and "tests" in place.relative_to(ROOT).parts
 
 

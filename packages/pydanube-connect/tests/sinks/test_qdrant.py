@@ -1,19 +1,20 @@
 """Tests of the sink for Qdrant, with Qdrant's local mode."""
 
 import uuid
+from importlib.util import find_spec
 
 import pytest
-
-pytest.importorskip("qdrant_client")
-
-from qdrant_client import QdrantClient
 
 from pydanube.declarations.pure.problems import InvalidDeclaration
 from pydanube_connect.sinks.qdrant import NAMESPACE
 from support.drivers.connectors import declared, running, write_messages
 from support.worlds.current import memory_broker
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    # Found, not imported, which would take long in every run.
+    pytest.mark.skipif(find_spec("qdrant_client") is None, reason="no qdrant-client"),
+]
 
 TOPIC = "/default/texts"
 EMBED = """
@@ -51,6 +52,8 @@ async def write(directory, options, *messages):
 
 def points_in(directory):
     """The payload and the vector of each point, by its id."""
+    from qdrant_client import QdrantClient  # Importing it takes long.
+
     client = QdrantClient(path=str(directory / "points"))
     try:
         found, _ = client.scroll("texts", limit=100, with_vectors=True)

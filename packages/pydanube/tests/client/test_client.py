@@ -1,4 +1,3 @@
-import asyncio
 import inspect
 import pydoc
 import re
@@ -21,6 +20,7 @@ from pydanube_broker.testing import MemoryBroker
 from support.drivers.running import TOPIC, published
 from support.fakes.scripted_broker import ScriptedBroker
 from support.fakes.storages import until
+from support.servers.stream_server import stream_server
 
 
 @pytest.mark.parametrize(
@@ -277,10 +277,8 @@ async def test_a_port_of_another_protocol_is_recognized(greeting, found):
     async def greet(reader, writer):
         await reader.read(1)
         writer.write(greeting)
-        writer.close()
 
-    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with stream_server(greet) as port:
         url = f"danube://127.0.0.1:{port}"
         with pytest.raises(pydanube.ProtocolViolation, match=f"{url}: this is {found}"):
             async with pydanube.connect(url):
@@ -316,7 +314,7 @@ async def test_wrong_arguments_of_messages_are_explained(client):
     async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
         with pytest.raises(pydanube.InvalidRequest, match="max_messages must be"):
             await consumer.receive_batch(max_messages="5")
-        message = await consumer.receive(timeout_s=5)
+        message = await consumer.receive(timeout_s=60)
         assert message.offset == 0
         with pytest.raises(pydanube.InvalidRequest, match="delay_s must be"):
             await consumer.nack(message, delay_s="5")
