@@ -144,7 +144,7 @@ def test_record_is_readable_json() -> None:
         b'{"topic_id":1,"policy":{"dispatch":"reliable","durability":"durable",'
         b'"retention":null,"ttl_s":null,"on_corruption":"stop",'
         b'"seal_bytes":null,"seal_age_s":null,"deduplication":null},"created_at":2,'
-        b'"limits":null,"schema":null,"shard":null}'
+        b'"limits":null,"schema":null,"shard":null,"start_offset":0}'
     )
 
 

@@ -94,6 +94,8 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The schema of its messages."""
     shard: int | None = None
     """Its shard; None if it was created outside of a cluster."""
+    start_offset: int = 0
+    """The messages before it were trimmed."""
 
 
 class PartitionedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from pydanube.security.permissions import Permission
 from pydanube.wire.native.messages import (
     changes_from_wire,
     from_wire,
+    position_from_wire,
     seconds_from_wire,
     to_wire,
 )
@@ -109,6 +110,16 @@ async def apply_retention(call: Call, m: pb.ApplyRetention) -> pb.RetentionDrops
         drops = await call.broker.topics.plan_retention(name, partial(_assumed, m))
     else:
         drops = await call.broker.topics.apply_retention(name)
+    return to_wire(pb.RetentionDrops, drops)
+
+
+@operation
+async def trim_topic(call: Call, m: pb.TrimTopic) -> pb.RetentionDrops:
+    """Remove the messages of a topic before a position, for all readers at once."""
+    if not m.HasField("before"):
+        raise InvalidRequest("to trim a topic, give the position before which")
+    name = TopicName.parse(m.topic)
+    drops = await call.broker.topics.trim(name, position_from_wire(m.before))
     return to_wire(pb.RetentionDrops, drops)
 
 

@@ -181,6 +181,7 @@ class Storage:
         *,
         shard: int | None = None,
         is_new: bool = False,
+        start_offset: int = 0,
     ) -> TopicLog:
         """
         Open the log of a topic from the journal and the manifest.
@@ -189,6 +190,9 @@ class Storage:
         broker is in a cluster; then *epoch* is that of the shard.  Segments that are
         not uploaded are removed from the manifest: the journal has their messages, and
         only their writer knows whether their objects are complete.
+
+        Messages before *start_offset* were trimmed.  The log continues there at the
+        earliest, even if a lost journal leaves it shorter.
 
         Durability: The journal's record that it is open, with *epoch*, is on disk on
             return; but in a cluster, a topic that is new to the journal does not wait.
@@ -212,6 +216,9 @@ class Storage:
             self.journal.recovered.get(topic_id, ()),
             journal_begin=self.journal.first_name,
         )
+        if end_offset < start_offset:
+            frames, sealed_offset = [], Offset(start_offset)
+            end_offset = sealed_offset
         await self._check_objects(topic_id, str(name), recorded, end_offset)
         lost = recorded[len(segments) :]
         if lost:
@@ -243,6 +250,7 @@ class Storage:
             segments=segments,
             sealed_offset=sealed_offset,
             shard=shard,
+            start_offset=start_offset,
             totals=self.segment_totals,
             changes=self.offset_changes,
         )

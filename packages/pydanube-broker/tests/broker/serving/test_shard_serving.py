@@ -13,6 +13,7 @@ from pydanube.model.errors import (
     NotOwner,
     OffsetDropped,
     SessionLost,
+    TopicFenced,
     TopicNotFound,
 )
 from pydanube.model.names import TopicName
@@ -537,3 +538,26 @@ async def test_changes_are_applied_later_if_the_store_does_not_answer(cluster, s
     )
     await until(lambda: topic.limits.max_publish_rate == 3)
     assert not failures
+
+
+async def test_trimmed_topic_stays_trimmed_after_a_move_and_a_failover(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    await published(cluster, *[b"%d" % number for number in range(6)])
+    owner = owner_of(cluster)
+    (other,) = {"a", "b"} - {owner}
+    topic = await cluster.members[owner].broker.topics.get_reliable(A_TOPIC)
+    await cluster.members[owner].broker.topics.trim(A_TOPIC, 4)
+    await move_shard(cluster.store, SHARD, other)
+    await until(lambda: SHARD in cluster.served(other))
+    assert await stored(cluster) == [b"4", b"5"]
+    # The earlier owner changes nothing any more.
+    with pytest.raises((NotOwner, TopicFenced)):
+        await cluster.members[owner].broker.catalog.trim(
+            A_TOPIC, topic.topic_id, 5, epoch=topic.log.epoch
+        )
+    broker = cluster.members[other].broker
+    await broker.topics.trim(A_TOPIC, 5)
+    cluster.lose(other)
+    assert await stored(cluster) == [b"5"]
+    assert owner_of(cluster) == owner
+    assert await published(cluster, b"6") == [6]

@@ -2,6 +2,7 @@
 
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from pydanube.model.descriptions import DROPS_SHOWN_MAX
@@ -10,14 +11,19 @@ from pydanube.model.errors import (
     InvalidRequest,
     MetadataUnavailable,
     NamespaceNotFound,
+    OffsetDropped,
     SchemaNotFound,
+    TopicFenced,
     TopicNotFound,
 )
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import (
     KEEP_ALL,
+    AtTime,
     CorruptionPolicy,
+    FailurePolicy,
     NamespacePolicy,
+    PoisonPolicy,
     Retention,
     Start,
     TopicPolicy,
@@ -34,7 +40,7 @@ from support.fakes.brokers import (
     BrokerWorld,
     MeddledStore,
 )
-from support.fakes.readers import S, attach, publish, subscribe
+from support.fakes.readers import S, attach, publish, stored, subscribe
 from support.fakes.storages import seal
 
 SMALL = Retention(bytes_max=1)
@@ -476,3 +482,138 @@ async def test_topic_that_cannot_be_opened_does_not_keep_others_from_it(world, c
         await broker.topics.open_ids({first.topic_id, second.topic_id}, "be tested")
         assert list(broker.topics.opened) == [second.name]
     assert "/default/first: opening it to be tested failed: " in caplog.text
+
+
+# Trimming.
+
+
+async def test_trimmed_messages_are_gone_for_readers_and_cursors_move(world):
+    async with world.broker() as broker:
+        topic = await grown(broker)
+        await publish(topic, b"a", b"b")
+        first = await subscribe(broker)
+        reader, _ = attach(first, messages=2)
+        assert await reader.offsets(2) == [0, 1]
+        await subscribe(broker, name=OTHER)
+        drops = await broker.topics.trim(A_TOPIC, 5)
+        assert (drops.base_offset, drops.segment_count) == (5, 2)
+        assert [each.base for each in topic.segments] == [4]
+        first.credit(reader.consumer, 100, 1 << 20)
+        assert (await reader.offsets(5))[2:] == [5, 6, 7]
+        assert reader.reason is None
+        for subscription in topic.subscriptions.values():
+            assert subscription.describe(8).backlog == 3
+            assert subscription.cursor_offset == 5
+        for wanted in (0, 4):
+            with pytest.raises(OffsetDropped, match="next offset that exists is 5"):
+                await topic.log.read(wanted, bytes_max=1)
+        assert await topic.locate(Start.EARLIEST) == await topic.locate(AtTime(0)) == 5
+        described = topic.describe()
+        assert (described.base_offset, described.message_count) == (5, 3)
+        # Inside the tail, and from then on the newest segment alone is left.
+        assert (await broker.topics.trim(A_TOPIC, 7)).base_offset == 7
+        assert topic.log.read_tail(6, bytes_max=1) is None
+        assert topic.segments[-1].base == 4
+        assert (await topic.log.read(7, bytes_max=1))[0].end == 8
+    async with world.broker() as broker:
+        topic = await broker.topics.get(A_TOPIC)
+        assert (topic.log.base_offset, topic.end_offset) == (7, 8)
+        reader, _ = attach(topic.find_subscription(OTHER))
+        assert await reader.offsets(1) == [7]
+
+
+async def test_view_of_a_trimmed_topic_begins_at_its_start(world):
+    async with world.broker() as broker:
+        await grown(broker)
+        await subscribe(broker)
+        await broker.topics.trim(A_TOPIC, 5)
+    async with world.broker() as broker:
+        look = (await broker.views.look_at([A_TOPIC])).found[A_TOPIC]
+        assert (look.offsets.base_offset, look.offsets.end_offset) == (5, 6)
+        async with broker.views.viewing(A_TOPIC) as view:
+            assert view.describe().base_offset == 5
+            assert view.describe().message_count == 1
+        assert broker.topics.opened == {}
+
+
+async def test_failed_messages_are_forgotten_when_they_are_trimmed(broker):
+    topic = await grown(broker)
+    await broker.subscriptions.change_settings(
+        A_TOPIC,
+        S,
+        failure_policy=FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.BLOCK),
+    )
+    subscription = await subscribe(broker)
+    reader, consumer = attach(subscription, messages=1)
+    await reader.first(1)
+    subscription.nack([(0, 1)])
+    assert subscription.is_blocked
+    await broker.topics.trim(A_TOPIC, 2)
+    assert not subscription.is_blocked
+    subscription.credit(consumer, 100, 1 << 20)
+    assert (await reader.offsets(5))[1:] == [2, 3, 4, 5]
+    assert topic.log.base_offset == 2
+
+
+async def test_trim_is_refused_beyond_the_end_and_without_stored_messages(broker):
+    topic = await grown(broker)
+    with pytest.raises(InvalidRequest, match="ends at offset 6; 7 is beyond it"):
+        await broker.topics.trim(A_TOPIC, 7)
+    for before in (0, Start.EARLIEST):
+        assert (await broker.topics.trim(A_TOPIC, before)).base_offset == 0
+    assert (await broker.catalog.get_topic(A_TOPIC)).value.start_offset == 0
+    await broker.topics.create(named("memory"), NON_RELIABLE)
+    with pytest.raises(InvalidRequest, match="not reliable"):
+        await broker.topics.trim(named("memory"), Start.LATEST)
+    with pytest.raises(TopicNotFound):
+        await broker.topics.trim(named("none"), Start.LATEST)
+    # All messages go, and offsets are never assigned again.
+    assert (await broker.topics.trim(A_TOPIC, Start.LATEST)).base_offset == 6
+    assert (topic.describe().message_count, len(topic.segments)) == (0, 1)
+    assert await publish(topic, b"next") == 6
+    assert [payload for payload, *_ in await stored(topic)] == [b"next"]
+
+
+async def test_fenced_writer_trims_nothing(world):
+    async with world.broker() as broker:
+        topic = await grown(broker)
+        await world.store.put(keys.EPOCHS.key(topic.topic_id), topic.log.epoch + 1)
+        with pytest.raises(TopicFenced):
+            await broker.topics.trim(A_TOPIC, 2)
+        assert topic.log.base_offset == 0
+
+
+async def test_held_topic_keeps_trimmed_segments_until_it_is_released(world):
+    async with world.broker() as broker:
+        topic = await grown(broker)
+        await broker.holds.add(topic.log, "lake", "a table")
+        drops = await broker.topics.trim(A_TOPIC, 4)
+        assert (drops.base_offset, drops.segment_count) == (4, 0)
+        assert drops.held_by == ("lake",)
+        assert (topic.log.base_offset, len(topic.segments)) == (4, 3)
+        # It stays so in a description, and in a topic that is not open.
+        assert topic.describe().message_count == 2
+    async with world.broker() as broker:
+        assert await broker.topics.find_idle_drops() == set()
+        await world.store.delete(keys.HOLDS.within(topic.topic_id).key("lake"))
+        assert await broker.topics.find_idle_drops() == {topic.topic_id}
+        assert await base_after(broker) == 4
+        assert [each.base for each in (await broker.topics.get(A_TOPIC)).segments] == [
+            4
+        ]
+
+
+async def test_log_that_lost_its_end_continues_where_it_was_trimmed(world):
+    async with world.broker() as broker:
+        await broker.topics.create(A_TOPIC, RELIABLE)
+        stored_record = await broker.catalog.get_topic(A_TOPIC)
+        record = msgspec.structs.replace(stored_record.value, start_offset=9)
+        await world.store.put(keys.topic(A_TOPIC), record)
+    async with world.broker() as broker:
+        look = (await broker.views.look_at([A_TOPIC])).found[A_TOPIC]
+        assert (look.offsets.base_offset, look.offsets.end_offset) == (9, 9)
+        topic = await broker.topics.get(A_TOPIC)
+        assert await publish(topic, b"next") == 9
+    async with world.broker() as broker:
+        topic = await broker.topics.get(A_TOPIC)
+        assert (topic.log.base_offset, topic.end_offset) == (9, 10)

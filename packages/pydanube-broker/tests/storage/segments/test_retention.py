@@ -27,6 +27,7 @@ def dropped(
     now=0,
     tail_bytes=0,
     cursors=(),
+    start_offset=0,
     is_held=False,
     deduplication=None,
     **retention,
@@ -37,6 +38,7 @@ def dropped(
         tail_bytes=tail_bytes,
         now=now,
         cursors=cursors,
+        start_offset=start_offset,
         is_held=is_held,
         deduplication=deduplication,
     )
@@ -104,3 +106,12 @@ def test_messages_of_the_deduplication_window_are_kept():
         (Deduplication(age_s=9 * 3600, messages_max=21), 2),
     ):
         assert dropped(5, now=now, bytes_max=1, deduplication=window) == count
+
+
+def test_trimmed_segments_are_dropped_unless_they_are_held():
+    assert dropped(5, start_offset=29) == 2
+    assert dropped(5, start_offset=30) == 3
+    assert dropped(5, start_offset=50) == 4
+    assert dropped(5, start_offset=50, is_held=True) == 0
+    window = Deduplication(messages_max=1000, age_s=10**6)
+    assert dropped(5, start_offset=30, deduplication=window) == 3

@@ -22,6 +22,7 @@ from pydanube.model.policy import (
     Retention,
     TopicPolicy,
 )
+from pydanube.model.positions import POSITION_HELP
 from pydanube.model.quantity_formats import (
     format_bytes,
     format_count,
@@ -46,7 +47,13 @@ from pydanube_cli.invocation.completion import complete_namespaces
 from pydanube_cli.invocation.declaration import Connect, command, confirm
 from pydanube_cli.invocation.parameters import command_group
 from pydanube_cli.presentation.output import Columns, Fields, Result, Table, cells_of
-from pydanube_cli.presentation.quantities import optional, parse_bytes, parse_duration
+from pydanube_cli.presentation.quantities import (
+    POSITION_METAVAR,
+    optional,
+    parse_bytes,
+    parse_duration,
+    parse_position,
+)
 
 app = command_group(
     "Create, list, describe and delete topics.",
@@ -392,6 +399,43 @@ def apply_retention(
         )
         drops = work(topic)
     return Result(drops, *drops_shown(drops, are_planned=dry_run))
+
+
+@command(
+    app,
+    "danube topics trim /default/orders --before 30d",
+    "danube topics trim /default/orders --before 2025-03-01T09:30:00Z --yes",
+    "danube topics trim /default/clicks-part-3 --before 1500000",
+    "danube topics trim /default/orders --before latest",
+)
+def trim(
+    connect: Connect,
+    topic: parameters.Topic,
+    *,
+    before: Annotated[
+        str,
+        typer.Option(
+            metavar=POSITION_METAVAR,
+            help=f"The position before which messages go: {POSITION_HELP}.",
+            show_default=False,
+        ),
+    ],
+    yes: parameters.Yes = False,
+) -> Result:
+    """
+    Remove the messages of a topic before a position, for all readers at once.
+
+    Subscriptions that were behind continue at the position. Files go when all of their
+    messages are removed; the newest file stays, and so do all while the topic is held.
+    For a partitioned topic, all partitions are trimmed; an offset requires the name of
+    one partition.
+    """
+    where = parse_position(before)
+    confirm(f"Remove the messages of {topic} before {before}?", is_sure=yes)
+    with connect() as client:
+        drops = client.topics.trim(topic, where)
+    starts = (f"{each.topic} begins at offset {each.base_offset}." for each in drops)
+    return Result(drops, *starts, "", *drops_shown(drops, are_planned=False))
 
 
 command(app, "danube topics move /default/orders --to broker-2")(brokers.move)

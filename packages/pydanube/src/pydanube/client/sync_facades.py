@@ -65,6 +65,7 @@ class Topics(Facade):
     find_offsets = blocking(AsyncTopics.find_offsets)
     apply_retention = blocking(AsyncTopics.apply_retention)
     plan_retention = blocking(AsyncTopics.plan_retention)
+    trim = blocking(AsyncTopics.trim)
     add_partitions = blocking(AsyncTopics.add_partitions)
     existing_partitions = blocking(AsyncTopics.existing_partitions)
     partitions = blocking(AsyncTopics.partitions)

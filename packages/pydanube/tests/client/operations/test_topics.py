@@ -512,3 +512,35 @@ async def test_all_topics_are_listed_if_no_revision_covers_the_last_answer(clien
     found = await client.topics.list_changed_offsets({TOPIC}, unknown)
     assert found.is_complete
     assert found.topics[TOPIC].end_offset == 1
+
+
+async def test_topic_is_trimmed_and_its_consumers_go_on(broker, client):
+    await client.topics.create(TOPIC)
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        await grown(broker, client, segments=4)
+        (drops,) = await client.topics.trim(TOPIC, 2)
+        assert (drops.topic, drops.base_offset, drops.segment_count) == (TOPIC, 2, 2)
+        assert (await client.subscriptions.describe(TOPIC, "s")).cursor == 2
+        received = [await consumer.receive(timeout_s=60)]
+        while received[-1].offset < 3:
+            received.append(await consumer.receive(timeout_s=60))
+        assert [each.offset for each in received][-2:] == [2, 3]
+    batches = [batch async for batch in client.read(TOPIC)]
+    assert [message.offset for batch in batches for message in batch] == [2, 3]
+    (again,) = await client.topics.trim(TOPIC, datetime(2020, 1, 1, tzinfo=UTC))
+    assert (again.base_offset, again.segment_count) == (2, 0)
+    (all_gone,) = await client.topics.trim(TOPIC, "latest")
+    assert all_gone.base_offset == 4
+    with pytest.raises(InvalidRequest, match="beyond"):
+        await client.topics.trim(TOPIC, 5)
+
+
+async def test_partitions_are_trimmed_by_time_and_one_by_offset(client):
+    await client.topics.create(TOPIC, partitions=2)
+    drops = await client.topics.trim(TOPIC, "latest")
+    assert [each.topic for each in drops] == PARTS[:2]
+    with pytest.raises(InvalidRequest, match="offset"):
+        await client.topics.trim(TOPIC, 0)
+    assert len(await client.topics.trim(PARTS[1], 0)) == 1
+    with pytest.raises(TopicNotFound):
+        await client.topics.trim("/default/none", "latest")

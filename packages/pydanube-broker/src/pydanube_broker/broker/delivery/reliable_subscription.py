@@ -154,9 +154,10 @@ class ReliableSubscription(Subscription):
         key_filters: Sequence[str] = (),
         priority: int = 0,
     ) -> Consumer:
-        if self._was_overtaken:
-            # Consumers were closed because retention dropped messages.  Now they
-            # continue at the first message that exists.
+        if self._was_overtaken or self.cursor_offset < self._log.start_offset:
+            # Consumers were closed because retention dropped messages, or the topic was
+            # trimmed and a crash took the cursor back.  Now they continue at the first
+            # message that exists.
             self._was_overtaken = False
             self._skip_dropped()
         consumer = super().attach(
@@ -180,6 +181,9 @@ class ReliableSubscription(Subscription):
 
     def on_policy_changed(self) -> None:
         self.wake_up()
+
+    def on_trimmed(self) -> None:
+        self._skip_dropped()
 
     def set_rate(self, messages_per_s: float | None) -> None:
         self._carry_out(self._machine.set_rate(messages_per_s, self._clock()))
@@ -447,7 +451,7 @@ class ReliableSubscription(Subscription):
         return ranges
 
     def _skip_dropped(self) -> None:
-        """Acknowledge messages that retention has dropped, and no others."""
+        """Acknowledge messages that were dropped or trimmed, and no others."""
         self._skip_gap(self._machine.cursor.offset)
         # Messages before another gap may still have to be delivered again.
         self._skip_gap(self._machine.next_offset)

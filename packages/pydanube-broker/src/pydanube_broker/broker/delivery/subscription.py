@@ -235,6 +235,9 @@ class Subscription:
     def on_policy_changed(self) -> None:
         """React to a changed policy of the topic."""
 
+    def on_trimmed(self) -> None:
+        """Acknowledge the messages that were trimmed from the topic."""
+
     def set_rate(self, messages_per_s: float | None) -> None:
         """Limit the delivery rate, if messages can wait; None removes the limit."""
 

@@ -125,6 +125,9 @@ class SubscriptionReader:
         missing: list[Range] = []
         left = deque(ranges)
         while left:
+            if left[0][0] < self._log.start_offset:
+                missing += take_below(self._log.start_offset, left)
+                continue
             try:
                 frame = await self._read_at(left[0][0])
             except CorruptSegment as error:

@@ -24,6 +24,7 @@ from pydanube.model.errors import (
     InvalidRequest,
     RevisionConflict,
     SchemaNotFound,
+    TopicFenced,
     TopicNotFound,
     Unavailable,
 )
@@ -407,6 +408,42 @@ class Catalog:
                 records[_name_of(keys.TOPICS, key.path)] = record
         await self._store.transaction(conditions, operations)
         return records
+
+    async def trim(
+        self, name: TopicName, topic_id: int, offset: int, *, epoch: int
+    ) -> TopicRecord:
+        """
+        Raise the start of a topic to *offset*, unless it is there; return its record.
+
+        *epoch* is that of its writer.
+
+        Raises:
+            TopicNotFound: It was deleted.
+            TopicFenced: It has a newer writer.
+        """
+        return await retry_on_conflict(
+            partial(self._try_trim, name, topic_id, offset, epoch)
+        )
+
+    async def _try_trim(
+        self, name: TopicName, topic_id: int, offset: int, epoch: int
+    ) -> TopicRecord:
+        stored = await self.get_topic(name)
+        record = stored.value
+        if record.topic_id != topic_id:
+            raise TopicNotFound(f"{name} was deleted and created again")
+        if record.start_offset >= offset:
+            return record
+        epoch_key = keys.writer_epoch(TopicId(topic_id), record.shard)
+        current = await self._store.get(epoch_key)
+        if current is None or current.value != epoch:
+            raise TopicFenced(f"{name} has a newer writer than epoch {epoch}")
+        trimmed = msgspec.structs.replace(record, start_offset=offset)
+        await self._store.transaction(
+            [unchanged(keys.topic(name), stored), unchanged(epoch_key, current)],
+            [Put(keys.topic(name), trimmed)],
+        )
+        return trimmed
 
     async def _keys_of(self, name: TopicName) -> list[Key[Any]]:
         """Return the keys of a topic, or of a partitioned topic and its partitions."""

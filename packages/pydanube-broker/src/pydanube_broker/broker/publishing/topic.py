@@ -239,6 +239,9 @@ class Topic:
         """Apply a changed policy, and the retention of the namespace, from now on."""
         self.policy, self.namespace_retention = policy, namespace_retention
 
+    def trim(self, offset: int) -> None:
+        """Let nobody read the messages before *offset*, from now on."""
+
     def find_subscription(self, name: SubscriptionName) -> Subscription:
         """
         Return the subscription *name*.
@@ -564,6 +567,13 @@ class ReliableTopic(Topic):
         for session in tuple(self.sessions.values()):
             if session.registration is not None:
                 self.registrations.fence(session.registration, reason)
+
+    def trim(self, offset: int) -> None:
+        if offset <= self.log.start_offset:
+            return
+        self.log.trim(offset)
+        for subscription in self.subscriptions.values():
+            subscription.on_trimmed()
 
     async def locate(self, position: Position) -> int:
         """

@@ -17,9 +17,10 @@ def describe_drops(
     topic: ReliableTopic, drops: Sequence[SegmentEntry], kept: Sequence[SegmentEntry]
 ) -> RetentionDrops:
     """Describe the segments *drops* of a topic, which go, and *kept*, which stay."""
+    stored = kept[0].base if kept else topic.log.tail.base
     return RetentionDrops(
         topic=str(topic.name),
-        base_offset=kept[0].base if kept else topic.log.tail.base,
+        base_offset=max(stored, topic.log.start_offset),
         segment_count=len(drops),
         message_count=sum(each.count for each in drops),
         byte_count=sum(each.byte_count for each in drops),

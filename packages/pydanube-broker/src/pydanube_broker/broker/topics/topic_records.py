@@ -14,10 +14,15 @@ def apply_records(
     namespace: NamespaceRecord,
     schemas: TopicSchemas,
 ) -> None:
-    """Apply the limits, the policy and the schema in the records to an open topic."""
+    """
+    Apply the limits, the policy, the schema and the start in the records to a topic.
+
+    The topic is open.
+    """
     topic.record = keys.topic(topic.name).encode(record)
     own_limits = record.limits
     topic.set_limits(own_limits or namespace.policy, are_own=own_limits is not None)
     topic.configure(record.policy, namespace.retention)
+    topic.trim(record.start_offset)
     if record.schema != topic.schema:
         schemas.apply(topic, record.schema)

@@ -156,6 +156,7 @@ class TopicViews:
             record.policy,
             known,
             shard=record.shard,
+            start_offset=record.start_offset,
         )
         try:
             view = await self._loader.load(name, record, topic_log)
@@ -224,11 +225,12 @@ class TopicViews:
 
 
 def _look_at_idle(record: TopicRecord, known: IdleLog) -> TopicLook:
+    end = max(known.end_offset, record.start_offset)
     offsets = TopicOffsets(
         topic_id=record.topic_id,
-        base_offset=known.base_offset,
-        end_offset=known.end_offset,
-        sealed_offset=known.end_offset,
+        base_offset=max(known.base_offset, record.start_offset),
+        end_offset=end,
+        sealed_offset=end,
         tail_bytes=0,
         is_reliable=record.policy.is_reliable,
     )

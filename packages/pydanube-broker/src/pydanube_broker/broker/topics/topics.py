@@ -36,7 +36,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ids import Epoch, TopicId
 from pydanube.model.names import TopicName
-from pydanube.model.policy import KEEP_ALL, Retention, TopicPolicy
+from pydanube.model.policy import KEEP_ALL, Position, Retention, TopicPolicy
 from pydanube.model.schemas import TopicSchema
 from pydanube.model.settings_text import settings_text
 from pydanube_broker.broker.governance.catalog import Catalog
@@ -391,6 +391,40 @@ class Topics:
         drops = await self._storage.sealer.apply_retention(topic.log)
         return describe_drops(topic, drops, topic.segments)
 
+    async def trim(self, name: TopicName, before: Position) -> RetentionDrops:
+        """
+        Remove the messages of a topic before a position, for all readers at once.
+
+        Cursors before it move to it.  The segments that have no later message are
+        dropped as ``apply_retention`` does: the newest one stays, and holds and backups
+        keep all of them, though nobody can read them.  A position before the first
+        message changes nothing.
+
+        Durability: On return the start of the topic is on disk.  After an error it may
+            be.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: The topic is not reliable, or has no such offset yet.
+            TopicFenced: Another broker serves the topic now.
+        """
+        topic = await self.get_reliable(name)
+        offset, topic_log = await topic.locate(before), topic.log
+        if offset > topic_log.base_offset:
+            # A power failure must not take the end of the topic back below its start.
+            await self._storage.journal.sync()
+            async with self.lock:
+                topic.check_stays()
+                record = await self._catalog.trim(
+                    name, topic.topic_id, offset, epoch=topic_log.epoch
+                )
+                topic.check_stays()
+                namespace = (await self._namespaces.find(name.namespace)).value
+                apply_records(topic, record, namespace, self._schemas)
+            log.info("topic %s: trimmed up to offset %d", name, offset - 1)
+        drops = await self._storage.sealer.apply_retention(topic_log)
+        return describe_drops(topic, drops, topic.segments)
+
     async def replace_segments(
         self,
         name: TopicName,
@@ -596,14 +630,17 @@ class Topics:
             MetadataUnavailable: The topics or segments cannot be listed.
         """
         of_namespaces = await self._namespaces.retentions()
-        retentions = {
-            TopicId(record.topic_id): record.policy.effective_retention(
+        retentions, starts = dict[TopicId, Retention](), dict[TopicId, int]()
+        for name, record in await self._catalog.records():
+            if not record.policy.is_reliable or not self._serves(record):
+                continue
+            topic_id = TopicId(record.topic_id)
+            retentions[topic_id] = record.policy.effective_retention(
                 of_namespaces.get(name.namespace, KEEP_ALL)
             )
-            for name, record in await self._catalog.records()
-            if record.policy.is_reliable and self._serves(record)
-        }
-        return await self._storage.idle.find_drops(retentions)
+            if record.start_offset:
+                starts[topic_id] = record.start_offset
+        return await self._storage.idle.find_drops(retentions, starts)
 
     @asynccontextmanager
     async def opening(self, name: TopicName) -> AsyncIterator[Topic]:
@@ -642,7 +679,10 @@ class Topics:
                 await self._namespaces.find(name.namespace)
                 epoch = claimed or await self._claim(topic_id)
                 topic_log = await self._storage.open_log(
-                    topic_id, name, epoch, record.policy, shard=shard, is_new=is_new
+                    *(topic_id, name, epoch, record.policy),
+                    shard=shard,
+                    is_new=is_new,
+                    start_offset=record.start_offset,
                 )
             if not is_new:
                 await self._holds.load(topic_log)

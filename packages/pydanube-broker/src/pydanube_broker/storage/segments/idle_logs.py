@@ -98,6 +98,7 @@ class IdleLogs:
         known: IdleLog,
         *,
         shard: int | None,
+        start_offset: int,
     ) -> TopicLog:
         """Return a log that can be read, and to which nothing may be appended."""
         return TopicLog(
@@ -110,16 +111,20 @@ class IdleLogs:
             memory=self._memory,
             clock=self._clock,
             segments=known.segments,
-            sealed_offset=known.end_offset,
+            sealed_offset=max(known.end_offset, Offset(start_offset)),
             shard=shard,
+            start_offset=start_offset,
         )
 
-    async def find_drops(self, retentions: Mapping[TopicId, Retention]) -> set[TopicId]:
+    async def find_drops(
+        self, retentions: Mapping[TopicId, Retention], starts: Mapping[TopicId, int]
+    ) -> set[TopicId]:
         """
         Return the topics with segments that their *retentions* drop, and without holds.
 
-        *retentions* are those of all topics of this broker.  What is dropped is decided
-        again when a topic is open, because only then all its subscriptions are known.
+        *retentions* are those of all topics of this broker, and *starts* the start
+        offsets of those that were trimmed.  What is dropped is decided again when a
+        topic is open, because only then all its subscriptions are known.
 
         Raises:
             MetadataUnavailable: The segments cannot be listed.
@@ -127,7 +132,8 @@ class IdleLogs:
         idle = {
             topic_id: retention
             for topic_id, retention in retentions.items()
-            if retention != KEEP_ALL and topic_id not in self._opened
+            if (retention != KEEP_ALL or topic_id in starts)
+            and topic_id not in self._opened
         }
         if not idle:
             return set()
@@ -145,6 +151,7 @@ class IdleLogs:
                 tail_bytes=0,
                 now=self._wall_clock(),
                 cursors=[cursor.offset for cursor in cursors],
+                start_offset=starts.get(topic_id, 0),
             )
             if drops:
                 found.add(topic_id)

@@ -17,6 +17,7 @@ def plan_drops(
     tail_bytes: int,
     now: int,
     cursors: Iterable[int] = (),
+    start_offset: int = 0,
     is_held: bool = False,
     deduplication: Deduplication | None = None,
 ) -> tuple[SegmentEntry, ...]:
@@ -24,8 +25,9 @@ def plan_drops(
     Return the oldest of a topic's *segments* that *retention* does not keep.
 
     Only whole segments are dropped, from the oldest on, so that the others have no gap.
-    One reason is enough: a segment is too old, it is too much, or all subscriptions
-    have acknowledged it.
+    One reason is enough: a segment is too old, it is too much, all subscriptions have
+    acknowledged it, or all of its messages are before *start_offset*, because they were
+    trimmed.
 
     - A segment is too old when its last message is.
     - The topic may exceed *bytes_max* by less than one segment.  Unsealed messages
@@ -34,7 +36,7 @@ def plan_drops(
       everything.  Without subscriptions, nothing counts as acknowledged.
 
     A topic with *deduplication* keeps the messages of its window, whatever *retention*
-    says, because a broker that restarts reads their ids.
+    says, because a broker that restarts reads their ids.  Trimmed ones are not read.
 
     The newest segment always stays: if the journal is lost, only this segment tells
     the offset at which the topic continues.  If *is_held*, all segments stay.
@@ -56,9 +58,10 @@ def plan_drops(
             retention.bytes_max is not None and kept_bytes >= retention.bytes_max
         )
         is_done = segment.end <= acknowledged
-        if not is_old and not is_too_much and not is_done:
+        is_trimmed = segment.end <= start_offset
+        if not is_old and not is_too_much and not is_done and not is_trimmed:
             break
-        if (
+        if not is_trimmed and (
             deduplication is not None
             and segment.end > segments[-1].end - deduplication.messages_max
             and segment.last_publish_time >= now - deduplication.age_us

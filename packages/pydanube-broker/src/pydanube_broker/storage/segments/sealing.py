@@ -481,6 +481,7 @@ class Sealer:
             tail_bytes=topic_log.tail.byte_count,
             now=self._wall_clock(),
             cursors=topic_log.find_cursors(),
+            start_offset=topic_log.start_offset,
             is_held=bool(topic_log.holds),
             deduplication=topic_log.policy.deduplication,
         )

@@ -160,6 +160,7 @@ class TopicLog:
         segments: tuple[SegmentEntry, ...],
         sealed_offset: Offset,
         shard: int | None = None,
+        start_offset: int = 0,
         totals: SegmentTotals | None = None,
         changes: OffsetChanges | None = None,
     ) -> None:
@@ -168,8 +169,7 @@ class TopicLog:
 
         *changes* note whenever its offsets change, it is opened, or discarded.
         """
-        self.topic_id = topic_id
-        self.name = name
+        self.topic_id, self.name = topic_id, name
         self.epoch = epoch
         """The epoch of the topic, or in a cluster that of its shard."""
         self.shard = shard
@@ -187,6 +187,9 @@ class TopicLog:
         acknowledged in the journal, though perhaps not on disk."""
         self.drop_end = Offset(0)
         """The end of the segments that were last to be dropped."""
+        self.start_offset = Offset(start_offset)
+        """Messages before it were trimmed: they cannot be read, even while they are
+        stored.  At most the end of the log."""
         self._totals = SegmentTotals() if totals is None else totals
         self._changes = OffsetChanges() if changes is None else changes
         self.segments: tuple[SegmentEntry, ...] = ()
@@ -309,7 +312,8 @@ class TopicLog:
     @property
     def base_offset(self) -> Offset:
         """The first offset that can be read; the end if the log is empty."""
-        return Offset(self.segments[0].base if self.segments else self.tail.base)
+        stored = self.segments[0].base if self.segments else self.tail.base
+        return max(Offset(stored), self.start_offset)
 
     @property
     def first_kept(self) -> Offset:
@@ -325,7 +329,7 @@ class TopicLog:
         """
         if offset >= self.end_offset:
             return []
-        if offset < self.tail.base:
+        if offset < self.tail.base or offset < self.start_offset:
             return None
         return self.tail.frames_from(offset, bytes_max)
 
@@ -337,7 +341,7 @@ class TopicLog:
         gaps between and inside frames.
 
         Raises:
-            OffsetDropped: Retention has dropped *offset*.
+            OffsetDropped: Retention has dropped *offset*, or it was trimmed.
             CorruptSegment: The segment that holds it is damaged or missing.
             ObjectsUnavailable: The remote store, which alone has it, does not answer.
             NotOwner: Another broker serves the topic now.
@@ -348,7 +352,7 @@ class TopicLog:
             if frames is not None:
                 return frames
             at = self._segment_at(offset)
-            if at is None:
+            if at is None or offset < self.start_offset:
                 raise self._dropped(offset)
             segment = self.segments[at]
             following = self.segments[at + 1 : at + 1 + AHEAD_SEGMENTS_MAX]
@@ -375,7 +379,7 @@ class TopicLog:
             ObjectsUnavailable: The remote store, which alone has it, does not answer.
             NotOwner: Another broker serves the topic now.
         """
-        offset = 0
+        offset = int(self.start_offset)
         while True:
             self._check_not_released()
             segment = next(
@@ -388,14 +392,16 @@ class TopicLog:
             )
             if segment is None:
                 found = self.tail.find_time(publish_time)
-                return self.end_offset if found is None else found
+                if found is None:
+                    return self.end_offset
+                return max(found, self.start_offset)
             try:
                 found = await self._cache.find_time(segment, publish_time)
             except (CorruptSegment, ObjectsUnavailable) as error:
                 self._raise_unless_gone(segment, error)
                 continue
             if found is not None:
-                return found
+                return max(found, self.start_offset)
             offset = segment.end
 
     def _check_not_released(self) -> None:
@@ -419,6 +425,7 @@ class TopicLog:
 
     def estimate_bytes(self, offset: int) -> int:
         """Estimate the stored bytes from *offset* on, without reading."""
+        offset = max(offset, self.start_offset)
         byte_count = float(self.tail.bytes_from(offset))
         for segment in reversed(self.segments):
             if segment.end <= offset:
@@ -433,7 +440,8 @@ class TopicLog:
         The result is exact for whole segments; inside one, gaps are assumed to be
         spread evenly.
         """
-        missing, later = 0.0, int(self.tail.base)
+        kept = max(offset, self.start_offset)
+        missing, later, offset = float(kept - offset), int(self.tail.base), kept
         for segment in reversed(self.segments):
             missing += max(0, later - max(segment.end, offset))
             later = segment.base
@@ -473,6 +481,7 @@ class TopicLog:
 
     def next_kept(self, offset: int) -> Offset:
         """Return the first readable offset from *offset* on; the end if none is."""
+        offset = max(offset, self.start_offset)
         if offset >= self.tail.base or self._segment_of(offset) is not None:
             return Offset(offset)
         later = (segment.base for segment in self.segments if segment.base > offset)
@@ -495,6 +504,13 @@ class TopicLog:
         if self.tail.byte_count:
             # The tail may be due for sealing now.
             self._memory.due.set()
+
+    def trim(self, offset: int) -> None:
+        """Let *offset* be the first that can be read, unless a later one is already."""
+        assert offset <= self.end_offset
+        if offset > self.start_offset:
+            self.start_offset = Offset(offset)
+            self._changes.note(self.name)
 
     def follow_cursors(self, find_cursors: FindCursors) -> None:
         """Let *find_cursors* say what subscriptions have acknowledged."""

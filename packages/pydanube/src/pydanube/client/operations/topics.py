@@ -16,6 +16,7 @@ from pydanube.client.connections.partitions import (
     create_topic,
     existing_partitions,
     find_partitions,
+    one_partition,
 )
 from pydanube.client.connections.requester import Requester, retry
 from pydanube.client.operations.changes import (
@@ -52,8 +53,13 @@ from pydanube.model.policy import (
     Retention,
     TopicPolicy,
 )
-from pydanube.model.positions import parse_choice, to_microseconds
-from pydanube.wire.native.messages import from_wire, to_wire
+from pydanube.model.positions import (
+    PositionLike,
+    parse_choice,
+    to_microseconds,
+    to_position,
+)
+from pydanube.wire.native.messages import from_wire, position_to_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 Names: TypeAlias = list[str]
@@ -511,6 +517,31 @@ class Topics:
             for name in await existing_partitions(self._requester, topic)
         ]
 
+    async def trim(self, topic: str, before: PositionLike) -> Drops:
+        """
+        Remove the messages of *topic* before a position, for all readers at once.
+
+        *before* is an offset, a time, or ``"latest"``, which removes all messages.
+        Subscriptions that were behind continue there.  Segments with later messages
+        keep their files until these are removed, too, and holds keep all files.
+
+        For a partitioned topic there is one result for each partition, by number.
+
+        Durability: On return the start of the topic is on disk, for good.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: The topic is not reliable, has no such offset yet, or has
+                several partitions, and an offset needs one.
+        """
+        position = to_position(before)
+        message = pb.TrimTopic(before=position_to_wire(position, pb.Position))
+        if isinstance(position, int):
+            names = [await one_partition(self._requester, topic, "an offset")]
+        else:
+            names = await existing_partitions(self._requester, topic)
+        return [await drops_of(self._requester, name, message) for name in names]
+
     # Partitions.
 
     async def add_partitions(self, topic: str, partitions: int) -> None:
@@ -548,9 +579,9 @@ class Topics:
 
 
 async def drops_of(
-    requester: Requester, topic: str, message: pb.ApplyRetention
+    requester: Requester, topic: str, message: pb.ApplyRetention | pb.TrimTopic
 ) -> RetentionDrops:
-    """Return what retention drops, or would drop, from one topic or partition."""
+    """Return what is dropped, or would be, from one topic or partition."""
     return from_wire(RetentionDrops, await requester.request_topic(topic, message))
 
 

@@ -261,6 +261,8 @@ class Kind(IntEnum):
     )
     TOPIC_SCHEMA = _frame(128, pb.TopicSchemaAnswer, BROKER)
 
+    TRIM_TOPIC = _op(129, pb.TrimTopic, MANAGE, TOPIC, pb.RetentionDrops, REPEAT)
+
     HOLD_TOPIC = _op(136, pb.HoldTopic, MANAGE, TOPIC, pb.Ok, REPEAT)
     RELEASE_TOPIC = _op(137, pb.ReleaseTopic, MANAGE, TOPIC)
     APPLY_RETENTION = _op(142, pb.ApplyRetention, MANAGE, TOPIC, pb.RetentionDrops)

@@ -369,6 +369,14 @@ class ApplyRetention(_message.Message):
     inherits: bool
     def __init__(self, topic: _Optional[str] = ..., is_dry_run: bool = ..., namespace_retention: _Optional[_Union[Retention, _Mapping]] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., inherits: bool = ...) -> None: ...
 
+class TrimTopic(_message.Message):
+    __slots__ = ("topic", "before")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    before: Position
+    def __init__(self, topic: _Optional[str] = ..., before: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
+
 class DroppedSegment(_message.Message):
     __slots__ = ("base_offset", "end_offset", "count", "byte_count", "object_name", "last_publish_time")
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
