@@ -91,6 +91,14 @@ def administer(options):
     ]
     assert sum(max(0, each.offset) for each in offsets.topic_partitions) == 1
     admin.delete_consumer_groups(["g"])["g"].result()
+    whole = [confluent_kafka.TopicPartition("made", index, -1) for index in range(3)]
+    deleted = [each.result() for each in admin.delete_records(whole).values()]
+    assert sum(each.low_watermark for each in deleted) == 1
+    (beyond,) = admin.delete_records(
+        [confluent_kafka.TopicPartition("made", 0, 9)]
+    ).values()
+    with pytest.raises(confluent_kafka.KafkaException, match="OFFSET_OUT_OF_RANGE"):
+        beyond.result()
     admin.delete_topics(["made"])["made"].result()
     assert "made" not in admin.list_topics(timeout=WAIT_S).topics
 

@@ -193,6 +193,9 @@ def administer(address, topic):
         assert found.errors == []
         listed = [each.group_id for each in found.valid]
     steady(lambda: admin.delete_consumer_groups([topic])[topic])
+    whole = [TopicPartition(topic, index, -1) for index in range(PARTITIONS)]
+    deleted = steady(lambda: admin.delete_records(whole)[whole[-1]])
+    assert deleted.low_watermark == 0
     admin.delete_topics([topic])[topic].result()
     assert topic not in admin.list_topics(timeout=WAIT_S).topics
 

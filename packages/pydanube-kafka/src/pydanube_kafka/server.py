@@ -18,6 +18,7 @@ from pydanube_kafka.committing import COMMITTING
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.configuring import CONFIGURING
 from pydanube_kafka.coordinating import Groups
+from pydanube_kafka.deleting import DELETING
 from pydanube_kafka.encoded_batches import EncodedBatches
 from pydanube_kafka.fetching import FETCHING
 from pydanube_kafka.grouping import GROUPING
@@ -38,6 +39,7 @@ HANDLERS: Mapping[Api, Handler] = {
     **AUTHENTICATING,
     **COMMITTING,
     **CONFIGURING,
+    **DELETING,
     **FETCHING,
     **GROUPING,
     **NAMING,

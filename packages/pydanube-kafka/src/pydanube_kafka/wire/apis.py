@@ -46,6 +46,7 @@ class Api(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     ADD_PARTITIONS_TO_TXN = 24
@@ -84,6 +85,7 @@ VERSIONS: dict[Api, tuple[int, int]] = {
     # From version 7 on, the answer has UUIDs.
     Api.CREATE_TOPICS: (2, 6),
     Api.DELETE_TOPICS: (1, 5),
+    Api.DELETE_RECORDS: (0, 2),
     Api.INIT_PRODUCER_ID: (0, 4),
     Api.OFFSET_FOR_LEADER_EPOCH: (2, 4),
     # From version 4 on, brokers ask for several transactions at once.
