@@ -29,6 +29,7 @@ from pydanube_broker.servers.settings.tls import ServerTls, over_tls
 from pydanube_kafka.calls import NO_ANSWER, Call
 from pydanube_kafka.pure.fetch_sessions import FetchSession
 from pydanube_kafka.server import KafkaServer
+from pydanube_kafka.session_topics import SessionTopics
 from pydanube_kafka.wire.apis import Api, BadRequest, Request, parse_request
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """The challenge of SCRAM that the client has to answer."""
         self.fetch_session: FetchSession | None = None
         """The session in which the client fetches, if it has one."""
+        self.session_topics: SessionTopics | None = None
+        """The topics of its partitions."""
         self.allowed = AllowedTopics()
         self.meter = UNLIMITED
         self.peer, self.address = "?", ""
@@ -96,6 +99,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def caller(self) -> Caller:
         """The client as the one that makes requests."""
         return Caller(self.server.broker, self.identity.principal, self.peer, _LISTENER)
+
+    def begin_fetch_session(self, session: FetchSession) -> None:
+        """Let the client fetch in *session*."""
+        self.fetch_session = session
+        self.session_topics = SessionTopics(self.server.broker)
+
+    def end_fetch_session(self) -> None:
+        """End the session in which the client fetches, if it has one."""
+        if self.session_topics is not None:
+            self.session_topics.close()
+        self.fetch_session = self.session_topics = None
 
     # Callbacks of asyncio.
 
@@ -159,6 +173,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._leave_quota()
         for task in self._tasks:
             task.cancel()
+        self.end_fetch_session()
         self.server.broker.connections.remove(self._number)
         self.server.on_lost(self)
 

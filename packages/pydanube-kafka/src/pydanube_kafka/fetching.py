@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from pydanube_kafka.pure.fetch_sessions import (
     Wanted,
 )
 from pydanube_kafka.pure.messages import decode_messages
+from pydanube_kafka.session_topics import SessionTopics
 from pydanube_kafka.wire.apis import Api, ErrorCode
 
 LATEST = -1
@@ -38,6 +39,8 @@ _US_PER_MS = 1000
 class _Partition:
     """A partition from which a request fetches."""
 
+    name: str
+    """The name of the topic that the client knows."""
     index: int
     offset: int
     bytes_max: int
@@ -61,8 +64,9 @@ async def fetch(call: Call) -> Awaitable[Any]:
 
     Bounds: ``kafka.fetch_bytes_max``, and one batch more.
     """
-    code, wanted = _enter_session(call)
-    session = call.connection.fetch_session
+    code, named = _enter_session(call)
+    connection = call.connection
+    session, session_topics = connection.fetch_session, connection.session_topics
     if code is not ErrorCode.none:
         return Done(
             call.answers.FetchResponse(
@@ -72,14 +76,34 @@ async def fetch(call: Call) -> Awaitable[Any]:
                 responses=(),
             )
         )
-    topics: dict[str, list[_Partition]] = {}
-    for (name, index), each in list(wanted.items()):
-        topics.setdefault(name, []).append(await _open(call, name, index, each))
-    return _fetch(call, session, list(topics.items()))
+    if session is None or session_topics is None:
+        found = [await _open(call, *each) for each in named.items()]
+        return _fetch(call, found)
+    permissions = call.server.broker.access.policy, connection.identity.principal
+    due = session_topics.take_due(session.wanted, named, permissions)
+    found = await _open_each(call, session, session_topics, due)
+    return _fetch_in_session(call, session, session_topics, found)
+
+
+async def _open_each(
+    call: Call,
+    session: FetchSession,
+    session_topics: SessionTopics,
+    due: Iterable[Partition],
+) -> list[_Partition]:
+    """Open partitions of a session, and follow their topics."""
+    found = []
+    for partition in due:
+        wanted = session.wanted.get(partition)
+        if wanted is not None:
+            each = await _open(call, partition, wanted)
+            session_topics.watch(partition, each.topic)
+            found.append(each)
+    return found
 
 
 def _enter_session(call: Call) -> tuple[ErrorCode, dict[Partition, Wanted]]:
-    """Return an error, or the partitions of a request and of its session."""
+    """Return an error, or the partitions that a request names."""
     body, connection = call.body, call.connection
     named = {
         (each.topic, partition.partition): Wanted(
@@ -93,27 +117,31 @@ def _enter_session(call: Call) -> tuple[ErrorCode, dict[Partition, Wanted]]:
     epoch = getattr(body, "session_epoch", FINAL_EPOCH)
     session = connection.fetch_session
     if epoch in {FIRST_EPOCH, FINAL_EPOCH}:
-        connection.fetch_session = None
+        connection.end_fetch_session()
         if epoch == FIRST_EPOCH and len(named) <= PARTITIONS_MAX:
-            connection.fetch_session = FetchSession(1 + secrets.randbits(30), named)
+            session = FetchSession(1 + secrets.randbits(30), dict(named))
+            connection.begin_fetch_session(session)
         return ErrorCode.none, named
     if session is None or session.session_id != session_id:
         return ErrorCode.fetch_session_id_not_found, {}
     if session.epoch != epoch:
         return ErrorCode.invalid_fetch_session_epoch, {}
-    forgotten = (
+    forgotten = [
         (each.topic, index)
         for each in body.forgotten_topics_data
         for index in each.partitions
-    )
+    ]
+    if connection.session_topics is not None:
+        connection.session_topics.forget(forgotten)
     if not session.update(named.items(), forgotten):
-        connection.fetch_session = None
+        connection.end_fetch_session()
         return ErrorCode.fetch_session_id_not_found, {}
-    return ErrorCode.none, session.wanted
+    return ErrorCode.none, named
 
 
-async def _open(call: Call, name: str, index: int, wanted: Wanted) -> _Partition:
-    found = _Partition(index, wanted.offset, wanted.bytes_max)
+async def _open(call: Call, partition: Partition, wanted: Wanted) -> _Partition:
+    name, index = partition
+    found = _Partition(name, index, wanted.offset, wanted.bytes_max)
     try:
         topic = await _readable(call, name, index)
         if not topic.log.first_kept <= found.offset <= topic.end_offset:
@@ -134,15 +162,27 @@ async def _readable(call: Call, name: str, index: int) -> ReliableTopic:
     return topic
 
 
-async def _fetch(
-    call: Call, session: FetchSession | None, topics: list[tuple[str, list[_Partition]]]
-) -> Any:
+@dataclass(slots=True)
+class _Limits:
+    """How much a request wants, and until when it waits for it."""
+
+    bytes_max: int
+    bytes_min: int
+    until: float
+
+
+def _limits_of(call: Call) -> _Limits:
     body = call.body
-    partitions = [each for _, found in topics for each in found]
-    bytes_max = min(max(0, body.max_bytes), call.server.config.fetch_bytes_max)
     wait_s = min(max(0.0, body.max_wait.total_seconds()), WAIT_S_MAX)
-    until = asyncio.get_running_loop().time() + wait_s
-    has_news = asyncio.Event()
+    return _Limits(
+        bytes_max=min(max(0, body.max_bytes), call.server.config.fetch_bytes_max),
+        bytes_min=max(1, body.min_bytes),
+        until=asyncio.get_running_loop().time() + wait_s,
+    )
+
+
+async def _fetch(call: Call, partitions: list[_Partition]) -> Any:
+    limits, has_news = _limits_of(call), asyncio.Event()
     unwatch = [
         each.topic.log.watch(has_news.set)
         for each in partitions
@@ -151,26 +191,57 @@ async def _fetch(
     try:
         while True:
             has_news.clear()
-            await _read_some(call, partitions, bytes_max)
-            if _is_enough(partitions, max(1, body.min_bytes)):
+            await _read_some(call, partitions, limits.bytes_max)
+            if not partitions or _is_enough(partitions, limits.bytes_min):
                 break
-            try:
-                async with asyncio.timeout_at(until):
-                    await has_news.wait()
-            except TimeoutError:
+            if not await _comes(has_news, limits.until):
                 break
     finally:
         for end in unwatch:
             end()
-    if session is None:
-        return _answer(call, NO_SESSION, topics)
-    news = [
-        (name, [each for each in found if _is_news(session, name, each)])
-        for name, found in topics
-    ]
-    return _answer(
-        call, session.session_id, [(name, found) for name, found in news if found]
-    )
+    return _answer(call, NO_SESSION, partitions)
+
+
+async def _fetch_in_session(
+    call: Call,
+    session: FetchSession,
+    session_topics: SessionTopics,
+    partitions: list[_Partition],
+) -> Any:
+    """Fetch from *partitions*, and from those of the session with news meanwhile."""
+    limits, has_news = _limits_of(call), session_topics.has_news
+    offsets = {(each.name, each.index): each.offset for each in partitions}
+    try:
+        while True:
+            has_news.clear()
+            await _read_some(call, partitions, limits.bytes_max)
+            if not session.wanted or _is_enough(partitions, limits.bytes_min):
+                break
+            if not await _comes(has_news, limits.until):
+                break
+            news = session_topics.take_news(session.wanted)
+            new = [each for each in news if each not in offsets]
+            opened = await _open_each(call, session, session_topics, new)
+            offsets |= {(each.name, each.index): each.offset for each in opened}
+            partitions += opened
+    finally:
+        # Also if nobody gets the answer: those with records have their turn later.
+        for each in sorted(partitions, key=lambda each: bool(each.batches)):
+            partition = each.name, each.index
+            if each.code is not ErrorCode.none or each.end > offsets[partition]:
+                session_topics.note(partition)
+    news = [each for each in partitions if _is_news(session, each.name, each)]
+    return _answer(call, session.session_id, news)
+
+
+async def _comes(event: asyncio.Event, until: float) -> bool:
+    """Return whether *event* is set before the time *until*."""
+    try:
+        async with asyncio.timeout_at(until):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 def _is_news(session: FetchSession, name: str, each: _Partition) -> bool:
@@ -181,8 +252,7 @@ def _is_news(session: FetchSession, name: str, each: _Partition) -> bool:
 
 def _is_enough(partitions: list[_Partition], bytes_min: int) -> bool:
     return (
-        not partitions
-        or any(each.code is not ErrorCode.none for each in partitions)
+        any(each.code is not ErrorCode.none for each in partitions)
         or sum(each.byte_count for each in partitions) >= bytes_min
     )
 
@@ -221,10 +291,11 @@ async def _read_some(call: Call, partitions: list[_Partition], bytes_max: int) -
                 each.code = code_of(error)
 
 
-def _answer(
-    call: Call, session_id: int, topics: list[tuple[str, list[_Partition]]]
-) -> Any:
+def _answer(call: Call, session_id: int, partitions: list[_Partition]) -> Any:
     answers = call.answers
+    topics: dict[str, list[_Partition]] = {}
+    for each in partitions:
+        topics.setdefault(each.name, []).append(each)
     return answers.FetchResponse(
         throttle_time=call.throttle_time,
         error_code=ErrorCode.none,
@@ -245,7 +316,7 @@ def _answer(
                     for each in partitions
                 ),
             )
-            for name, partitions in topics
+            for name, partitions in topics.items()
         ),
     )
 
