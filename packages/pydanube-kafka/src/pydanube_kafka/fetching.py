@@ -230,8 +230,8 @@ async def _fetch_in_session(
             partition = each.name, each.index
             if each.code is not ErrorCode.none or each.end > offsets[partition]:
                 session_topics.note(partition)
-    news = [each for each in partitions if _is_news(session, each.name, each)]
-    return _answer(call, session.session_id, news)
+    told = [each for each in partitions if _is_news(session, each.name, each)]
+    return _answer(call, session.session_id, told)
 
 
 async def _comes(event: asyncio.Event, until: float) -> bool:
