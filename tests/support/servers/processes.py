@@ -4,13 +4,14 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+from support.drivers.warm_brokers import start_broker
 from support.servers.ports import free_port
 
 START_TIMEOUT_S = 120
+STANDARD_ERROR = 2
 
 
 class BrokerProcess:
@@ -103,22 +104,19 @@ class BrokerProcess:
         """Start, on the ports of the last time, without waiting."""
         assert self._process is None
         with nullcontext() if self.log_file is None else self.log_file.open("a") as log:
-            self._process = subprocess.Popen(
+            self._process = start_broker(
                 [
-                    *(sys.executable, "-m", "pydanube_cli.main", "broker"),
-                    *("--data-dir", str(self.data_dir), "--http-port", "0"),
+                    *("broker", "--data-dir", str(self.data_dir), "--http-port", "0"),
                     *("--stream-port", str(self.stream_port)),
                     *("--grpc-port", str(self.grpc_port)),
                     *("--admin-port", str(self.admin_port), *self._options),
                 ],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={
+                environment={
                     name: value
                     for name, value in os.environ.items()
                     if not name.startswith("DANUBE_")
                 },
+                errors=STANDARD_ERROR if log is None else log.fileno(),
             )
 
     def kill(self) -> None:
