@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak smoke check lint style format bench sim sim-long attack lowest versions docs site release proto clean set-up servers
+.PHONY: help demo test soak smoke check lint style types format bench sim sim-long attack lowest versions docs site release proto clean set-up servers
 
 PYTHON := .venv/bin/python
 # The package that `make check PKG=broker` checks; PKG=client is pydanube itself.
@@ -48,7 +48,9 @@ soak: servers  ## Run the long tests: kill suites, clusters, many seeds of the s
 smoke: servers  ## Run one or two of each kind of long test, as continuous integration does.
 	@$(PYTHON) -m pytest -n 3 --dist loadfile -m 'soak and smoke' $(ARGS)
 
-lint: style  ## Check format, lint, import contracts and types.
+lint: style types  ## Check format, lint, import contracts and types.
+
+types: set-up
 	@$(PYTHON) -m mypy
 
 style: set-up
