@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from attack.target import Target
 
-TEST_ROUNDS = 4
+TEST_ROUNDS = 2
 ROUND_TIMEOUT_S = 120.0
 RECEIVE_TIMEOUT_S = 30.0
 SEALED = "/default/sealed"
