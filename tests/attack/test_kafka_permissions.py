@@ -30,6 +30,8 @@ REFUSED = {
     Api.JOIN_GROUP: {ErrorCode.group_authorization_failed},
     Api.SYNC_GROUP: {ErrorCode.unknown_member_id},
     Api.HEARTBEAT: {ErrorCode.unknown_member_id},
+    Api.CONSUMER_GROUP_HEARTBEAT: {ErrorCode.group_authorization_failed},
+    Api.CONSUMER_GROUP_DESCRIBE: {ErrorCode.group_id_not_found},
     Api.LEAVE_GROUP: {NONE, ErrorCode.group_authorization_failed},
     # What the client may not see does not exist.
     Api.METADATA: {TOPIC},
@@ -88,6 +90,9 @@ NUMBERS = {
     "partition_max_bytes": 1000,
 }
 
+# The client is no member.
+NUMBERS_OF = {(Api.OFFSET_FETCH, "member_epoch"): -1}
+
 
 class Foreign:
     """Fields that name the topic, the group and the transactional id of another."""
@@ -114,7 +119,9 @@ class Foreign:
         if name == "records":
             records = Records(timestamps=[1], keys=[None], values=[b"x"], headers=[()])
             return encode_batch(records, [0])
-        return NUMBERS.get(name, default_of(kafka_type))
+        return NUMBERS_OF.get(
+            (self._api, name), NUMBERS.get(name, default_of(kafka_type))
+        )
 
 
 def codes_of(answer):

@@ -30,6 +30,8 @@ from confluent_kafka.admin import (
 from pydanube_kafka.pure.nodes import number_of, shard_of
 from pydanube_kafka.wire.apis import Api, ErrorCode
 from support.drivers.kafka_clients import (
+    CLASSIC,
+    CONSUMER,
     PARTITIONS,
     WAIT_S,
     Publishing,
@@ -96,8 +98,11 @@ async def test_nothing_is_lost_or_stored_twice_when_a_broker_dies():
         await check_all_once(cluster.addresses, publishing)
 
 
-async def test_a_group_goes_on_when_its_coordinator_dies():
-    async with KafkaCluster().running(*BROKERS) as cluster:
+@pytest.mark.parametrize("protocol", [CLASSIC, CONSUMER])
+async def test_a_group_goes_on_when_its_coordinator_dies(protocol):
+    async with KafkaCluster(group_heartbeat_interval_s=0.3).running(
+        *BROKERS
+    ) as cluster:
         await create(cluster.addresses, "t")
         shard = shard_of("g", SHARDS)
         await cluster.move_shard(shard, "b")
@@ -120,7 +125,12 @@ async def test_a_group_goes_on_when_its_coordinator_dies():
             async with asyncio.TaskGroup() as tasks:
                 reading = tasks.create_task(
                     asyncio.to_thread(
-                        consume, options_of(cluster.addresses), "t", has_all, on_read
+                        consume,
+                        options_of(cluster.addresses),
+                        "t",
+                        has_all,
+                        on_read,
+                        protocol,
                     )
                 )
                 await reached.wait()

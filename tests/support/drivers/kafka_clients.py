@@ -11,6 +11,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 WAIT_S = 60
 PARTITIONS = 4
+CLASSIC = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
+CONSUMER = {"group.protocol": "consumer"}
+"""The two protocols of groups; the broker chooses the times of the second."""
+
+
+MOVING = {"NOT_COORDINATOR", "UNKNOWN_MEMBER_ID"}
+"""The errors that a consumer tells its program, and gets over."""
 
 
 def options_of(addresses, **options):
@@ -74,7 +81,7 @@ class Publishing:
             await asyncio.sleep(0.01)
 
 
-def consume(options, topic, has_all, on_read=lambda _: None):
+def consume(options, topic, has_all, on_read=lambda _: None, protocol=CLASSIC):
     """Read with a group until *has_all*; returns the numbers of each partition."""
     consumer = confluent_kafka.Consumer(
         options
@@ -82,9 +89,8 @@ def consume(options, topic, has_all, on_read=lambda _: None):
             "group.id": "g",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 200,
         }
+        | protocol
     )
     consumer.subscribe([topic])
     found = {each: [] for each in range(PARTITIONS)}
@@ -92,7 +98,7 @@ def consume(options, topic, has_all, on_read=lambda _: None):
         for message in consumer.consume(100, 0.2):
             if message.error():
                 # The client tells of it, and looks for the coordinator.
-                is_moving = message.error().name() == "NOT_COORDINATOR"
+                is_moving = message.error().name() in MOVING
                 assert is_moving or message.error().retriable(), message.error()
                 continue
             found[message.partition()].append(int(message.value()))

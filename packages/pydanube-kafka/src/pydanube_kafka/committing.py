@@ -18,7 +18,8 @@ from pydanube_broker.operations.topic_lists import visible_records
 from pydanube_kafka.calls import Call, Done, Handler
 from pydanube_kafka.coordinating import claim_of, group_code, refuse_foreign
 from pydanube_kafka.errors import HANDLED, attempt, code_of
-from pydanube_kafka.wire.apis import Api, ErrorCode
+from pydanube_kafka.pure.groups import Claim, Group, GroupError
+from pydanube_kafka.wire.apis import Api, ErrorCode, Request
 
 METADATA_LENGTH_MAX = 4096
 """The longest text that a client may commit with an offset."""
@@ -85,11 +86,18 @@ def refuse_commit(call: Call) -> ErrorCode | None:
         is_member = claim.generation >= 0 or claim.member_id
         return ErrorCode.unknown_member_id if is_member else None
     error = group.check_commit(claim)
-    if error is None and claim.member_id in group.members:
+    if error is None and isinstance(group, Group) and claim.member_id in group.members:
         # It is alive.
         group.heartbeat(claim, asyncio.get_running_loop().time())
         groups.settle(group_id)
+    if error is GroupError.STALE_EPOCH and not _knows_epochs(call.request):
+        error = GroupError.ILLEGAL_GENERATION
     return None if error is None else group_code(error)
+
+
+def _knows_epochs(request: Request) -> bool:
+    """Return whether the client knows the error of members with another epoch."""
+    return request.api is Api.OFFSET_COMMIT and request.version >= 9
 
 
 async def _commit_one(
@@ -139,7 +147,9 @@ async def offset_fetch(call: Call) -> Awaitable[Any]:
         )
     found = []
     for each in groups:
-        code, topics = await _committed(call, each.group_id, each.topics)
+        code, topics = _refuse_fetch(call, each), Committed()
+        if code is ErrorCode.none:
+            code, topics = await _committed(call, each.group_id, each.topics)
         found.append(
             answers.OffsetFetchResponseGroup(
                 group_id=each.group_id,
@@ -156,6 +166,19 @@ async def offset_fetch(call: Call) -> Awaitable[Any]:
             throttle_time=call.throttle_time, groups=tuple(found)
         )
     )
+
+
+def _refuse_fetch(call: Call, wanted: Any) -> ErrorCode:
+    """Return why a member may not ask for offsets: it is none, or of another epoch."""
+    member_id = getattr(wanted, "member_id", None)
+    epoch = getattr(wanted, "member_epoch", -1)
+    if (not member_id and epoch < 0) or refuse_foreign(call, wanted.group_id):
+        return ErrorCode.none
+    group = call.server.groups.find(wanted.group_id)
+    if group is None:
+        return ErrorCode.unknown_member_id
+    claim = Claim(member_id=member_id or "", generation=epoch)
+    return group_code(group.check_commit(claim))
 
 
 Committed = list[tuple[str, list[tuple[int, int, ErrorCode]]]]

@@ -55,6 +55,12 @@ class KafkaConfig(ListenerConfig, frozen=True, kw_only=True):
     """The maximum number of groups with members."""
     group_members_max: Annotated[int, Meta(ge=1, le=100_000)] = 1000
     """The maximum number of members of a group."""
+    group_heartbeat_interval_s: Annotated[float, Meta(ge=0.1, le=60)] = 5
+    """How often members with `group.protocol=consumer` send heartbeats, and how often
+    the broker looks for new topics and partitions of their subscriptions."""
+    group_session_timeout_s: Annotated[float, Meta(ge=1, le=1800)] = 45
+    """How long such a member may be silent before others get its partitions. Members
+    of groups with the classic protocol choose their own."""
 
     def address(self, host: str, port: int) -> str:
         """See ListenerConfig."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydanube.model.errors import InvalidRequest, SubscriptionNotFound
@@ -15,8 +15,14 @@ from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_kafka.calls import Call, Done, Handler, waiting
 from pydanube_kafka.committing import committed_topics
-from pydanube_kafka.coordinating import claim_of, group_code, refuse_foreign
+from pydanube_kafka.coordinating import (
+    AnyGroup,
+    claim_of,
+    group_code,
+    refuse_foreign,
+)
 from pydanube_kafka.errors import HANDLED, code_of
+from pydanube_kafka.pure.consumer_groups import CONSUMERS, ConsumerGroup
 from pydanube_kafka.pure.groups import (
     Group,
     GroupError,
@@ -30,8 +36,8 @@ from pydanube_kafka.wire.apis import Api, ErrorCode
 
 SESSION_TIMEOUT_S_MIN = 1.0
 SESSION_TIMEOUT_S_MAX = 1800.0
-CONSUMERS = "consumer"
-"""The type of protocol of groups that read topics."""
+CLASSIC = "classic"
+"""The type of groups whose members divide the work."""
 PROTOCOLS_MAX = 100
 MEMBER_BYTES_MAX = 64 * 1024
 """The most data that a member may bring when it joins."""
@@ -99,8 +105,10 @@ async def join_group(call: Call) -> Awaitable[Any]:
         knows_ids=call.request.version >= 4,
     )
     group = groups.get(body.group_id, call.connection.identity.principal.name)
-    if group is None:
-        error = ErrorCode.group_max_size_reached
+    if isinstance(group, GroupError):
+        # Clients of this protocol know another error for groups of the other one.
+        is_full = group is GroupError.FULL
+        error = group_code(group if is_full else GroupError.INCONSISTENT)
         return Done(_join_answer(call, Joined(member_id=body.member_id), error))
     token = waiting()
     group.join(request, token, asyncio.get_running_loop().time())
@@ -155,8 +163,12 @@ def may_join(call: Call, group_id: str) -> bool:
     )
 
 
-def topics_of(group: Group, parse: Callable[[str], TopicName]) -> set[TopicName] | None:
+def topics_of(
+    group: AnyGroup, parse: Callable[[str], TopicName]
+) -> set[TopicName] | None:
     """Return the topics that the members of a group read; None if nobody can tell."""
+    if isinstance(group, ConsumerGroup):
+        return {parse(each) for each in group.names}
     if group.protocol_type != CONSUMERS:
         return None
     topics = set[TopicName]()
@@ -210,7 +222,7 @@ def _join_answer(call: Call, joined: Joined, code: ErrorCode) -> Any:
 async def sync_group(call: Call) -> Awaitable[Any]:
     """Give a member its part; the answer comes when the leader has divided the work."""
     body, groups = call.body, call.server.groups
-    group = groups.find(body.group_id)
+    group = groups.find_classic(body.group_id)
     if group is None:
         return Done(_sync_answer(call, Synced(error=_why_unknown(call))))
     token = waiting()
@@ -248,7 +260,7 @@ def _why_unknown(call: Call) -> GroupError:
 async def heartbeat(call: Call) -> Awaitable[Any]:
     """Note that a member is alive."""
     body, groups = call.body, call.server.groups
-    group = groups.find(body.group_id)
+    group = groups.find_classic(body.group_id)
     error: GroupError | None = _why_unknown(call)
     if group is not None:
         error = group.heartbeat(claim_of(body), asyncio.get_running_loop().time())
@@ -304,25 +316,31 @@ async def leave_group(call: Call) -> Awaitable[Any]:
 async def list_groups(call: Call) -> Awaitable[Any]:
     """Return the groups of this broker that the client may see, also empty ones."""
     answers = call.answers
-    states: dict[str, tuple[str, GroupState]] = dict.fromkeys(
-        await committed_topics(call), (CONSUMERS, GroupState.EMPTY)
+    listed: dict[str, tuple[str, GroupState, str]] = dict.fromkeys(
+        await committed_topics(call), (CONSUMERS, GroupState.EMPTY, CLASSIC)
     )
     for name, group in call.server.groups.items():
         if may_join(call, name):
-            states[name] = group.protocol_type, group.state
-    wanted = set(getattr(call.body, "states_filter", ()))
+            type_ = CLASSIC if isinstance(group, Group) else CONSUMERS
+            listed[name] = group.protocol_type, group.state, type_
+    states = set(getattr(call.body, "states_filter", ()))
+    types = {each.lower() for each in getattr(call.body, "types_filter", ())}
     return Done(
         answers.ListGroupsResponse(
             throttle_time=call.throttle_time,
             error_code=ErrorCode.none,
             groups=tuple(
                 answers.ListedGroup(
-                    group_id=name, protocol_type=protocol_type, group_state=state.value
+                    group_id=name,
+                    protocol_type=protocol_type,
+                    group_state=state.value,
+                    group_type=type_,
                 )
-                for name, (protocol_type, state) in sorted(states.items())
+                for name, (protocol_type, state, type_) in sorted(listed.items())
                 # Clients ask all brokers.
                 if refuse_foreign(call, name) is None
-                and (not wanted or state.value in wanted)
+                and (not states or state.value in states)
+                and (not types or type_ in types)
             ),
         )
     )
@@ -337,25 +355,15 @@ async def describe_groups(call: Call) -> Awaitable[Any]:
         code = refuse_foreign(call, name) or ErrorCode.none
         if group is not None and not may_join(call, name):
             group, code = None, ErrorCode.group_authorization_failed
-        members = () if group is None else tuple(group.members.values())
         described.append(
             answers.DescribedGroup(
                 error_code=code,
                 group_id=name,
                 group_state="Empty" if group is None else group.state.value,
                 protocol_type=CONSUMERS if group is None else group.protocol_type,
-                protocol_data="" if group is None else group.protocol,
+                protocol_data=_protocol_of(group),
                 members=tuple(
-                    answers.DescribedGroupMember(
-                        member_id=each.member_id,
-                        group_instance_id=each.request.instance_id,
-                        client_id=each.request.client_id,
-                        client_host=f"/{each.request.client_host}",
-                        member_metadata=each.metadata(group.protocol),
-                        member_assignment=each.assignment,
-                    )
-                    for each in members
-                    if group is not None
+                    answers.DescribedGroupMember(**each) for each in _members_of(group)
                 ),
             )
         )
@@ -364,6 +372,47 @@ async def describe_groups(call: Call) -> Awaitable[Any]:
             throttle_time=call.throttle_time, groups=tuple(described)
         )
     )
+
+
+def _protocol_of(group: AnyGroup | None) -> str:
+    if group is None:
+        return ""
+    return group.protocol if isinstance(group, Group) else group.assignor
+
+
+def _members_of(group: AnyGroup | None) -> Iterator[dict[str, Any]]:
+    """Yield the members of a group, as fields of an answer."""
+    if isinstance(group, Group):
+        for member in group.members.values():
+            yield {
+                "member_id": member.member_id,
+                "group_instance_id": member.request.instance_id,
+                "client_id": member.request.client_id,
+                "client_host": f"/{member.request.client_host}",
+                "member_metadata": member.metadata(group.protocol),
+                "member_assignment": member.assignment,
+            }
+    elif group is not None:
+        for each in group.members.values():
+            yield {
+                "member_id": each.member_id,
+                "group_instance_id": each.instance_id,
+                "client_id": each.client_id,
+                "client_host": f"/{each.client_host}",
+                "member_metadata": b"",
+                "member_assignment": _encoded(group.by_name(each.assigned)),
+            }
+
+
+def _encoded(assigned: Mapping[str, Sequence[int]]) -> bytes:
+    """Return the partitions of a member, as members of classic groups know them."""
+    out = [struct.pack(">hi", 0, len(assigned))]
+    for name, partitions in assigned.items():
+        text, count = name.encode(), len(partitions)
+        out.append(struct.pack(f">h{len(text)}si", len(text), text, count))
+        out.append(struct.pack(f">{count}i", *partitions))
+    out.append(struct.pack(">i", -1))
+    return b"".join(out)
 
 
 async def delete_groups(call: Call) -> Awaitable[Any]:

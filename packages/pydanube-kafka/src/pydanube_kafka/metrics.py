@@ -25,3 +25,21 @@ TRANSACTIONS_TIMED_OUT = _counter(
     "transactions",
     "Transactions that were aborted because they took longer than their timeout.",
 )
+GROUPS = _gauge(
+    "danube_kafka_groups",
+    "groups",
+    "Groups with members that this broker coordinates, by protocol: classic, consumer.",
+    "protocol",
+)
+GROUP_MEMBERS = _gauge(
+    "danube_kafka_group_members",
+    "members",
+    "Members of these groups.",
+    "protocol",
+)
+GROUP_REBALANCES = _counter(
+    "danube_kafka_group_rebalances_total",
+    "rebalances",
+    "Times that the work of a group was divided.",
+    "protocol",
+)

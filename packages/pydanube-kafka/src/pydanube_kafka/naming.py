@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from pydanube.model.errors import (
     BrokerError,
@@ -18,15 +20,28 @@ from pydanube.model.policy import TopicPolicy
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import to_wire
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.operations.authorization import authorized
+from pydanube_broker.operations.topic_lists import visible_records
 from pydanube_kafka.brokers import Leader
 from pydanube_kafka.calls import Call, Done, Handler
 from pydanube_kafka.errors import HANDLED, attempt, code_of
 from pydanube_kafka.pure.nodes import NOBODY
 from pydanube_kafka.pure.settings import TopicConfig, changed
+from pydanube_kafka.pure.topic_ids import uuid_of
 from pydanube_kafka.wire.apis import Api, ErrorCode
 
 TOPICS_MAX = 1000
 """The most topics that a request may create, delete or change."""
+
+
+class Found(NamedTuple):
+    """The partitions of a topic, and its id."""
+
+    leaders: Mapping[int, Leader]
+    topic_id: UUID | None
+
+
+NOT_FOUND = Found({}, None)
 
 
 async def metadata(call: Call) -> Awaitable[Any]:
@@ -38,8 +53,16 @@ async def metadata(call: Call) -> Awaitable[Any]:
         topics = await _all_topics(call)
     else:
         may_create = getattr(body, "allow_auto_topic_creation", True)
+        ids = {
+            each.topic_id
+            for each in wanted
+            if each.name is None and each.topic_id is not None
+        }
+        names = await call.server.topic_ids.find(ids, call.connection.caller)
         topics = [
             await _topic(call, each.name or "", may_create=may_create)
+            if each.name is not None or each.topic_id is None
+            else await _topic_with_id(call, each.topic_id, names.get(each.topic_id))
             for each in wanted
         ]
     brokers = call.server.brokers
@@ -61,18 +84,21 @@ async def metadata(call: Call) -> Awaitable[Any]:
 
 
 async def _all_topics(call: Call) -> list[Any]:
-    server = call.server
-    listed = await call.do(Kind.LIST_TOPICS, pb.ListTopics(has_places=True))
-    found: dict[TopicName, dict[int, Leader]] = {}
-    for text, place in zip(listed.topics, listed.places, strict=True):
-        name, index = _split(TopicName.parse(text))
-        shard = place.shard if place.HasField("shard") else None
-        found.setdefault(name, {})[index] = server.brokers.leader_of(shard)
+    server, request = call.server, pb.ListTopics()
+    async with authorized(call.connection.caller, Kind.LIST_TOPICS, request):
+        records = await visible_records(server.broker)
+    leader_of = server.brokers.leader_of
+    found: dict[TopicName, dict[int, tuple[Leader, int]]] = {}
+    for topic, record in records:
+        name, index = _split(topic)
+        found.setdefault(name, {})[index] = leader_of(record.shard), record.topic_id
     topics = []
-    for name, leaders in sorted(found.items()):
+    for name, partitions in sorted(found.items()):
         kafka_name = server.names.name_of(name)
         if kafka_name is not None:
-            topics.append(_described(call, kafka_name, leaders))
+            leaders = {index: each for index, (each, _) in partitions.items()}
+            topic_id = uuid_of(partitions[min(partitions)][1])
+            topics.append(_described(call, kafka_name, Found(leaders, topic_id)))
     return topics
 
 
@@ -85,53 +111,66 @@ async def _topic(call: Call, name: str, *, may_create: bool) -> Any:
     try:
         topic = call.server.names.parse(name)
         try:
-            leaders = await _find_leaders(call, topic)
+            found = await _find(call, topic)
         except TopicNotFound:
             if not (may_create and call.server.config.auto_create_topics):
                 raise
-            leaders = await _create(call, topic, call.server.config.partitions)
+            found = await _create(call, topic, call.server.config.partitions)
     except HANDLED as error:
-        return _described(call, name, {}, code_of(error))
-    return _described(call, name, leaders)
+        return _described(call, name, NOT_FOUND, code_of(error))
+    return _described(call, name, found)
 
 
-async def _find_leaders(call: Call, topic: TopicName) -> dict[int, Leader]:
-    """Return who leads each partition of a topic."""
+async def _topic_with_id(call: Call, topic_id: UUID, name: str | None) -> Any:
+    """Return the topic with an id, unless it was deleted or may not be seen."""
+    found, code = NOT_FOUND, ErrorCode.unknown_topic_id
+    if name is not None:
+        with suppress(*HANDLED):
+            found = await _find(call, call.server.names.parse(name))
+    if found.topic_id == topic_id:
+        return _described(call, name, found)
+    return _described(call, None, Found({}, topic_id), code)
+
+
+async def _find(call: Call, topic: TopicName) -> Found:
+    """Return who leads each partition of a topic, and its id."""
     listed = await call.do(Kind.LIST_PARTITIONS, pb.ListPartitions(topic=str(topic)))
     if not listed.topics:
         raise TopicNotFound(f"{topic} does not exist")
     names = [TopicName.parse(each) for each in listed.topics]
     broker, leader_of = call.server.broker, call.server.brokers.leader_of
-    if broker.shards is None:
-        return {_split(each)[1]: leader_of(None) for each in names}
-    records = await broker.catalog.find_each(names)
-    return {
+    is_clustered = broker.shards is not None
+    records = await broker.catalog.find_each(names if is_clustered else names[:1])
+    topic_id = None if records[0] is None else uuid_of(records[0].value.topic_id)
+    if not is_clustered:
+        return Found({_split(each)[1]: leader_of(None) for each in names}, topic_id)
+    leaders = {
         _split(name)[1]: leader_of(None if record is None else record.value.shard)
         for name, record in zip(names, records, strict=True)
     }
+    return Found(leaders, topic_id)
 
 
-async def _create(call: Call, topic: TopicName, partitions: int) -> dict[int, Leader]:
+async def _create(call: Call, topic: TopicName, partitions: int) -> Found:
     """Create a topic, without partitions if it needs only one."""
     request = pb.CreateTopic(
         topic=str(topic), partitions=partitions if partitions > 1 else 0
     )
     request.exist_ok = True
     await call.do(Kind.CREATE_TOPIC, request)
-    return await _find_leaders(call, topic)
+    return await _find(call, topic)
 
 
 def _described(
-    call: Call,
-    name: str,
-    leaders: Mapping[int, Leader],
-    code: ErrorCode = ErrorCode.none,
+    call: Call, name: str | None, found: Found, code: ErrorCode = ErrorCode.none
 ) -> Any:
     answers = call.answers
+    if name is not None and found.topic_id is not None:
+        call.server.topic_ids.note(found.topic_id, name)
     return answers.MetadataResponseTopic(
         error_code=code,
         name=name,
-        topic_id=None,
+        topic_id=found.topic_id,
         is_internal=False,
         partitions=tuple(
             answers.MetadataResponsePartition(
@@ -145,7 +184,7 @@ def _described(
                 isr_nodes=(leader.number,) if leader.number != NOBODY else (),
                 offline_replicas=(),
             )
-            for index, leader in sorted(leaders.items())
+            for index, leader in sorted(found.leaders.items())
         ),
     )
 

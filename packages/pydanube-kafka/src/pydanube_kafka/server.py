@@ -17,6 +17,7 @@ from pydanube_kafka.calls import Handler
 from pydanube_kafka.committing import COMMITTING
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.configuring import CONFIGURING
+from pydanube_kafka.consumer_grouping import CONSUMER_GROUPING
 from pydanube_kafka.coordinating import Groups
 from pydanube_kafka.deleting import DELETING
 from pydanube_kafka.encoded_batches import EncodedBatches
@@ -26,6 +27,7 @@ from pydanube_kafka.naming import NAMING
 from pydanube_kafka.producing import PRODUCING, ProducerSessions
 from pydanube_kafka.pure.names import TopicNames
 from pydanube_kafka.schema_prefixes import SchemaPrefixes
+from pydanube_kafka.topic_facts import NamesByTopicId, TopicsByName
 from pydanube_kafka.transacting import TRANSACTING, Transactions
 from pydanube_kafka.wire.apis import Api
 
@@ -39,6 +41,7 @@ HANDLERS: Mapping[Api, Handler] = {
     **AUTHENTICATING,
     **COMMITTING,
     **CONFIGURING,
+    **CONSUMER_GROUPING,
     **DELETING,
     **FETCHING,
     **GROUPING,
@@ -72,6 +75,10 @@ class KafkaServer:
             parts.wall_clock_us,
         )
         self.groups = Groups(config, tasks)
+        self.topics = TopicsByName(
+            parts.broker, self.names, config.group_heartbeat_interval_s
+        )
+        self.topic_ids = NamesByTopicId(parts.broker, self.names)
         self.prefixes = SchemaPrefixes(
             parts.broker.registry, asyncio.get_running_loop().time
         )

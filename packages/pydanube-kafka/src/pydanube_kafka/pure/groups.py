@@ -25,6 +25,8 @@ class GroupState(Enum):
     EMPTY = "Empty"
     JOINING = "PreparingRebalance"
     SYNCING = "CompletingRebalance"
+    RECONCILING = "Reconciling"
+    """Members give up partitions, or wait for those of others."""
     STABLE = "Stable"
 
 
@@ -32,13 +34,19 @@ class GroupError(Enum):
     """The reasons for which requests of members are refused, by Kafka's names."""
 
     FENCED = "fenced_instance_id"
+    FENCED_EPOCH = "fenced_member_epoch"
     FULL = "group_max_size_reached"
     ILLEGAL_GENERATION = "illegal_generation"
     INCONSISTENT = "inconsistent_group_protocol"
     MEMBER_ID_REQUIRED = "member_id_required"
     NOT_COORDINATOR = "not_coordinator"
+    OTHER_PROTOCOL = "group_id_not_found"
+    """The group has members that speak another protocol."""
     REBALANCING = "rebalance_in_progress"
+    STALE_EPOCH = "stale_member_epoch"
     UNKNOWN_MEMBER = "unknown_member_id"
+    UNRELEASED_INSTANCE = "unreleased_instance_id"
+    UNSUPPORTED_ASSIGNOR = "unsupported_assignor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,8 @@ class Api(IntEnum):
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
 
 
 VERSIONS: dict[Api, tuple[int, int]] = {
@@ -67,19 +69,19 @@ VERSIONS: dict[Api, tuple[int, int]] = {
     # From version 13 on, topics have no names in the requests.
     Api.FETCH: (4, 12),
     Api.LIST_OFFSETS: (1, 6),
-    # From version 10 on, topics have UUIDs; we give none.  librdkafka takes the memory
-    # for an answer by its length, and finds version 9 too short for many short names.
-    # From version 12 on, requests may name topics by UUIDs alone.
-    Api.METADATA: (0, 10),
-    Api.OFFSET_COMMIT: (2, 8),
-    Api.OFFSET_FETCH: (1, 8),
+    # librdkafka takes the memory for an answer by its length, and finds version 9 too
+    # short for many short names.
+    Api.METADATA: (0, 12),
+    # From version 10 on, topics have no names in the requests.
+    Api.OFFSET_COMMIT: (2, 9),
+    Api.OFFSET_FETCH: (1, 9),
     Api.FIND_COORDINATOR: (0, 4),
     Api.JOIN_GROUP: (0, 9),
     Api.HEARTBEAT: (0, 4),
     Api.LEAVE_GROUP: (0, 5),
     Api.SYNC_GROUP: (0, 5),
     Api.DESCRIBE_GROUPS: (0, 5),
-    Api.LIST_GROUPS: (0, 4),
+    Api.LIST_GROUPS: (0, 5),
     Api.SASL_HANDSHAKE: (0, 1),
     Api.API_VERSIONS: (0, 3),
     # From version 7 on, the answer has UUIDs.
@@ -101,6 +103,8 @@ VERSIONS: dict[Api, tuple[int, int]] = {
     Api.INCREMENTAL_ALTER_CONFIGS: (0, 1),
     Api.OFFSET_DELETE: (0, 0),
     Api.DESCRIBE_CLUSTER: (0, 0),
+    Api.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+    Api.CONSUMER_GROUP_DESCRIBE: (0, 1),
 }
 """The first and the last version of each request."""
 

@@ -1,0 +1,400 @@
+"""The coordinator of groups among whose members it divides the work itself."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from pydanube.model.errors import InvalidRequest, MetadataUnavailable
+from pydanube.model.names import parse_subscription
+from pydanube.security.permissions import Permission
+from pydanube.security.resources import Resource
+from pydanube_kafka.calls import Call, Done, Handler
+from pydanube_kafka.coordinating import group_code, refuse_foreign
+from pydanube_kafka.grouping import MEMBER_BYTES_MAX, may_join
+from pydanube_kafka.pure.assignors import Partition
+from pydanube_kafka.pure.consumer_groups import (
+    AWAY,
+    JOINING,
+    Beat,
+    Beaten,
+    ConsumerGroup,
+)
+from pydanube_kafka.pure.groups import GroupError
+from pydanube_kafka.pure.patterns import BadPattern
+from pydanube_kafka.topic_facts import parsed
+from pydanube_kafka.wire.apis import Api, ErrorCode
+
+ID_LENGTH_MAX = 256
+"""The longest id of a member, an instance or an assignor."""
+_OTHER_PROTOCOL = (
+    "the group has members of the classic protocol; both cannot be used at the same "
+    "time"
+)
+
+
+class _Refused(Exception):
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+async def consumer_group_heartbeat(call: Call) -> Awaitable[Any]:
+    """Let a member join, leave, and give up partitions; tell it which it may have."""
+    return _heartbeat(call)
+
+
+async def _heartbeat(call: Call) -> Any:
+    beat, code, reason = Beaten(member_id=call.body.member_id), ErrorCode.none, ""
+    try:
+        beat = await _beaten(call)
+        code, reason = group_code(beat.error), beat.reason
+    except _Refused as error:
+        code, reason = error.code, str(error)
+    except MetadataUnavailable as error:
+        code, reason = ErrorCode.coordinator_not_available, str(error)
+    answers, config = call.answers, call.server.config
+    assigned = beat.assigned
+    return answers.ConsumerGroupHeartbeatResponse(
+        throttle_time=call.throttle_time,
+        error_code=code,
+        error_message=reason or None,
+        member_id=beat.member_id,
+        member_epoch=beat.epoch,
+        heartbeat_interval=timedelta(seconds=config.group_heartbeat_interval_s),
+        assignment=None
+        if assigned is None
+        else answers.Assignment(
+            topic_partitions=tuple(
+                answers.TopicPartitions(topic_id=topic_id, partitions=tuple(numbers))
+                for topic_id, numbers in _by_topic(assigned).items()
+            )
+        ),
+    )
+
+
+def _by_topic(partitions: Iterable[Partition]) -> dict[Any, list[int]]:
+    found: dict[Any, list[int]] = {}
+    for topic_id, number in sorted(partitions, key=lambda each: each[1]):
+        found.setdefault(topic_id, []).append(number)
+    return found
+
+
+async def _beaten(call: Call) -> Beaten:
+    """
+    Carry out a heartbeat.
+
+    Raises:
+        _Refused: The client may not send it, or not so.
+        MetadataUnavailable: It is not known which topics exist.
+    """
+    server, name = call.server, call.body.group_id
+    code = refuse_foreign(call, name)
+    if code is not None:
+        raise _Refused(code, "another broker coordinates the group")
+    if not may_join(call, name):
+        raise _Refused(
+            ErrorCode.group_authorization_failed, "the client may not join the group"
+        )
+    beat = _beat_of(call)
+    _check_permissions(call, beat)
+    now = asyncio.get_running_loop().time()
+    group = server.groups.find_consumer(name)
+    if beat.epoch >= JOINING and not _is_shown(call, group, beat, now):
+        matched = await _match(call, group, beat, now)
+        names = frozenset() if group is None else group.names
+        names = names.union(beat.names or (), *matched.values())
+        await server.topics.look_up(names, now)
+        group = _find_group(call, beat)
+        if group is not None:
+            _show_topics(call, group, beat, matched, now)
+    if group is None:
+        return _unknown(call, beat)
+    # The time may have passed while the topics were looked up.
+    answer = group.heartbeat(beat, asyncio.get_running_loop().time())
+    server.groups.settle(name)
+    return answer
+
+
+def _unknown(call: Call, beat: Beat) -> Beaten:
+    group = call.server.groups.find(call.body.group_id)
+    if group is not None and group.members:
+        error, reason = GroupError.OTHER_PROTOCOL, _OTHER_PROTOCOL
+    else:
+        error, reason = GroupError.UNKNOWN_MEMBER, "the group has no such member"
+    return Beaten(error=error, reason=reason, member_id=beat.member_id)
+
+
+def _find_group(call: Call, beat: Beat) -> ConsumerGroup | None:
+    """
+    Return the group of a member, or None; a new one if the member joins.
+
+    Raises:
+        _Refused: It cannot join.
+    """
+    groups, name = call.server.groups, call.body.group_id
+    if refuse_foreign(call, name) is not None:
+        # Since the topics were looked up.
+        raise _Refused(
+            ErrorCode.not_coordinator, "another broker coordinates the group"
+        )
+    if beat.epoch != JOINING:
+        return groups.find_consumer(name)
+    known = groups.find_consumer(name)
+    if groups.is_full and (known is None or beat.member_id not in known.members):
+        raise _Refused(
+            ErrorCode.group_max_size_reached, "the broker has too many members"
+        )
+    group = groups.get_consumer(name, call.connection.identity.principal.name)
+    if group is GroupError.OTHER_PROTOCOL:
+        raise _Refused(group_code(group), _OTHER_PROTOCOL)
+    if isinstance(group, GroupError):
+        raise _Refused(group_code(group), "the broker has too many groups")
+    return group
+
+
+def _beat_of(call: Call) -> Beat:
+    """
+    Return what a request says.
+
+    Raises:
+        _Refused: It contradicts itself, or is too long.
+    """
+    body = call.body
+    reason = _find_mistake(body)
+    if reason is not None:
+        raise _Refused(ErrorCode.invalid_request, reason)
+    try:
+        parse_subscription(body.group_id)
+    except InvalidRequest as error:
+        raise _Refused(ErrorCode.invalid_group_id, str(error)) from error
+    names, owned = body.subscribed_topic_names, body.topic_partitions
+    timeout_s = body.rebalance_timeout.total_seconds()
+    connection = call.connection
+    return Beat(
+        member_id=body.member_id or str(uuid.uuid4()),
+        epoch=body.member_epoch,
+        instance_id=body.instance_id,
+        rebalance_timeout_s=None if timeout_s < 0 else timeout_s,
+        names=None if names is None else frozenset(names),
+        pattern=getattr(body, "subscribed_topic_regex", None),
+        assignor=body.server_assignor,
+        owned=None
+        if owned is None
+        else frozenset(
+            (each.topic_id, number) for each in owned for number in each.partitions
+        ),
+        client_id=call.request.client_id,
+        client_host=connection.address,
+        principal=connection.identity.principal,
+    )
+
+
+def _find_mistake(body: Any) -> str | None:  # noqa: PLR0911
+    """Return what is wrong with a request, if anything is."""
+    ids = body.member_id, body.instance_id or "", body.server_assignor or ""
+    if max(map(len, ids)) > ID_LENGTH_MAX:
+        return f"ids have at most {ID_LENGTH_MAX} characters"
+    if body.instance_id == "":
+        return "the instance id is empty"
+    if body.member_epoch < AWAY:
+        return f"there is no epoch {body.member_epoch}"
+    if body.member_epoch == AWAY and body.instance_id is None:
+        return "only members with an instance id can come back"
+    if not body.member_id and body.member_epoch != JOINING:
+        return "the member id is empty"
+    names = body.subscribed_topic_names
+    if sum(map(len, names or ())) > MEMBER_BYTES_MAX:
+        return f"the names of topics have more than {MEMBER_BYTES_MAX} characters"
+    if body.member_epoch == JOINING:
+        if body.rebalance_timeout < timedelta(0):
+            return "a member that joins has to send its timeout"
+        if names is None and not getattr(body, "subscribed_topic_regex", None):
+            return "a member that joins has to subscribe"
+        if body.topic_partitions:
+            return "a member that joins has no partitions"
+    return None
+
+
+def _check_permissions(call: Call, beat: Beat) -> None:
+    """
+    Raise if the client may not consume the topics that it names.
+
+    Raises:
+        _Refused: It may not.
+    """
+    server, caller = call.server, call.connection.caller
+    if not server.broker.access.is_enforced:
+        return
+    for name in beat.names or ():
+        topic = parsed(server.names, name)
+        if topic is None or not caller.may(Permission.CONSUME, Resource.topic(topic)):
+            raise _Refused(
+                ErrorCode.topic_authorization_failed,
+                f"the client may not consume {name[:80]!r}",
+            )
+
+
+def _is_shown(call: Call, group: ConsumerGroup | None, beat: Beat, now: float) -> bool:
+    """Return whether a group knows the topics, and who may consume them."""
+    is_new = beat.names is not None or beat.pattern is not None
+    if group is None or is_new or beat.epoch == JOINING:
+        return False
+    member, server = group.members.get(beat.member_id), call.server
+    return (
+        member is not None
+        and member.principal == beat.principal
+        and group.shown_for is server.broker.access.policy
+        and now < group.shown_at + server.config.group_heartbeat_interval_s
+    )
+
+
+async def _match(
+    call: Call, group: ConsumerGroup | None, beat: Beat, now: float
+) -> dict[str, frozenset[str]]:
+    """
+    Return the topics that the patterns of members match, by the ids of the members.
+
+    Raises:
+        _Refused: The pattern of this member is none, or takes too much work.
+    """
+    matched = dict[str, frozenset[str]]()
+    members = {} if group is None else dict(group.members)
+    topics, own = call.server.topics, members.pop(beat.member_id, None)
+    for member_id, each in members.items():
+        if each.pattern:
+            with suppress(BadPattern):
+                found = await topics.match(each.pattern, each.principal, now)
+                matched[member_id] = found
+    pattern = beat.pattern
+    if pattern is None and own is not None:
+        pattern = own.pattern
+    if pattern:
+        try:
+            found = await topics.match(pattern, beat.principal, now)
+        except BadPattern as error:
+            code = ErrorCode.invalid_regular_expression
+            raise _Refused(code, str(error)) from error
+        matched[beat.member_id] = found
+    return matched
+
+
+def _show_topics(
+    call: Call,
+    group: ConsumerGroup,
+    beat: Beat,
+    matched: Mapping[str, frozenset[str]],
+    now: float,
+) -> None:
+    """Show a group which topics exist, and which its members may not consume."""
+    server = call.server
+    # Members may have come and gone while the topics were looked up.
+    matched = {
+        each: names
+        for each, names in {**group.matched, **matched}.items()
+        if each in group.members or each == beat.member_id
+    }
+    names, member = group.names, group.members.get(beat.member_id)
+    names = names.union(beat.names or (), *matched.values())
+    topics = server.topics.known(names, group.topics)
+    hidden: dict[str, frozenset[str]] = {}
+    access = server.broker.access
+    group.shown_at, group.shown_for = now, access.policy
+    if access.is_enforced:
+        members = {
+            each.member_id: (each.principal, each.names)
+            for each in group.members.values()
+        }
+        old = member.names if member is not None else frozenset()
+        given = old if beat.names is None else beat.names
+        members[beat.member_id] = beat.principal, given
+        for member_id, (principal, subscribed) in members.items():
+            found = frozenset(
+                name
+                for name in subscribed
+                if name in topics and not _may_consume(call, principal, name)
+            )
+            if found:
+                hidden[member_id] = found
+    group.see(topics, hidden, matched)
+
+
+def _may_consume(call: Call, principal: Any, name: str) -> bool:
+    caller = replace(call.connection.caller, principal=principal)
+    topic = parsed(call.server.names, name)
+    return topic is not None and caller.may(Permission.CONSUME, Resource.topic(topic))
+
+
+async def consumer_group_describe(call: Call) -> Awaitable[Any]:
+    """Describe groups whose coordinator divides the work, and their members."""
+    answers = call.answers
+    described = []
+    for name in call.body.group_ids:
+        group = call.server.groups.find_consumer(name)
+        code, reason = refuse_foreign(call, name), None
+        if code is None and (group is None or not group.members):
+            code = ErrorCode.group_id_not_found
+            reason = f"the group {name[:80]!r} has no members of this protocol"
+        elif code is None and not may_join(call, name):
+            code = ErrorCode.group_authorization_failed
+        if group is None or code is not None:
+            group = ConsumerGroup(0, 0.0)
+        described.append(
+            answers.DescribedGroup(
+                error_code=code or ErrorCode.none,
+                error_message=reason,
+                group_id=name,
+                group_state=group.state.value if code is None else "",
+                group_epoch=group.epoch,
+                assignment_epoch=group.epoch,
+                assignor_name=group.assignor if code is None else "",
+                members=tuple(
+                    answers.Member(
+                        member_id=each.member_id,
+                        instance_id=each.instance_id,
+                        rack_id=None,
+                        member_epoch=each.epoch,
+                        client_id=each.client_id,
+                        client_host=f"/{each.client_host}",
+                        subscribed_topic_names=tuple(sorted(each.names)),
+                        subscribed_topic_regex=each.pattern or None,
+                        assignment=_described(call, group, each.assigned),
+                        target_assignment=_described(call, group, each.target),
+                        member_type=1,
+                    )
+                    for each in group.members.values()
+                ),
+            )
+        )
+    return Done(
+        answers.ConsumerGroupDescribeResponse(
+            throttle_time=call.throttle_time, groups=tuple(described)
+        )
+    )
+
+
+def _described(
+    call: Call, group: ConsumerGroup, partitions: frozenset[Partition]
+) -> Any:
+    answers = call.answers
+    return answers.Assignment(
+        topic_partitions=tuple(
+            answers.TopicPartitions(
+                topic_id=group.topics[name].id,
+                topic_name=name,
+                partitions=tuple(numbers),
+            )
+            for name, numbers in group.by_name(partitions).items()
+        )
+    )
+
+
+CONSUMER_GROUPING: dict[Api, Handler] = {
+    Api.CONSUMER_GROUP_DESCRIBE: consumer_group_describe,
+    Api.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
+}
