@@ -302,3 +302,66 @@ async def test_members_have_only_topics_that_they_may_consume(tmp_path):
             await beaten_until(lambda: len(bob.assigned) == 1, bob)
             (topic,) = await by_ids(raw, list(bob.assigned))
             assert topic.name == "later"
+
+
+@pytest.mark.e2e
+async def test_tenants_use_the_same_name_without_knowing(tmp_path):
+    async with (
+        secured(tmp_path, kafka={"port": 0, **FAST}) as broker,
+        pydanube.connect(broker.stream_url, api_key=bootstrap_key(tmp_path)) as admin,
+    ):
+        keys = {"admin": bootstrap_key(tmp_path)}
+        for name in ("alice", "bob"):
+            made = await admin.security.create_api_key(name)
+            keys[name] = made.key
+            topics = [f"/default/{name}", "/default/t"]
+            await admin.security.add_binding(f"user:{name}", ["consumer"], topics)
+            await admin.topics.create(f"/default/{name}")
+        await admin.topics.create("/default/t")
+        port = int(broker.listener_urls["kafka"].rpartition(":")[2])
+        async with (
+            KafkaRequests(port) as of_alice,
+            KafkaRequests(port) as of_bob,
+            KafkaRequests(port) as of_admin,
+        ):
+            raws = {"alice": of_alice, "bob": of_bob, "admin": of_admin}
+            for name, raw in raws.items():
+                await raw.authenticate(name, keys[name])
+            members = {name: Member(raw, name) for name, raw in raws.items()}
+            for name in ("alice", "bob"):
+                own = {"subscribed_topic_names": (name,)}
+                answer = await members[name].beat(**own)
+                assert answer.error_code is ErrorCode.none
+                assert members[name].numbers == [0]
+                assert await members_seen(raws[name]) == [name]
+            assert sorted(await members_seen(of_admin)) == ["alice", "bob"]
+            # What one of them reads, nobody reads in another room.
+            more = {"subscribed_topic_names": ("alice", "t")}
+            assert not (await members["alice"].beat(**more)).error_code
+            for number, changes in enumerate(
+                ({"subscribed_topic_names": ("t",)}, {"subscribed_topic_names": ()})
+            ):
+                pattern = {"subscribed_topic_regex": "t"} if number else {}
+                again = Member(of_bob, f"again-{number}")
+                answer = await again.beat(**changes, **pattern)
+                if number:
+                    assert (answer.error_code, again.numbers) == (ErrorCode.none, [])
+                else:
+                    forbidden = ErrorCode.group_authorization_failed
+                    assert answer.error_code is forbidden
+            bob = members["bob"]
+            tool = Member(of_bob, "", epoch=-1)
+            assert await tool.commit(0) is ErrorCode.unknown_member_id
+            # Nor does one of them leave for the other.
+            left = await Member(of_bob, "alice", epoch=1).beat(member_epoch=-1)
+            assert left.error_code is ErrorCode.unknown_member_id
+            assert (await members["alice"].beat()).error_code is ErrorCode.none
+            assert (await bob.beat()).error_code is ErrorCode.none
+
+
+async def members_seen(raw):
+    """The members of the group that a client sees."""
+    answer = await raw.ask(
+        Api.DESCRIBE_GROUPS, 5, groups=("g",), include_authorized_operations=False
+    )
+    return [each.member_id for each in answer.groups[0].members]

@@ -1,4 +1,4 @@
-"""Groups belong to the principal of their first member."""
+"""Members of a group that know of each other are in a room; principals have shares."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pydanube_kafka.coordinating import Groups
 from pydanube_kafka.pure.groups import GroupError, JoinRequest
 
 
-async def join(groups, owner, member_id=""):
-    """Let a member of *owner* join; return its answer, if it need not wait."""
+async def join(groups, room, member_id=""):
+    """Let a member join; return its answer, if it need not wait."""
     request = JoinRequest(
         member_id=member_id,
         instance_id=None,
@@ -22,21 +22,42 @@ async def join(groups, owner, member_id=""):
         protocols=(("range", b""),),
     )
     token = waiting()
-    group = groups.get("g", owner)
-    group.join(request, token, asyncio.get_running_loop().time())
-    groups.settle("g")
+    room.group.join(request, token, asyncio.get_running_loop().time())
+    groups.settle(room)
     return token.result() if token.done() else None
 
 
-async def test_who_was_only_given_an_id_does_not_own_the_group():
+async def test_who_was_only_given_an_id_is_in_a_room_of_its_own():
     async with task_scope() as tasks:
         groups = Groups(KafkaConfig(port=0), tasks)
-        ids = {}
-        for owner in ("mallory", "alice", "mallory"):
-            answer = await join(groups, owner)
-            assert answer.error is GroupError.MEMBER_ID_REQUIRED
-            ids[owner] = answer.member_id
-        await join(groups, "alice", ids["alice"])
-        assert list(groups.find("g").members) == [ids["alice"]]
-        await join(groups, "mallory")
-        assert groups.owner_of("g") == "alice"
+        rooms = {
+            owner: groups.add("g", owner, is_classic=True)
+            for owner in ("mallory", "alice")
+        }
+        answers = {owner: await join(groups, room) for owner, room in rooms.items()}
+        assert all(
+            each.error is GroupError.MEMBER_ID_REQUIRED for each in answers.values()
+        )
+        alice = answers["alice"].member_id
+        assert groups.room_of("g", alice) is rooms["alice"]
+        await join(groups, rooms["alice"], alice)
+        assert list(rooms["alice"].group.members) == [alice]
+        assert not rooms["mallory"].group.members
+        # A room is gone with its last member.
+        rooms["alice"].group.leave(alice, None, 0.0)
+        groups.settle(rooms["alice"])
+        assert groups.find("g", "alice") is None
+        assert groups.rooms("g") == [rooms["mallory"]]
+
+
+async def test_a_principal_cannot_take_the_groups_of_others():
+    async with task_scope() as tasks:
+        groups = Groups(KafkaConfig(port=0, groups_max=8), tasks, shares=4)
+        for name in ("a", "b"):
+            assert groups.add(name, "mallory", is_classic=True) is not GroupError.FULL
+        assert groups.add("c", "mallory", is_classic=True) is GroupError.FULL
+        room = groups.add("c", "alice", is_classic=True)
+        # One that ends makes room for another one.
+        groups.settle(room)
+        groups.settle(groups.find("a", "mallory"))
+        assert groups.add("c", "mallory", is_classic=True) is not GroupError.FULL

@@ -253,7 +253,7 @@ async def test_members_of_a_group_divide_partitions_and_take_over():
                 await of_second.reaches(2)
                 assert not first.assignment() & second.assignment()
             await of_first.reaches(4)
-        assert running.server.groups.find("g") is None
+        assert not running.server.groups.rooms("g")
 
 
 async def test_offsets_are_found_by_time_and_after_retention():
@@ -526,7 +526,7 @@ async def test_a_member_that_brings_too_much_is_refused():
             protocols=(protocol,),
         )
         assert answer.error_code is ErrorCode.inconsistent_group_protocol
-        assert running.server.groups.find("g") is None
+        assert not running.server.groups.rooms("g")
 
 
 class Fetches:

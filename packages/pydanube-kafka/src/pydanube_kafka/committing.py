@@ -18,7 +18,9 @@ from pydanube_broker.operations.topic_lists import visible_records
 from pydanube_kafka.calls import Call, Done, Handler
 from pydanube_kafka.coordinating import claim_of, group_code, refuse_foreign
 from pydanube_kafka.errors import HANDLED, attempt, code_of
+from pydanube_kafka.group_access import find_room, is_busy
 from pydanube_kafka.pure.groups import Claim, Group, GroupError
+from pydanube_kafka.topic_facts import parsed
 from pydanube_kafka.wire.apis import Api, ErrorCode, Request
 
 METADATA_LENGTH_MAX = 4096
@@ -81,18 +83,28 @@ def refuse_commit(call: Call) -> ErrorCode | None:
     error_code = refuse_foreign(call, group_id)
     if error_code is not None:
         return error_code
-    group, claim = groups.find(group_id), claim_of(call.body)
-    if group is None:
-        is_member = claim.generation >= 0 or claim.member_id
-        return ErrorCode.unknown_member_id if is_member else None
+    claim = claim_of(call.body)
+    if claim.generation < 0 and not claim.member_id:
+        is_refused = is_busy(call, group_id, _topics_of(call))
+        return ErrorCode.unknown_member_id if is_refused else None
+    room = find_room(call, group_id, claim.member_id)
+    if room is None:
+        return ErrorCode.unknown_member_id
+    group = room.group
     error = group.check_commit(claim)
     if error is None and isinstance(group, Group) and claim.member_id in group.members:
         # It is alive.
         group.heartbeat(claim, asyncio.get_running_loop().time())
-        groups.settle(group_id)
+        groups.settle(room)
     if error is GroupError.STALE_EPOCH and not _knows_epochs(call.request):
         error = GroupError.ILLEGAL_GENERATION
     return None if error is None else group_code(error)
+
+
+def _topics_of(call: Call) -> set[TopicName]:
+    """Return the topics that a request names."""
+    names = (each.name for each in call.body.topics)
+    return {topic for each in names if (topic := parsed(call.server.names, each))}
 
 
 def _knows_epochs(request: Request) -> bool:
@@ -174,11 +186,11 @@ def _refuse_fetch(call: Call, wanted: Any) -> ErrorCode:
     epoch = getattr(wanted, "member_epoch", -1)
     if (not member_id and epoch < 0) or refuse_foreign(call, wanted.group_id):
         return ErrorCode.none
-    group = call.server.groups.find(wanted.group_id)
-    if group is None:
+    room = find_room(call, wanted.group_id, member_id or "")
+    if room is None:
         return ErrorCode.unknown_member_id
     claim = Claim(member_id=member_id or "", generation=epoch)
-    return group_code(group.check_commit(claim))
+    return group_code(room.group.check_commit(claim))
 
 
 Committed = list[tuple[str, list[tuple[int, int, ErrorCode]]]]
@@ -300,9 +312,8 @@ def _fetched(
 async def offset_delete(call: Call) -> Awaitable[Any]:
     """Delete the committed offsets of a group for some partitions."""
     body, answers = call.body, call.answers
-    group = call.server.groups.find(body.group_id)
     refusal = refuse_foreign(call, body.group_id)
-    if group is not None and group.members:
+    if is_busy(call, body.group_id, _topics_of(call)):
         refusal = ErrorCode.non_empty_group
 
     async def delete(name: str, partition: Any) -> ErrorCode:

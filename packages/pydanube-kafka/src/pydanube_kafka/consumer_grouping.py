@@ -11,12 +11,20 @@ from datetime import timedelta
 from typing import Any
 
 from pydanube.model.errors import InvalidRequest, MetadataUnavailable
-from pydanube.model.names import parse_subscription
+from pydanube.model.names import TopicName, parse_subscription
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
 from pydanube_kafka.calls import Call, Done, Handler
-from pydanube_kafka.coordinating import group_code, refuse_foreign
-from pydanube_kafka.grouping import MEMBER_BYTES_MAX, may_join
+from pydanube_kafka.coordinating import Room, group_code, refuse_foreign
+from pydanube_kafka.group_access import (
+    choose_room,
+    find_room,
+    may_see,
+    may_take_part,
+    topics_of,
+    visible_rooms,
+)
+from pydanube_kafka.grouping import MEMBER_BYTES_MAX
 from pydanube_kafka.pure.assignors import Partition
 from pydanube_kafka.pure.consumer_groups import (
     AWAY,
@@ -32,10 +40,12 @@ from pydanube_kafka.wire.apis import Api, ErrorCode
 
 ID_LENGTH_MAX = 256
 """The longest id of a member, an instance or an assignor."""
-_OTHER_PROTOCOL = (
-    "the group has members of the classic protocol; both cannot be used at the same "
-    "time"
-)
+_REASONS = {
+    GroupError.FORBIDDEN: "the group reads topics that the client may not consume",
+    GroupError.FULL: "the broker has too many groups or members",
+    GroupError.OTHER_PROTOCOL: "the group has members of the classic protocol; both "
+    "cannot be used at the same time",
+}
 
 
 class _Refused(Exception):
@@ -97,65 +107,79 @@ async def _beaten(call: Call) -> Beaten:
     code = refuse_foreign(call, name)
     if code is not None:
         raise _Refused(code, "another broker coordinates the group")
-    if not may_join(call, name):
+    if not may_take_part(call):
         raise _Refused(
             ErrorCode.group_authorization_failed, "the client may not join the group"
         )
     beat = _beat_of(call)
     _check_permissions(call, beat)
     now = asyncio.get_running_loop().time()
-    group = server.groups.find_consumer(name)
+    room = _room_of(call, beat)
+    group = _group_in(room)
     if beat.epoch >= JOINING and not _is_shown(call, group, beat, now):
         matched = await _match(call, group, beat, now)
         names = frozenset() if group is None else group.names
         names = names.union(beat.names or (), *matched.values())
         await server.topics.look_up(names, now)
-        group = _find_group(call, beat)
-        if group is not None:
-            _show_topics(call, group, beat, matched, now)
-    if group is None:
+        room = _find_room(call, beat)
+        group = _group_in(room)
+        is_joining = beat.epoch == JOINING
+        if group is not None and (is_joining or group.knows(beat.member_id)):
+            left_over = _left_over(call, room, matched)
+            _show_topics(call, group, beat, left_over, now)
+    if room is None or group is None:
         return _unknown(call, beat)
     # The time may have passed while the topics were looked up.
     answer = group.heartbeat(beat, asyncio.get_running_loop().time())
-    server.groups.settle(name)
+    server.groups.settle(room)
     return answer
 
 
+def _room_of(call: Call, beat: Beat) -> Room | None:
+    room = find_room(call, call.body.group_id, beat.member_id)
+    return room if room is not None and may_see(call, room) else None
+
+
+def _group_in(room: Room | None) -> ConsumerGroup | None:
+    group = None if room is None else room.group
+    return group if isinstance(group, ConsumerGroup) else None
+
+
 def _unknown(call: Call, beat: Beat) -> Beaten:
-    group = call.server.groups.find(call.body.group_id)
-    if group is not None and group.members:
-        error, reason = GroupError.OTHER_PROTOCOL, _OTHER_PROTOCOL
-    else:
-        error, reason = GroupError.UNKNOWN_MEMBER, "the group has no such member"
-    return Beaten(error=error, reason=reason, member_id=beat.member_id)
+    return Beaten(
+        error=GroupError.UNKNOWN_MEMBER,
+        reason="the group has no such member",
+        member_id=beat.member_id,
+    )
 
 
-def _find_group(call: Call, beat: Beat) -> ConsumerGroup | None:
+def _find_room(call: Call, beat: Beat) -> Room | None:
     """
-    Return the group of a member, or None; a new one if the member joins.
+    Return the room of a member, or None; perhaps a new one if the member joins.
 
     Raises:
-        _Refused: It cannot join.
+        _Refused: It cannot join, or not read the topics that it names.
     """
-    groups, name = call.server.groups, call.body.group_id
+    server, name = call.server, call.body.group_id
+    groups = server.groups
     if refuse_foreign(call, name) is not None:
         # Since the topics were looked up.
         raise _Refused(
             ErrorCode.not_coordinator, "another broker coordinates the group"
         )
-    if beat.epoch != JOINING:
-        return groups.find_consumer(name)
-    known = groups.find_consumer(name)
-    if groups.is_full and (known is None or beat.member_id not in known.members):
-        raise _Refused(
-            ErrorCode.group_max_size_reached, "the broker has too many members"
-        )
-    group = groups.get_consumer(name, call.connection.identity.principal.name)
-    if group is GroupError.OTHER_PROTOCOL:
-        raise _Refused(group_code(group), _OTHER_PROTOCOL)
-    if isinstance(group, GroupError):
-        raise _Refused(group_code(group), "the broker has too many groups")
-    return group
+    known = groups.room_of(name, beat.member_id)
+    if beat.epoch != JOINING and (_group_in(known) is None or beat.names is None):
+        return _room_of(call, beat)
+    topics = {
+        topic for each in beat.names or () if (topic := parsed(server.names, each))
+    }
+    room = choose_room(call, name, beat.member_id, topics, is_classic=False)
+    if isinstance(room, GroupError):
+        raise _Refused(group_code(room), _REASONS[room])
+    if known is None and groups.is_full(room.owner):
+        groups.settle(room)
+        raise _Refused(group_code(GroupError.FULL), _REASONS[GroupError.FULL])
+    return room
 
 
 def _beat_of(call: Call) -> Beat:
@@ -284,6 +308,26 @@ async def _match(
     return matched
 
 
+def _left_over(
+    call: Call, room: Room | None, matched: Mapping[str, frozenset[str]]
+) -> Mapping[str, frozenset[str]]:
+    """Return what patterns match but the group reads in no other room."""
+    names = call.server.names
+    taken = set[TopicName]().union(
+        *(
+            topics_of(each.group, names.parse) or ()
+            for each in call.server.groups.rooms(call.body.group_id)
+            if each is not room
+        )
+    )
+    if not taken:
+        return matched
+    return {
+        member_id: frozenset(each for each in found if parsed(names, each) not in taken)
+        for member_id, found in matched.items()
+    }
+
+
 def _show_topics(
     call: Call,
     group: ConsumerGroup,
@@ -335,13 +379,15 @@ async def consumer_group_describe(call: Call) -> Awaitable[Any]:
     answers = call.answers
     described = []
     for name in call.body.group_ids:
-        group = call.server.groups.find_consumer(name)
         code, reason = refuse_foreign(call, name), None
-        if code is None and (group is None or not group.members):
+        rooms = visible_rooms(call, name)
+        group = next(
+            (found for each in rooms if (found := _group_in(each)) and found.members),
+            None,
+        )
+        if code is None and group is None:
             code = ErrorCode.group_id_not_found
             reason = f"the group {name[:80]!r} has no members of this protocol"
-        elif code is None and not may_join(call, name):
-            code = ErrorCode.group_authorization_failed
         if group is None or code is not None:
             group = ConsumerGroup(0, 0.0)
         described.append(

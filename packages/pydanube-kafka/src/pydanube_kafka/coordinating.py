@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from pydanube.aio.tasks import TaskScope
@@ -17,6 +18,8 @@ from pydanube_kafka.wire.apis import ErrorCode
 
 MEMBERS_MAX = 20_000
 """The most members of all groups together."""
+SHARES = 4
+"""A principal has at most one of so many parts of the groups and members."""
 
 AnyGroup: TypeAlias = "Group | ConsumerGroup"
 
@@ -32,48 +35,65 @@ class GroupCounts(NamedTuple):
     rebalances: int
 
 
+@dataclass(slots=True, eq=False)
+class Room:
+    """Members of a group that know of each other; often all that it has."""
+
+    name: str
+    """The name of the group."""
+    owner: str
+    """The principal of the first member; empty if clients may do everything."""
+    group: AnyGroup
+    epoch: int = 0
+    """The epoch or generation that is counted."""
+    size: int = 0
+    """The number of members that is counted."""
+    timer: asyncio.TimerHandle | None = None
+
+
 class Groups:
     """
     The groups that have members.
 
     Bounds: ``kafka.groups_max`` groups, each with ``kafka.group_members_max`` members,
-        ``MEMBERS_MAX`` of them together.
+        ``MEMBERS_MAX`` of them together.  If there are *shares*, a principal has at
+        most one of them, of groups and of members.
     """
 
-    def __init__(self, config: KafkaConfig, tasks: TaskScope) -> None:
+    def __init__(self, config: KafkaConfig, tasks: TaskScope, shares: int = 1) -> None:
         self._config = config
-        self._groups: dict[str, AnyGroup] = {}
-        self._owners: dict[str, str] = {}
-        """The principal of the first member of each group."""
+        self._rooms: dict[str, dict[str, Room]] = {}
+        """By the name of the group, and the owner."""
+        self._shares = shares
+        self._room_counts: Counter[str] = Counter()
+        self._member_counts: Counter[str] = Counter()
+        """By owner, and of all together below ``_ALL``."""
         self._rebalances: Counter[type[AnyGroup]] = Counter()
-        self._epochs: dict[str, int] = {}
-        """The epoch or generation that is counted of each group."""
         self._loop = asyncio.get_running_loop()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    def find(self, name: str) -> AnyGroup | None:
-        """Return a group that has members."""
-        return self._groups.get(name)
+    def rooms(self, name: str) -> list[Room]:
+        """Return the members of a group, in rooms."""
+        return list(self._rooms.get(name, {}).values())
 
-    def find_classic(self, name: str) -> Group | None:
-        """Return a group that has members, unless its coordinator divides the work."""
-        group = self._groups.get(name)
-        return group if isinstance(group, Group) else None
+    def find(self, name: str, owner: str) -> Room | None:
+        """Return the room of a group whose first member was of *owner*."""
+        return self._rooms.get(name, {}).get(owner)
 
-    def find_consumer(self, name: str) -> ConsumerGroup | None:
-        """Return a group that has members, if its coordinator divides the work."""
-        group = self._groups.get(name)
-        return group if isinstance(group, ConsumerGroup) else None
+    def room_of(self, name: str, member_id: str) -> Room | None:
+        """Return the room in which a member is, or is expected."""
+        return next(
+            (each for each in self.rooms(name) if each.group.knows(member_id)), None
+        )
 
-    def items(self) -> Iterator[tuple[str, AnyGroup]]:
-        """Return an iterator over the groups that have members."""
-        return iter(list(self._groups.items()))
+    def all_rooms(self) -> list[Room]:
+        """Return all rooms of all groups."""
+        return [each for some in self._rooms.values() for each in some.values()]
 
     def counts(self) -> dict[str, GroupCounts]:
         """Return the number of groups with members, by protocol."""
-        found = {}
+        found, rooms = {}, self.all_rooms()
         for protocol, kind in _KINDS.items():
-            groups = [each for each in self._groups.values() if isinstance(each, kind)]
+            groups = [each.group for each in rooms if isinstance(each.group, kind)]
             found[protocol] = GroupCounts(
                 sum(bool(each.members) for each in groups),
                 sum(len(each.members) for each in groups),
@@ -81,43 +101,34 @@ class Groups:
             )
         return found
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no more members can join."""
-        count = sum(len(each.members) for each in self._groups.values())
-        return count >= MEMBERS_MAX
+    def is_full(self, owner: str) -> bool:
+        """Whether no more members can join a room of *owner*."""
+        return (
+            self._member_counts[_ALL] >= MEMBERS_MAX
+            or self._member_counts[owner] >= MEMBERS_MAX // self._shares
+        )
 
-    def owner_of(self, name: str) -> str:
-        """Return the principal of the first member of a group."""
-        return self._owners.get(name, "")
-
-    def get(self, name: str, owner: str) -> Group | GroupError:
-        """
-        Return a group for a member of *owner* that joins, or why it cannot join.
-        """
-        group = self._get(name, owner, is_classic=True)
-        return group if isinstance(group, Group | GroupError) else _OTHER
-
-    def get_consumer(self, name: str, owner: str) -> ConsumerGroup | GroupError:
-        """
-        Return a group whose coordinator divides the work; otherwise as ``get``.
-        """
-        group = self._get(name, owner, is_classic=False)
-        return group if isinstance(group, ConsumerGroup | GroupError) else _OTHER
-
-    def _get(self, name: str, owner: str, *, is_classic: bool) -> AnyGroup | GroupError:
-        group = self._groups.get(name)
-        if group is None and len(self._groups) >= self._config.groups_max:
-            return GroupError.FULL
-        if group is None or (
-            not group.members and isinstance(group, Group) != is_classic
+    def add(self, name: str, owner: str, *, is_classic: bool) -> Room | GroupError:
+        """Return a new room of a group, or why there can be none."""
+        groups_max = self._config.groups_max
+        if self._room_counts[_ALL] >= groups_max or self._room_counts[owner] >= max(
+            1, groups_max // self._shares
         ):
-            group = self._groups[name] = self._new(is_classic=is_classic)
-            self._epochs[name] = 0
-        if not group.members:
-            # Also if somebody else was given the id of a member, and has not joined.
-            self._owners[name] = owner
-        return group
+            return GroupError.FULL
+        room = Room(name, owner, self._new(is_classic=is_classic))
+        self._rooms.setdefault(name, {})[owner] = room
+        for each in (owner, _ALL):
+            self._room_counts[each] += 1
+        return room
+
+    def use(self, room: Room, *, is_classic: bool) -> GroupError | None:
+        """Let a room without members use a protocol; return why it cannot."""
+        if isinstance(room.group, Group) == is_classic:
+            return None
+        if room.group.members:
+            return GroupError.OTHER_PROTOCOL
+        room.group, room.epoch = self._new(is_classic=is_classic), 0
+        return None
 
     def _new(self, *, is_classic: bool) -> AnyGroup:
         members_max = self._config.group_members_max
@@ -125,47 +136,60 @@ class Groups:
             return Group(_new_member_id, members_max)
         return ConsumerGroup(members_max, self._config.group_session_timeout_s)
 
-    def settle(self, name: str) -> None:
+    def settle(self, room: Room) -> None:
         """Answer the requests that need not wait any more, and set the timer."""
-        group = self._groups[name]
+        if self.find(room.name, room.owner) is not room:
+            # It was closed since.
+            return
+        group = room.group
         epoch = group.epoch if isinstance(group, ConsumerGroup) else group.generation
-        self._rebalances[type(group)] += epoch - self._epochs.get(name, 0)
-        self._epochs[name] = epoch
+        self._rebalances[type(group)] += epoch - room.epoch
+        for owner in (room.owner, _ALL):
+            self._member_counts[owner] += len(group.members) - room.size
+        room.epoch, room.size = epoch, len(group.members)
         answers, group.answers = group.answers, []
         for token, answer in answers:
             if not token.done():
                 token.set_result(answer)
-        timer = self._timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
+        if room.timer is not None:
+            room.timer.cancel()
+            room.timer = None
         due = group.due
         if due is None and not group.members:
-            del self._groups[name]
-            del self._owners[name]
-            del self._epochs[name]
+            self._remove(room)
         elif due is not None:
-            self._timers[name] = self._loop.call_at(due, self._advance, name)
+            room.timer = self._loop.call_at(due, self._advance, room)
+
+    def _remove(self, room: Room) -> None:
+        rooms = self._rooms[room.name]
+        del rooms[room.owner]
+        if not rooms:
+            del self._rooms[room.name]
+        for owner in (room.owner, _ALL):
+            self._room_counts[owner] -= 1
+            for counter in (self._room_counts, self._member_counts):
+                if not counter[owner]:
+                    del counter[owner]
 
     def sweep(self, is_ours: Callable[[str], bool]) -> None:
         """Do what is due, also if a timer was late; close groups that are not ours."""
         now = self._loop.time()
-        for name, group in self.items():
-            if not is_ours(name):
-                group.close()
-                self.settle(name)
+        for room in self.all_rooms():
+            if not is_ours(room.name):
+                room.group.close()
+                self.settle(room)
                 continue
-            due = group.due
+            due = room.group.due
             if due is not None and due <= now:
-                self._advance(name)
+                self._advance(room)
 
-    def _advance(self, name: str) -> None:
-        group = self._groups.get(name)
-        if group is not None:
-            group.advance(self._loop.time())
-            self.settle(name)
+    def _advance(self, room: Room) -> None:
+        room.group.advance(self._loop.time())
+        self.settle(room)
 
 
-_OTHER = GroupError.OTHER_PROTOCOL
+_ALL = "\0"
+"""No principal is called so."""
 
 
 def _new_member_id(client_id: str) -> str:

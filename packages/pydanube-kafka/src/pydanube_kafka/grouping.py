@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydanube.model.errors import InvalidRequest, SubscriptionNotFound
-from pydanube.model.names import TopicName, parse_subscription
-from pydanube.security.permissions import Permission
-from pydanube.security.resources import Resource
+from pydanube.model.names import parse_subscription
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_kafka.calls import Call, Done, Handler, waiting
 from pydanube_kafka.committing import committed_topics
 from pydanube_kafka.coordinating import (
     AnyGroup,
+    Room,
     claim_of,
     group_code,
     refuse_foreign,
 )
 from pydanube_kafka.errors import HANDLED, code_of
-from pydanube_kafka.pure.consumer_groups import CONSUMERS, ConsumerGroup
+from pydanube_kafka.group_access import (
+    base_of,
+    choose_room,
+    find_room,
+    is_busy,
+    may_see,
+    may_take_part,
+    topics_in,
+    visible_rooms,
+)
+from pydanube_kafka.pure.consumer_groups import CONSUMERS
 from pydanube_kafka.pure.groups import (
     Group,
     GroupError,
@@ -92,27 +101,38 @@ async def join_group(call: Call) -> Awaitable[Any]:
     groups = call.server.groups
     session_s = body.session_timeout.total_seconds()
     rebalance = getattr(body, "rebalance_timeout", body.session_timeout)
+    protocols = tuple((each.name, each.metadata) for each in body.protocols)
+    topics = topics_in(protocols, call.server.names.parse)
+    if body.protocol_type != CONSUMERS:
+        topics = None
+    room = choose_room(call, body.group_id, body.member_id, topics, is_classic=True)
+    is_new = isinstance(room, Room) and not body.member_id
+    if isinstance(room, Room) and is_new and groups.is_full(room.owner):
+        groups.settle(room)
+        room = GroupError.FULL
+    if isinstance(room, GroupError):
+        # Clients of this protocol know another error for groups of the other one.
+        if room is GroupError.OTHER_PROTOCOL:
+            room = GroupError.INCONSISTENT
+        joined = Joined(member_id=body.member_id)
+        return Done(_join_answer(call, joined, group_code(room)))
+    group = room.group
+    assert isinstance(group, Group)
     request = JoinRequest(
         member_id=body.member_id,
         instance_id=getattr(body, "group_instance_id", None),
         session_timeout_s=session_s,
         rebalance_timeout_s=max(0.0, rebalance.total_seconds()),
         protocol_type=body.protocol_type,
-        protocols=tuple((each.name, each.metadata) for each in body.protocols),
+        protocols=protocols,
         client_id=call.request.client_id,
         client_host=call.connection.address,
         # From version 4 on, clients join again with the id that they get.
         knows_ids=call.request.version >= 4,
     )
-    group = groups.get(body.group_id, call.connection.identity.principal.name)
-    if isinstance(group, GroupError):
-        # Clients of this protocol know another error for groups of the other one.
-        is_full = group is GroupError.FULL
-        error = group_code(group if is_full else GroupError.INCONSISTENT)
-        return Done(_join_answer(call, Joined(member_id=body.member_id), error))
     token = waiting()
     group.join(request, token, asyncio.get_running_loop().time())
-    groups.settle(body.group_id)
+    groups.settle(room)
     return _await_join(call, token)
 
 
@@ -132,66 +152,7 @@ def _find_refusal(call: Call) -> ErrorCode | None:
     byte_count = sum(len(each.name) + len(each.metadata) for each in body.protocols)
     if len(body.protocols) > PROTOCOLS_MAX or byte_count > MEMBER_BYTES_MAX:
         return ErrorCode.inconsistent_group_protocol
-    if not body.member_id and call.server.groups.is_full:
-        return ErrorCode.group_max_size_reached
-    return (
-        None
-        if may_join(call, body.group_id)
-        else (ErrorCode.group_authorization_failed)
-    )
-
-
-def may_join(call: Call, group_id: str) -> bool:
-    """
-    Return whether the client may take part in a group.
-
-    It may if its members are of the same principal, or if it may consume all topics
-    that the group reads.  Those that may consume nothing take part in none.
-    """
-    server, caller = call.server, call.connection.caller
-    if not server.broker.access.is_enforced:
-        return True
-    group = server.groups.find(group_id)
-    if group is None or not group.members:
-        policy = server.broker.access.policy
-        return policy.holds_anywhere(caller.principal, Permission.CONSUME)
-    if server.groups.owner_of(group_id) == caller.principal.name:
-        return True
-    topics = topics_of(group, server.names.parse)
-    return topics is not None and all(
-        caller.may(Permission.CONSUME, Resource.topic(each)) for each in topics
-    )
-
-
-def topics_of(
-    group: AnyGroup, parse: Callable[[str], TopicName]
-) -> set[TopicName] | None:
-    """Return the topics that the members of a group read; None if nobody can tell."""
-    if isinstance(group, ConsumerGroup):
-        return {parse(each) for each in group.names}
-    if group.protocol_type != CONSUMERS:
-        return None
-    topics = set[TopicName]()
-    for member in group.members.values():
-        for _, metadata in member.request.protocols:
-            try:
-                topics.update(map(parse, _subscribed(metadata)))
-            except (struct.error, UnicodeDecodeError, InvalidRequest):
-                return None
-    return topics
-
-
-def _subscribed(metadata: bytes) -> Iterator[str]:
-    """Yield the topics in the data of a consumer that joins."""
-    _, count = struct.unpack_from(">hi", metadata)
-    at = 6
-    for _ in range(count):
-        (length,) = struct.unpack_from(">h", metadata, at)
-        at += 2
-        if length < 0 or at + length > len(metadata):
-            raise struct.error("the topics are cut off")
-        yield metadata[at : at + length].decode()
-        at += length
+    return None
 
 
 async def _await_join(call: Call, token: asyncio.Future[Joined]) -> Any:
@@ -222,8 +183,8 @@ def _join_answer(call: Call, joined: Joined, code: ErrorCode) -> Any:
 async def sync_group(call: Call) -> Awaitable[Any]:
     """Give a member its part; the answer comes when the leader has divided the work."""
     body, groups = call.body, call.server.groups
-    group = groups.find_classic(body.group_id)
-    if group is None:
+    room = find_room(call, body.group_id, body.member_id)
+    if room is None or not isinstance(group := room.group, Group):
         return Done(_sync_answer(call, Synced(error=_why_unknown(call))))
     token = waiting()
     group.sync(
@@ -232,7 +193,7 @@ async def sync_group(call: Call) -> Awaitable[Any]:
         token,
         asyncio.get_running_loop().time(),
     )
-    groups.settle(body.group_id)
+    groups.settle(room)
     return _await_sync(call, token)
 
 
@@ -260,11 +221,11 @@ def _why_unknown(call: Call) -> GroupError:
 async def heartbeat(call: Call) -> Awaitable[Any]:
     """Note that a member is alive."""
     body, groups = call.body, call.server.groups
-    group = groups.find_classic(body.group_id)
+    room = find_room(call, body.group_id, body.member_id)
     error: GroupError | None = _why_unknown(call)
-    if group is not None:
+    if room is not None and isinstance(group := room.group, Group):
         error = group.heartbeat(claim_of(body), asyncio.get_running_loop().time())
-        groups.settle(body.group_id)
+        groups.settle(room)
     return Done(
         call.answers.HeartbeatResponse(
             throttle_time=call.throttle_time, error_code=group_code(error)
@@ -276,7 +237,7 @@ async def leave_group(call: Call) -> Awaitable[Any]:
     """Remove members."""
     body, groups, answers = call.body, call.server.groups, call.answers
     now = asyncio.get_running_loop().time()
-    is_allowed = may_join(call, body.group_id)
+    is_allowed = may_take_part(call)
     named = getattr(body, "members", None)
     leaving = (
         [(each.member_id, each.group_instance_id) for each in named]
@@ -285,11 +246,12 @@ async def leave_group(call: Call) -> Awaitable[Any]:
     )
     results = []
     for member_id, instance_id in leaving:
-        group = groups.find(body.group_id)
         error: GroupError | None = _why_unknown(call)
-        if group is not None and is_allowed:
-            error = group.leave(member_id, instance_id, now)
-            groups.settle(body.group_id)
+        for room in visible_rooms(call, body.group_id) if is_allowed else ():
+            error = room.group.leave(member_id, instance_id, now)
+            groups.settle(room)
+            if error is not GroupError.UNKNOWN_MEMBER:
+                break
         code = group_code(error)
         if not is_allowed:
             code = ErrorCode.group_authorization_failed
@@ -319,10 +281,11 @@ async def list_groups(call: Call) -> Awaitable[Any]:
     listed: dict[str, tuple[str, GroupState, str]] = dict.fromkeys(
         await committed_topics(call), (CONSUMERS, GroupState.EMPTY, CLASSIC)
     )
-    for name, group in call.server.groups.items():
-        if may_join(call, name):
+    for room in call.server.groups.all_rooms():
+        if may_see(call, room):
+            group = room.group
             type_ = CLASSIC if isinstance(group, Group) else CONSUMERS
-            listed[name] = group.protocol_type, group.state, type_
+            listed[room.name] = group.protocol_type, group.state, type_
     states = set(getattr(call.body, "states_filter", ()))
     types = {each.lower() for each in getattr(call.body, "types_filter", ())}
     return Done(
@@ -351,10 +314,9 @@ async def describe_groups(call: Call) -> Awaitable[Any]:
     answers = call.answers
     described = []
     for name in call.body.groups:
-        group = call.server.groups.find(name)
         code = refuse_foreign(call, name) or ErrorCode.none
-        if group is not None and not may_join(call, name):
-            group, code = None, ErrorCode.group_authorization_failed
+        rooms = visible_rooms(call, name)
+        group = rooms[0].group if rooms else None
         described.append(
             answers.DescribedGroup(
                 error_code=code,
@@ -363,7 +325,9 @@ async def describe_groups(call: Call) -> Awaitable[Any]:
                 protocol_type=CONSUMERS if group is None else group.protocol_type,
                 protocol_data=_protocol_of(group),
                 members=tuple(
-                    answers.DescribedGroupMember(**each) for each in _members_of(group)
+                    answers.DescribedGroupMember(**each)
+                    for room in rooms
+                    for each in _members_of(room.group)
                 ),
             )
         )
@@ -380,7 +344,7 @@ def _protocol_of(group: AnyGroup | None) -> str:
     return group.protocol if isinstance(group, Group) else group.assignor
 
 
-def _members_of(group: AnyGroup | None) -> Iterator[dict[str, Any]]:
+def _members_of(group: AnyGroup) -> Iterator[dict[str, Any]]:
     """Yield the members of a group, as fields of an answer."""
     if isinstance(group, Group):
         for member in group.members.values():
@@ -392,7 +356,7 @@ def _members_of(group: AnyGroup | None) -> Iterator[dict[str, Any]]:
                 "member_metadata": member.metadata(group.protocol),
                 "member_assignment": member.assignment,
             }
-    elif group is not None:
+    else:
         for each in group.members.values():
             yield {
                 "member_id": each.member_id,
@@ -420,11 +384,7 @@ async def delete_groups(call: Call) -> Awaitable[Any]:
     answers = call.answers
     results = []
     for name in call.body.groups_names:
-        code = refuse_foreign(call, name)
-        group = call.server.groups.find(name)
-        if group is not None and group.members:
-            code = ErrorCode.non_empty_group
-        code = code or await _delete_group(call, name)
+        code = refuse_foreign(call, name) or await _delete_group(call, name)
         results.append(answers.DeletableGroupResult(group_id=name, error_code=code))
     return Done(
         answers.DeleteGroupsResponse(
@@ -435,6 +395,8 @@ async def delete_groups(call: Call) -> Awaitable[Any]:
 
 async def _delete_group(call: Call, group_id: str) -> ErrorCode:
     names = (await committed_topics(call, group_id)).get(group_id, ())
+    if is_busy(call, group_id, {base_of(each) for each in names}):
+        return ErrorCode.non_empty_group
     code = ErrorCode.group_id_not_found
     try:
         for name in names:

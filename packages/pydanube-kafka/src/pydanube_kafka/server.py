@@ -18,7 +18,7 @@ from pydanube_kafka.committing import COMMITTING
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.configuring import CONFIGURING
 from pydanube_kafka.consumer_grouping import CONSUMER_GROUPING
-from pydanube_kafka.coordinating import Groups
+from pydanube_kafka.coordinating import SHARES, Groups
 from pydanube_kafka.deleting import DELETING
 from pydanube_kafka.encoded_batches import EncodedBatches
 from pydanube_kafka.fetching import FETCHING
@@ -74,7 +74,8 @@ class KafkaServer:
             config.producers_max,
             parts.wall_clock_us,
         )
-        self.groups = Groups(config, tasks)
+        shares = SHARES if parts.broker.access.is_enforced else 1
+        self.groups = Groups(config, tasks, shares)
         self.topics = TopicsByName(
             parts.broker, self.names, config.group_heartbeat_interval_s
         )

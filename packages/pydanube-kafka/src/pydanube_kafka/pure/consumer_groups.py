@@ -182,6 +182,10 @@ class ConsumerGroup:
             return GroupError.STALE_EPOCH
         return None
 
+    def knows(self, member_id: str) -> bool:
+        """Return whether a member has the id."""
+        return member_id in self.members
+
     def leave(
         self, member_id: str, instance_id: str | None, now: float
     ) -> GroupError | None:

@@ -35,6 +35,7 @@ class GroupError(Enum):
 
     FENCED = "fenced_instance_id"
     FENCED_EPOCH = "fenced_member_epoch"
+    FORBIDDEN = "group_authorization_failed"
     FULL = "group_max_size_reached"
     ILLEGAL_GENERATION = "illegal_generation"
     INCONSISTENT = "inconsistent_group_protocol"
@@ -230,6 +231,10 @@ class Group:
             return GroupError.UNKNOWN_MEMBER
         self._remove([member_id], now)
         return None
+
+    def knows(self, member_id: str) -> bool:
+        """Return whether a member has the id, or was given it to join."""
+        return member_id in self.members or member_id in self._pending
 
     def check(self, claim: Claim) -> GroupError | None:
         """Return why a request of a member of a generation is refused, if it is."""

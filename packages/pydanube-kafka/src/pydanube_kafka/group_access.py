@@ -1,0 +1,179 @@
+"""The groups, and members of them, that a client may see and take part in."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.names import TopicName
+from pydanube.security.permissions import Permission
+from pydanube.security.resources import Resource
+from pydanube_kafka.calls import Call
+from pydanube_kafka.coordinating import AnyGroup, Room
+from pydanube_kafka.pure.consumer_groups import CONSUMERS, ConsumerGroup
+from pydanube_kafka.pure.groups import GroupError
+
+
+def may_take_part(call: Call) -> bool:
+    """Return whether the client may be a member of any group."""
+    access = call.server.broker.access
+    principal = call.connection.identity.principal
+    return not access.is_enforced or access.policy.holds_anywhere(
+        principal, Permission.CONSUME
+    )
+
+
+def may_see(call: Call, room: Room) -> bool:
+    """
+    Return whether the client may know of the members in a room.
+
+    It may if the first was of the same principal, or if it may consume all topics that
+    they read.
+    """
+    if room.owner == owner_for(call):
+        return True
+    if not room.group.members or not may_take_part(call):
+        return False
+    caller = call.connection.caller
+    topics = topics_of(room.group, call.server.names.parse)
+    return topics is not None and all(
+        caller.may(Permission.CONSUME, Resource.topic(each)) for each in topics
+    )
+
+
+def owner_for(call: Call) -> str:
+    """Return the owner of rooms that the client opens."""
+    if not call.server.broker.access.is_enforced:
+        return ""
+    return call.connection.identity.principal.name
+
+
+def visible_rooms(call: Call, name: str) -> list[Room]:
+    """Return the rooms of a group that the client may see, those with members first."""
+    rooms = [each for each in call.server.groups.rooms(name) if may_see(call, each)]
+    return sorted(rooms, key=lambda each: not each.group.members)
+
+
+def find_room(call: Call, name: str, member_id: str) -> Room | None:
+    """
+    Return the room in which a member is.
+
+    If it is in none, that is the first room that the client may see, which knows what
+    is wrong with its request.
+    """
+    room = call.server.groups.room_of(name, member_id)
+    return room or next(iter(visible_rooms(call, name)), None)
+
+
+def choose_room(
+    call: Call,
+    name: str,
+    member_id: str,
+    topics: set[TopicName] | None,
+    *,
+    is_classic: bool,
+) -> Room | GroupError:
+    """
+    Return the room for a member that joins to read *topics*, or why it may not.
+
+    Principals that may not consume each other's topics use the same name of a group
+    without knowing, in rooms of their own.  No topic is read in two of them.
+    """
+    groups, owner = call.server.groups, owner_for(call)
+    if not may_take_part(call):
+        return GroupError.FORBIDDEN
+    room = groups.room_of(name, member_id)
+    if room is not None and not may_see(call, room):
+        return GroupError.FORBIDDEN
+    room = room or groups.find(name, owner)
+    others = [
+        each for each in groups.rooms(name) if each is not room and each.group.members
+    ]
+    parse = call.server.names.parse
+    reading = [
+        each
+        for each in others
+        if (topics or set()) & (topics_of(each.group, parse) or set())
+    ]
+    if room is not None or len(reading) > 1:
+        if reading:
+            return GroupError.FORBIDDEN
+    elif reading:
+        if not may_see(call, reading[0]):
+            return GroupError.FORBIDDEN
+        room = reading[0]
+    else:
+        room = next((each for each in others if may_see(call, each)), None)
+    if room is None:
+        return groups.add(name, owner, is_classic=is_classic)
+    return groups.use(room, is_classic=is_classic) or room
+
+
+def is_busy(call: Call, name: str, topics: set[TopicName]) -> bool:
+    """
+    Return whether a group has members that what the client asks for would disturb.
+
+    Those are the members that it may see, and all that read one of *topics*.
+    """
+    parse = call.server.names.parse
+    return any(
+        may_see(call, each) or bool((topics_of(each.group, parse) or set()) & topics)
+        for each in call.server.groups.rooms(name)
+        if each.group.members
+    )
+
+
+def topics_of(
+    group: AnyGroup, parse: Callable[[str], TopicName]
+) -> set[TopicName] | None:
+    """Return the topics that the members of a group read; None if nobody can tell."""
+    if isinstance(group, ConsumerGroup):
+        return {topic for each in group.names if (topic := _parsed(parse, each))}
+    if group.protocol_type != CONSUMERS:
+        return None
+    topics = set[TopicName]()
+    for member in group.members.values():
+        found = topics_in(member.request.protocols, parse)
+        if found is None:
+            return None
+        topics |= found
+    return topics
+
+
+def _parsed(parse: Callable[[str], TopicName], name: str) -> TopicName | None:
+    try:
+        return parse(name)
+    except InvalidRequest:
+        return None
+
+
+def topics_in(
+    protocols: Sequence[tuple[str, bytes]], parse: Callable[[str], TopicName]
+) -> set[TopicName] | None:
+    """Return the topics in the data of a consumer that joins, if it has some."""
+    topics = set[TopicName]()
+    for _, metadata in protocols:
+        try:
+            topics.update(map(parse, _subscribed(metadata)))
+        except (struct.error, UnicodeDecodeError, InvalidRequest):
+            return None
+    return topics
+
+
+def _subscribed(metadata: bytes) -> Iterator[str]:
+    """Yield the topics in the data of a consumer that joins."""
+    _, count = struct.unpack_from(">hi", metadata)
+    at = 6
+    for _ in range(count):
+        (length,) = struct.unpack_from(">h", metadata, at)
+        at += 2
+        if length < 0 or at + length > len(metadata):
+            raise struct.error("the topics are cut off")
+        yield metadata[at : at + length].decode()
+        at += length
+
+
+def base_of(topic: TopicName) -> TopicName:
+    """Return the topic of a partition, as clients know it."""
+    return (topic.split_partition() or (topic, 0))[0]
