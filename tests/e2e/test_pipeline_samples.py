@@ -1,5 +1,6 @@
 """The tests of pipelines with sample rows, on real Spark and without a broker."""
 
+import json
 import re
 
 import pytest
@@ -60,6 +61,11 @@ sources:
     decode: true
     dead_letters: {topic: /default/dead}
   changes: {topic: /default/changes, cdc: debezium, schema: id BIGINT}
+  documents:
+    topic: /default/documents
+    cdc: debezium-mongodb
+    decode: true
+    schema: _id STRING, n BIGINT
 steps:
   totals:
     sql: >
@@ -69,6 +75,7 @@ steps:
 sinks:
   totals: {input: totals, format: danube-delta, path: t, mode: complete}
   changes: {input: changes, format: danube-delta, path: c}
+  documents: {input: documents, format: danube-delta, path: d}
 """
 
 DECODED_TESTS = """\
@@ -86,7 +93,14 @@ tests:
       changes:
         - payload: {op: d, ts_ms: 1000, before: {id: 7}}
         - payload: null
+      documents:
+        schema: after STRING, op STRING, ts_ms BIGINT
+        rows:
+          - {payload: x, value: {op: c, after: '{"_id": {"$oid": "a"}, "n": 5}'}}
+          - {payload: x, value: {op: d}, key: '{"id": "\\"b\\""}'}
+          - {payload: null, _error: it is empty}
     expect:
+      documents: [{_id: a, n: 5, _op: c}, {_id: b, n: null, _op: d}]
       totals:
         - {customer: ada, total: 6.25, last: "2026-02-01T00:00:00+00:00"}
       orders.dead_letters:
@@ -221,6 +235,7 @@ def test_change_feed_keeps_what_events_lack_and_says_what_is_none(spark, tmp_pat
         ),
         ('"{"', "offset 0 of /default/changes: it is no change"),
         ("{op: t}", "offset 0 of /default/changes truncates"),
+        ("{id: 1, ts_ms: 2}", "offset 0 of /default/changes: it is no change"),
         (
             "{op: u, after: {id: 1, name: __debezium_unavailable_value}}",
             "has no value for the column name",
@@ -246,3 +261,163 @@ tests:
         tests = tests.replace("error:", "expect: {added: [{id: 1, name: null}]}} #")
         [found] = outcomes(spark, tmp_path, null, tests).values()
         assert found.has_passed, found
+
+
+CONTROL = """\
+name: feed
+sources:
+  rows:
+    topic: /default/changes
+    cdc: debezium
+    schema: id BIGINT
+    truncate: ignore
+sinks:
+  added: {input: rows, format: danube-delta, path: a}
+"""
+
+CONTROL_TESTS = """\
+tests:
+  records about Debezium:
+    given:
+      rows:
+        - payload: {ts_ms: 1}
+        - payload: {schema: {type: struct}, payload: {ts_ms: 1}}
+        - payload: {status: BEGIN, id: "571:53195829", ts_ms: 1, event_count: null,
+            data_collections: null}
+        - payload: {schema: {}, payload: {status: END, id: "5", event_count: 2,
+            data_collections: [{data_collection: a, event_count: 2}]}}
+        - payload: {source: {db: shop}, databaseName: shop,
+            ddl: "CREATE TABLE a (b INT)", tableChanges: []}
+        - payload: {op: t, ts_ms: 1, before: null, after: null}
+        - payload: {op: r, ts_ms: 2, after: {id: 5}}
+    expect:
+      added: [{id: 5, _op: r}]
+"""
+
+
+def test_records_that_debezium_writes_about_itself_are_skipped(spark, tmp_path):
+    [found] = outcomes(spark, tmp_path, CONTROL, CONTROL_TESTS).values()
+    assert found.has_passed, found
+
+
+DOCUMENTS = """\
+name: feed
+sources:
+  rows:
+    topic: /default/changes
+    cdc: debezium-mongodb
+    schema: _id STRING, name STRING, n BIGINT, at BIGINT, price STRING, raw BINARY,
+      tags ARRAY<BIGINT>, inner STRUCT<x:DOUBLE>
+    optional_columns: [old]
+    dead_letters: {topic: /default/dead}
+sinks:
+  kept:
+    input: rows
+    format: danube-delta
+    path: t
+    table: {key: _id, order: [_ts, _offset], delete: "_op = 'd'"}
+"""
+
+
+def document(**fields):
+    return json.dumps(fields)
+
+
+def documents_tests():
+    whole = document(
+        _id={"$oid": "596e275826f08b2730779e1f"},
+        name='the text {"$oid": "a"} and {"$numberLong": "5',
+        n={"$numberLong": "9007199254740993"},
+        at={"$date": {"$numberLong": "1500000000000"}},
+        price={"$numberDecimal": "1.50"},
+        raw={"$binary": {"base64": "QUI=", "subType": "00"}},
+        tags=[{"$numberInt": "1"}, 2],
+        inner={"x": {"$numberDouble": "-1.5E3"}},
+    )
+    older = document(
+        _id="b", at={"$date": 7}, raw={"$binary": "QUI=", "$type": "00"}, old=1
+    )
+    rows = [
+        {"payload": {"op": "c", "ts_ms": 1, "before": None, "after": whole}},
+        {"payload": {"schema": {}, "payload": {"op": "r", "ts_ms": 1, "after": older}}},
+        {
+            "payload": {"op": "d", "ts_ms": 1, "before": None, "after": None},
+            "key": json.dumps({"payload": {"id": document(**{"$oid": "f00d"})}}),
+        },
+        {
+            "payload": {"op": "d", "before": None, "after": None},
+            "key": '{"id": "\\"b\\""}',
+        },
+        {"payload": "", "key": '{"id": "\\"b\\""}'},
+        {"payload": {"ts_ms": 1}},
+        {
+            "payload": {
+                "op": "u",
+                "after": None,
+                "updateDescription": {"updatedFields": document(n=1)},
+            }
+        },
+        {"payload": {"op": "u", "patch": document(**{"$set": {"n": 1}})}},
+        {"payload": {"op": "d", "before": None}, "key": "no JSON"},
+        {"payload": {"op": "c", "after": document(_id="c", more=1)}},
+        {"payload": {"op": "c", "after": document(_id="c", n="one")}},
+        {"payload": {"op": "c", "after": "{no JSON"}},
+        {"payload": "{"},
+    ]
+    missing = dict.fromkeys(("name", "n", "at", "price", "raw", "tags", "inner"))
+    kept = [
+        {
+            "_id": "596e275826f08b2730779e1f",
+            "name": 'the text {"$oid": "a"} and {"$numberLong": "5',
+            "n": 9007199254740993,
+            "at": 1500000000000,
+            "price": "1.50",
+            "raw": "AB",
+            "tags": [1, 2],
+            "inner": {"x": -1500.0},
+            "_op": "c",
+            "_deleted": False,
+        },
+        {**missing, "_id": "b", "at": 7, "raw": "AB", "_op": "r", "_deleted": False},
+        {**missing, "_id": "f00d", "_op": "d", "_deleted": True},
+        {**missing, "_id": "b", "_op": "d", "_deleted": True},
+    ]
+    update = (
+        "it is no change of a row by Debezium: it has no document. Set "
+        "capture.mode=change_streams_update_full in Debezium; with it, documents are "
+        "missing only if they were deleted at once"
+    )
+    letters = {
+        6: update,
+        7: update,
+        8: (
+            "it is the deletion of a document without its _id: the message needs the "
+            "key that Debezium gives it, in JSON"
+        ),
+        9: (
+            "the row has the column more; add it to the schema, or name it in "
+            "optional_columns, which drops it"
+        ),
+        10: "the column n is one, which is no bigint",
+        11: "it is no change of a row by Debezium",
+        12: "it is no change of a row by Debezium",
+    }
+    dead = [
+        {
+            "attributes": {
+                "x-original-topic": "/default/changes",
+                "x-original-topic-offset": str(at),
+                "x-failure-reason": reason,
+            }
+        }
+        for at, reason in letters.items()
+    ]
+    expected = {"kept": kept, "rows.dead_letters": dead}
+    case = {"given": {"rows": rows}, "expect": expected}
+    # JSON is YAML.
+    return json.dumps({"tests": {"documents": case}})
+
+
+def test_documents_of_mongodb_are_rows_of_plain_values(spark, tmp_path):
+    [found] = outcomes(spark, tmp_path, DOCUMENTS, documents_tests()).values()
+    assert found.has_passed, found

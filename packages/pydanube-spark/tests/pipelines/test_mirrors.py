@@ -4,6 +4,7 @@ import pytest
 
 from pydanube.declarations.pure.problems import InvalidDeclaration
 from pydanube_spark.pipelines.loading import load
+from pydanube_spark.pipelines.pure.spec import ChangeFeed, Truncate
 
 MIRROR = """\
 name: p
@@ -90,3 +91,13 @@ def test_mistakes_in_tables_are_those_of_sources_and_sinks(tmp_path):
     assert any("kye" in each for each in found)
     empty = "name: p\nmirrors: {m: {topic: 'a{table}', tables: {}, format: noop}}\n"
     assert "at least one" in problems(tmp_path, empty)["mirrors.m.tables"]
+
+
+def test_settings_of_a_mirror_are_those_of_all_its_sources(tmp_path):
+    more = MIRROR + "    cdc: debezium-mongodb\n    truncate: ignore\n"
+    found = problems(tmp_path, more)
+    assert list(found) == ["sources.shop_lines.schema"]
+    text = more.replace("line]}", "line], schema: _id STRING}")
+    for source in loaded(tmp_path, text).spec.sources.values():
+        assert source.cdc is ChangeFeed.DEBEZIUM_MONGODB
+        assert source.truncate is Truncate.IGNORE

@@ -112,6 +112,12 @@ SOURCES = [
         "only valid with 'schema'",
     ),
     ({**SOURCE, "optional_columns": ["a"]}, ".optional_columns", "with 'cdc'"),
+    ({**SOURCE, "truncate": "ignore"}, ".truncate", "with 'cdc'"),
+    (
+        {**SOURCE, "cdc": "debezium-mongodb", "decode": True},
+        ".schema",
+        "the fields of a document",
+    ),
     ({**SOURCE, "unavailable_as_null": True}, ".unavailable_as_null", "with 'cdc'"),
     (
         {"files": "x", "format": "csv", "read": "table", "cdc": "debezium"},

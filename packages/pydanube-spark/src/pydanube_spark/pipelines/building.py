@@ -257,7 +257,7 @@ class Builder:
         frame = self._load(source, path, None)
         skips_errors = source.dead_letters is not None
         with _failing_at((*path, "cdc" if source.schema is None else "schema")):
-            events = read_events(frame, source.schema, source.optional_columns)
+            events = read_events(frame, source)
             rows = _analysed(rows_of_events(events, skips_errors=skips_errors))
         if source.dead_letters is not None:
             whole = undecodable_events(events)

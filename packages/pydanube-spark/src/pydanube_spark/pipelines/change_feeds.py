@@ -1,12 +1,15 @@
 """
 The change feeds of databases: the events of Debezium as rows.
 
-An event has the row before and after a change; tombstones, which follow deletions, are
-dropped.  Events are JSON, with or without the schema that Debezium's converter adds, or
+An event has the row before and after a change.  Tombstones, which follow deletions, are
+dropped, and so are Debezium's heartbeats, limits of transactions and changes of
+schemas.  Events are JSON, with or without the schema that Debezium's converter adds, or
 records that the topic's schema decodes.
 
 Events of JSON are parsed twice: as texts by column, which show the columns that an
-event has, and as the declared types.
+event has, and as the declared types.  Documents of MongoDB are texts in their events,
+in extended JSON, in which most values are objects that name their type.  They become
+plain JSON first, in events like those of other databases.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from pyspark.sql.types import (
 
 from pydanube_spark.pipelines.options import UNAVAILABLE
 from pydanube_spark.pipelines.pure.json_messages import quote
+from pydanube_spark.pipelines.pure.spec import ChangeFeed, Source, Truncate
 
 OPERATION = "_op"
 """The column with the operation: c(reate), r(ead by a snapshot), u(pdate), d(elete)."""
@@ -58,8 +62,51 @@ _EVENT = "_danube_event"
 _TEXTS = "_danube_texts"
 _ROW = "_danube_row"
 _CORRUPT = "_danube_corrupt"
+_SKIPPED = "_danube_skipped"
+_ENVELOPE = "_danube_envelope"
+_TEXT = "_danube_text"
+_NO_ROW = "'it is no change of a row by Debezium: it has no row'"
+_NO_DOCUMENT = (
+    f"IF({_EVENT}.op = 'd', 'it is the deletion of a document without its _id: the "
+    "message needs the key that Debezium gives it, in JSON', 'it is no change of a row "
+    "by Debezium: it has no document. Set capture.mode=change_streams_update_full in "
+    "Debezium; with it, documents are missing only if they were deleted at once')"
+)
 _SHOWN_MAX = 100
 """How many characters of an unreadable value an error has."""
+
+_FIELDS = (
+    "json_object_keys(coalesce(get_json_object(CAST(payload AS STRING), '$.payload'), "
+    "CAST(payload AS STRING)))"
+)
+_IS_CONTROL = (
+    f"({_EVENT}.op IS NULL AND coalesce({_FIELDS} = array('ts_ms') OR "
+    f"size(array_except(array('status', 'id', 'event_count'), {_FIELDS})) = 0 OR "
+    f"size(array_except(array('source', 'ddl'), {_FIELDS})) = 0, false))"
+)
+"""
+The condition that a message of JSON is about Debezium itself.
+
+These are heartbeats, the limits of transactions, and changes of schemas.
+"""
+
+_PLAIN_VALUES = (
+    (r'\{\s*"\$number(?:Int|Long|Double)"\s*:\s*"([-0-9][-+0-9.eE]*)"\s*\}', "$1"),
+    (
+        r'\{\s*"\$(?:oid|numberDecimal|uuid|date)"\s*:\s*("[^"\\]*"|[-0-9]+)\s*\}',
+        "$1",
+    ),
+    (r'\{\s*"\$binary"\s*:\s*("[^"\\]*")\s*,\s*"\$type"[^{}]*\}', "$1"),
+    (
+        r'\{\s*"\$binary"\s*:\s*\{\s*"base64"\s*:\s*("[^"\\]*")[^{}]*\}\s*\}',
+        "$1",
+    ),
+)
+"""
+Patterns of extended JSON in their order, and the plain JSON that replaces them.
+
+A quotation mark inside of a text follows a backslash, so no text matches.
+"""
 
 _BYTES = PLACEHOLDER.encode()
 _PLACEHOLDER_TEXTS = (
@@ -72,27 +119,38 @@ _PLACEHOLDER_TEXTS = (
 """The placeholder in the JSON of text, bytes, lists of text, maps and lists of ints."""
 
 
-def read_events(
-    messages: DataFrame, columns: str | None, optional: Sequence[str] = ()
-) -> DataFrame:
+def read_events(messages: DataFrame, source: Source) -> DataFrame:
     """
-    Return *messages* with their events, and ``_error`` for those that are none.
+    Return *messages* of *source* with their events, and ``_error`` for those without.
 
-    *columns* are those of a row, in Spark's syntax, if the events are JSON; without
-    them the events are decoded.  A row of JSON has all of these columns and no other
-    ones, except for those called *optional*.
+    If the events are JSON, the source's schema has the columns of a row; without it,
+    the events are decoded.  A row of JSON has all of these columns and no other ones,
+    except for those that are optional.  A document of MongoDB may lack any of them.
     """
-    if columns is None:
-        return _decoded_events(messages)
-    return _json_events(messages, columns, optional)
+    is_document = source.cdc is ChangeFeed.DEBEZIUM_MONGODB
+    if source.schema is None:
+        events = _decoded_events(messages)
+    else:
+        text = "nullif(CAST(payload AS STRING), '')"
+        texts = (
+            _documents_as_rows(messages, is_decoded=bool(source.decode))
+            if is_document
+            else messages.withColumn(_TEXT, F.expr(text))
+        )
+        events = _json_events(texts, source, is_document=is_document)
+    skipped = f"{IS_TOMBSTONE} OR {_EVENT}.op <=> 'm'"
+    if source.truncate is Truncate.IGNORE:
+        skipped += f" OR {_EVENT}.op <=> 't'"
+    if not source.decode:
+        skipped += f" OR {_IS_CONTROL}"
+    events = _computed_once(events, _SKIPPED, skipped)
+    return _computed_once(events, _ERROR, f"IF({_SKIPPED}, NULL, {_ERROR})")
 
 
 def undecodable_events(events: DataFrame) -> DataFrame:
-    """Return the messages of ``read_events`` that may be dead letters, with errors."""
+    """Return the messages of ``read_events`` with the error of dead letters."""
     own = [name for name in events.columns if not name.startswith("_danube")]
-    is_known = f"{_EVENT}.op IS NOT NULL AND {_EVENT}.op IN ('m', 't')"
-    found = events.where(f"NOT ({IS_TOMBSTONE}) AND NOT ({is_known})")
-    return found.select(*(name for name in own if name != UNAVAILABLE))
+    return events.select(*(name for name in own if name != UNAVAILABLE))
 
 
 def rows_of_events(events: DataFrame, *, skips_errors: bool) -> DataFrame:
@@ -118,30 +176,90 @@ def rows_of_events(events: DataFrame, *, skips_errors: bool) -> DataFrame:
     )
 
 
+def _documents_as_rows(messages: DataFrame, *, is_decoded: bool) -> DataFrame:
+    """Return *messages* with the texts of events whose documents are objects."""
+    fields = dict.fromkeys(("before", "after", "op"), "STRING") | {"ts_ms": "BIGINT"}
+    if is_decoded:
+        known = _struct_of(messages, "value").names
+        values = {
+            name: f"value.{name}" if name in known else f"CAST(NULL AS {kind})"
+            for name, kind in fields.items()
+        }
+        events = messages
+    else:
+        declared = ", ".join(f"{name} {kind}" for name, kind in fields.items())
+        declared = _literal(f"{declared}, payload STRUCT<{declared}>")
+        parsed = f"from_json(CAST(payload AS STRING), {declared})"
+        events = messages.withColumn(_ENVELOPE, F.expr(parsed))
+        values = {
+            name: f"coalesce({_ENVELOPE}.payload.{name}, {_ENVELOPE}.{name})"
+            for name in fields
+        }
+    # The event of a deletion has no document by default; the key has its _id.
+    key = "CAST(key AS STRING)"
+    found = (
+        f"coalesce(get_json_object({key}, '$.payload.id'), "
+        f"get_json_object({key}, '$.id'))"
+    )
+    before = f"coalesce({values['before']}, concat('{{\"_id\":', {found}, '}}'))"
+    documents = [
+        f"coalesce({_plain(each)}, 'null')" for each in (before, values["after"])
+    ]
+    named = f"struct({values['op']} AS op, {values['ts_ms']} AS ts_ms)"
+    rest = f"nullif(substring(to_json({named}), 2), '}}')"
+    text = (
+        f"concat('{{\"before\":', {documents[0]}, ',\"after\":', {documents[1]}, "
+        f"coalesce(concat(',', {rest}), '}}'))"
+    )
+    return _computed_once(events, _TEXT, text)
+
+
+def _computed_once(frame: DataFrame, name: str, expression: str) -> DataFrame:
+    """
+    Return *frame* with the column *name*, which is computed once for each row.
+
+    Spark moves conditions below the columns that they need, which repeats these for
+    each mention, but not below a generator.
+    """
+    return frame.withColumn(name, F.explode(F.array(F.expr(expression))))
+
+
+def _plain(document: str) -> str:
+    """Return the SQL of *document*, in extended JSON, as plain JSON."""
+    for pattern, replacement in _PLAIN_VALUES:
+        document = (
+            f"regexp_replace({document}, {_literal(pattern)}, {_literal(replacement)})"
+        )
+    return document
+
+
 def _json_events(
-    messages: DataFrame, columns: str, optional: Sequence[str]
+    messages: DataFrame, source: Source, *, is_document: bool
 ) -> DataFrame:
-    text = "nullif(CAST(payload AS STRING), '')"
     # Not a part of a longer string, and not the key of a map.
     token = f'(?<!\\\\)"{PLACEHOLDER}"(?!\\s*:)'
-    clean = f"regexp_replace({text}, {_literal(token)}, 'null')"
-    events = messages.selectExpr(
-        "*",
-        f"{_parsed(clean, f'STRUCT<{columns}>')} AS {_EVENT}",
-        f"{_parsed(text, 'MAP<STRING, STRING>')} AS {_TEXTS}",
-    )
+    clean = f"regexp_replace({_TEXT}, {_literal(token)}, 'null')"
+    row = _parsed(clean, f"STRUCT<{source.schema}>")
+    texts = _parsed(_TEXT, "MAP<STRING, STRING>")
+    events = _computed_once(_computed_once(messages, _EVENT, row), _TEXTS, texts)
     corrupt = f"{_EVENT}.{_CORRUPT} IS NOT NULL"
     events = events.withColumn(_CORRUPT, F.expr(corrupt))
     for name in (_EVENT, _TEXTS):
         bare = f"struct({name}.before, {name}.after, {name}.op, {name}.ts_ms)"
-        events = events.withColumn(name, F.expr(f"coalesce({name}.payload, {bare})"))
-    events = _with_row(events).withColumn(_TEXTS, F.expr(_row_of(_TEXTS)))
+        events = _computed_once(events, name, f"coalesce({name}.payload, {bare})")
+    events = _computed_once(_with_row(events), _TEXTS, _row_of(_TEXTS))
     row = _struct_of(events, _ROW)
     placeholders = ", ".join(map(_literal, _PLACEHOLDER_TEXTS))
     is_placeholder = f"coalesce({_TEXTS}[name] IN ({placeholders}), false)"
     unavailable = f"filter({_names(row.names)}, name -> {is_placeholder})"
-    events = events.withColumn(UNAVAILABLE, F.expr(unavailable))
-    problem = _event_problem(_json_problems(row, optional))
+    events = _computed_once(events, UNAVAILABLE, unavailable)
+    # The fields of documents are not declared in the database.
+    optional = [*source.optional_columns, *(row.names if is_document else ())]
+    problem = _event_problem(
+        _NO_DOCUMENT if is_document else _NO_ROW, _json_problems(row, optional)
+    )
+    if source.decode:
+        problem = f"coalesce({_ERROR}, {problem})"
     return events.withColumn(_ERROR, F.expr(problem))
 
 
@@ -156,12 +274,12 @@ def _decoded_events(messages: DataFrame) -> DataFrame:
     events = events.withColumn(
         UNAVAILABLE, F.expr(f"concat({', '.join(tests)})" if tests else empty)
     )
-    problem = f"coalesce({_ERROR}, {_event_problem([])})"
+    problem = f"coalesce({_ERROR}, {_event_problem(_NO_ROW)})"
     return events.withColumn(_ERROR, F.expr(problem))
 
 
 def _with_row(events: DataFrame) -> DataFrame:
-    return events.withColumn(_ROW, F.expr(_row_of(_EVENT)))
+    return _computed_once(events, _ROW, _row_of(_EVENT))
 
 
 def _row_of(event: str) -> str:
@@ -175,7 +293,7 @@ def _parsed(text: str, row: str) -> str:
     return f"from_json({text}, {_literal(schema)}, {options})"
 
 
-def _event_problem(further: Sequence[str]) -> str:
+def _event_problem(no_row: str, further: Sequence[str] = ()) -> str:
     """Return the SQL of why a message is no change of a row; null if it is one."""
     large = (
         f"concat('the value of the large column ', {UNAVAILABLE}[0], ' is not in the "
@@ -187,8 +305,7 @@ def _event_problem(further: Sequence[str]) -> str:
         f"WHEN {_EVENT}.op IS NULL THEN 'it is no change of a row by Debezium' "
         f"WHEN {_EVENT}.op NOT IN ('c', 'r', 'u', 'd') THEN concat('it is no "
         f"change of a row by Debezium: its operation is ', {_EVENT}.op) "
-        f"WHEN {_ROW} IS NULL THEN 'it is no change of a row by Debezium: it "
-        "has no row' "
+        f"WHEN {_ROW} IS NULL THEN {no_row} "
         f"{' '.join(further)} "
         f"WHEN {_EVENT}.op IN ('c', 'r') AND size({UNAVAILABLE}) > 0 THEN {large} END"
     )
@@ -240,11 +357,11 @@ def _is_change(*, skips_errors: bool) -> str:
     place = "concat('the message at offset ', offset, ' of ', topic, "
     failed = "false" if skips_errors else f"raise_error({place}': ', {_ERROR}))"
     return (
-        f"CASE WHEN {IS_TOMBSTONE} THEN false "
+        f"CASE WHEN {_SKIPPED} THEN false "
         f"WHEN {_ERROR} IS NOT NULL THEN {failed} "
-        f"WHEN {_EVENT}.op = 'm' THEN false "
         f"WHEN {_EVENT}.op = 't' THEN raise_error({place}' truncates the table, which "
-        "is not supported; set skipped.operations=t in Debezium')) "
+        "is not supported; set truncate: ignore for the source to keep the rows, or "
+        "skipped.operations=t in Debezium')) "
         "ELSE true END"
     )
 

@@ -30,12 +30,14 @@ from pydanube_spark.pipelines.pure.operation_rules import operation_problems
 from pydanube_spark.pipelines.pure.sink_groups import sink_groups
 from pydanube_spark.pipelines.pure.spec import (
     Action,
+    ChangeFeed,
     Decode,
     Mode,
     Sink,
     Source,
     Spec,
     Step,
+    Truncate,
     parse_trigger,
 )
 from pydanube_spark.pure.sink_options import SPARK_OPTIONS
@@ -47,7 +49,7 @@ from pydanube_spark.reader.pure.read_options import parse_read_options
 _VIEW = r"[A-Za-z_][A-Za-z0-9_]*", "an SQL view: use letters, digits and _"
 _EXPECTATION = r"[A-Za-z_][A-Za-z0-9_]*", "an expectation: use letters, digits and _"
 _DIRECTORY = r"[A-Za-z0-9_][A-Za-z0-9_-]*", "a directory: use letters, digits, _ and -"
-_ONLY_FEEDS = ("optional_columns", "unavailable_as_null")
+_ONLY_FEEDS = ("optional_columns", "unavailable_as_null", "truncate")
 _ONLY_TOPICS = ("broker", "start", "decode", "cdc", *_ONLY_FEEDS, "dead_letters")
 
 
@@ -169,6 +171,14 @@ class Rules:
         if source.decode is Decode.JSON:
             found = "change events are columns; use decode: true"
             self._problems.add((*path, "decode"), found)
+        elif source.cdc is ChangeFeed.DEBEZIUM_MONGODB:
+            if source.schema is None:
+                found = (
+                    "set schema to the fields of a document that are columns, such as "
+                    "'_id STRING, name STRING'"
+                )
+                self._problems.add((*path, "schema"), found)
+            return
         elif bool(source.decode) == (source.schema is not None):
             self._problems.add(
                 (*path, "cdc"),
@@ -389,7 +399,7 @@ class Rules:
     ) -> None:
         """Report those of the fields *names* that *part* has."""
         for name in names:
-            if getattr(part, name) not in (None, False, [], {}):
+            if getattr(part, name) not in (None, False, [], {}, Truncate.FAIL):
                 self._problems.add((*path, name), reason)
 
     def _catch(

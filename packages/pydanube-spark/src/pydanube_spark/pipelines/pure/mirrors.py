@@ -14,7 +14,6 @@ from msgspec import structs
 from pydanube.declarations.pure.problems import Path, Problems
 from pydanube.declarations.pure.sections import Scalar
 from pydanube_spark.pipelines.pure.spec import (
-    ChangeFeed,
     Mirror,
     MirroredTable,
     Sink,
@@ -69,11 +68,12 @@ def _source(mirror: Mirror, table: str, how: MirroredTable) -> Source:
         topic=mirror.topic.replace(TABLE, table),
         broker=mirror.broker,
         start=mirror.start,
-        cdc=ChangeFeed.DEBEZIUM,
+        cdc=mirror.cdc,
         schema=how.schema,
         decode=how.schema is None,
         optional_columns=how.optional_columns,
         unavailable_as_null=mirror.unavailable_as_null,
+        truncate=mirror.truncate,
         dead_letters=None if dead_letters is None else _named(dead_letters, table),
     )
 

@@ -46,6 +46,18 @@ class ChangeFeed(Enum):
     """The format of the change events of a database."""
 
     DEBEZIUM = "debezium"
+    """Debezium's events of relational databases."""
+    DEBEZIUM_MONGODB = "debezium-mongodb"
+    """Debezium's events of MongoDB, whose documents are texts."""
+
+
+class Truncate(Enum):
+    """The treatment of a change event that empties the table of the database."""
+
+    FAIL = "fail"
+    """The query fails."""
+    IGNORE = "ignore"
+    """The rows stay."""
 
 
 class Action(Enum):
@@ -133,7 +145,11 @@ class Source(Section, frozen=True):
     decode: bool | Decode = False
     """Add the column value: as the topic's schema says, or as JSON text."""
     cdc: ChangeFeed | None = None
-    """Read change events as rows, whose columns *schema* has unless they decode."""
+    """
+    Read change events as rows, whose columns *schema* has unless they decode.
+
+    The documents of MongoDB are texts in decoded events, too, and need *schema*.
+    """
     optional_columns: list[str] = []
     """
     Columns of change events that rows may lack, which are null then, or that *schema*
@@ -141,6 +157,7 @@ class Source(Section, frozen=True):
     """
     unavailable_as_null: bool = False
     """Whether values that a change event lacks, and no table keeps, are null."""
+    truncate: Truncate = Truncate.FAIL
     dead_letters: Sink | None = None
     files: str | None = None
     """Files or directories; relative to the directory of the file."""
@@ -200,12 +217,14 @@ class Mirror(Section, frozen=True):
     """The format of the sinks."""
     path: str | None = None
     """The option path, with ``{table}``."""
+    cdc: ChangeFeed = ChangeFeed.DEBEZIUM
     options: dict[str, Scalar] = {}
     """Further options of the sinks, in which ``{table}`` is replaced, too."""
     trigger: str | dict[str, Scalar] | None = None
     broker: str | None = None
     start: str | int | dict[str, Any] | None = None
     unavailable_as_null: bool = False
+    truncate: Truncate = Truncate.FAIL
     dead_letters: Sink | None = None
 
 
