@@ -4,6 +4,7 @@ import pytest
 
 from pydanube.declarations.pure.problems import InvalidDeclaration
 from pydanube_spark.pipelines.loading import load
+from pydanube_spark.pipelines.pure.mirrors import tables_among
 from pydanube_spark.pipelines.pure.spec import ChangeFeed, Truncate
 
 MIRROR = """\
@@ -49,15 +50,19 @@ sinks:
 """
 
 
-def loaded(tmp_path, text):
+def loaded(tmp_path, text, **more):
     file = tmp_path / "p.yaml"
     file.write_text(text)
-    return load(file)
+    return load(file, **more)
 
 
-def problems(tmp_path, text):
+def mirror_of(tmp_path, text):
+    return loaded(tmp_path, text).spec.mirrors["shop"]
+
+
+def problems(tmp_path, text, **more):
     with pytest.raises(InvalidDeclaration) as caught:
-        loaded(tmp_path, text)
+        loaded(tmp_path, text, **more)
     return {each.path: each.message for each in caught.value.problems}
 
 
@@ -101,3 +106,88 @@ def test_settings_of_a_mirror_are_those_of_all_its_sources(tmp_path):
     for source in loaded(tmp_path, text).spec.sources.values():
         assert source.cdc is ChangeFeed.DEBEZIUM_MONGODB
         assert source.truncate is Truncate.IGNORE
+
+
+OPEN = """\
+name: p
+mirrors:
+  shop:
+    topic: /default/shop.{table}
+    tables:
+      public.lines: {key: [order, line]}
+      "public.*": {key: id}
+      "*": {key: key, schema: key BIGINT}
+    exclude: [transaction]
+    format: danube-postgres
+    options: {table: "{table}", uri: "postgresql://localhost/x"}
+    dead_letters: {topic: "/default/shop.{table}.dead"}
+"""
+TOPICS = [
+    "/default/shop.public.orders-part-0",
+    "/default/shop.public.orders-part-1",
+    "/default/shop.public.lines",
+    "/default/shop.public.lines.dead",
+    "/default/shop.carts",
+    "/default/shop.carts.dead",
+    "/default/shop.public.orders.dead",
+    "/default/shop.transaction",
+    "/default/shop.other.carts",
+    "/default/shop",
+    "/default/else",
+]
+
+
+def test_patterns_stand_for_the_tables_that_have_topics(tmp_path):
+    found = tables_among(mirror_of(tmp_path, OPEN), TOPICS)
+    assert found == ["carts", "public.orders"]
+    spec = loaded(tmp_path, OPEN, tables={"shop": found}).spec
+    assert list(spec.sources) == [
+        "shop_public_lines",
+        "shop_carts",
+        "shop_public_orders",
+    ]
+    orders = spec.sinks["shop_public_orders"]
+    assert (orders.table.key, orders.options["table"]) == ("id", "public.orders")
+    assert spec.sources["shop_carts"].schema == "key BIGINT"
+    assert spec.sources["shop_public_orders"].decode is True
+    assert spec.sources["shop_public_orders"].topic == "/default/shop.public.orders"
+
+
+def test_tables_of_the_last_run_are_known_to_all_commands(tmp_path):
+    first = loaded(tmp_path, OPEN)
+    assert list(first.spec.sources) == ["shop_public_lines"]
+    first.state.path.mkdir(parents=True)
+    first.state.write_mirrored_tables({"shop": ["carts", "a.b.c"]})
+    # No pattern stands for the other one any more.
+    assert list(loaded(tmp_path, OPEN).spec.sources) == [
+        "shop_public_lines",
+        "shop_carts",
+    ]
+    only = OPEN.replace("      public.lines: {key: [order, line]}\n", "")
+    assert loaded(tmp_path, only, tables={}).spec.sources == {}
+
+
+def test_tables_whose_names_become_the_same_are_refused(tmp_path):
+    found = problems(tmp_path, OPEN, tables={"shop": ["public_lines"]})
+    assert "called shop_public_lines" in found["mirrors.shop.tables.*"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "words"),
+    [
+        ("localhost/x", "localhost/{table}", ".options.uri", "the option table of"),
+        ("/default/shop.{table}\n", "/{table}/shop\n", ".topic", "in its namespace"),
+        ("/default/shop.{table}\n", "shop.{table}\n", ".topic", "invalid format"),
+        ("/default/shop.{table}\n", "/d/{table}.{table}\n", ".topic", "must contain"),
+        ("exclude:", "tables_max: 0\n    exclude:", ".tables_max", "1 to 1000"),
+        ("exclude:", "path: a/{table}\n    exclude:", ".path", "the option table of"),
+    ],
+)
+def test_mistakes_of_a_mirror_are_reported(tmp_path, old, new, place, words):
+    found = problems(tmp_path, OPEN.replace(old, new, 1))
+    assert words in found[f"mirrors.shop{place}"]
+
+
+def test_excluded_tables_need_patterns(tmp_path):
+    found = problems(tmp_path, MIRROR + "    exclude: [a]\n")
+    assert "only valid with patterns" in found["mirrors.shop.exclude"]

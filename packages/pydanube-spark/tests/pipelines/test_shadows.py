@@ -8,8 +8,9 @@ from pydanube.model.errors import InvalidRequest
 from pydanube_spark.formats import SINKS
 from pydanube_spark.pipelines.loading import load
 from pydanube_spark.pipelines.options import topic_options
+from pydanube_spark.pipelines.pure.formats import TARGETS
 from pydanube_spark.pipelines.pure.spec import Mode, TriggerKind
-from pydanube_spark.pipelines.shadows import TARGETS, backfill_of, shadow_of
+from pydanube_spark.pipelines.shadows import backfill_of, shadow_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

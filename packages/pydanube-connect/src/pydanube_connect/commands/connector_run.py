@@ -12,6 +12,8 @@ from pydanube_connect.loading import load
 from pydanube_spark.commands.pipeline_process import RunRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pydanube_spark.pipelines.loading import Pipeline
 
 
@@ -21,8 +23,9 @@ class ConnectorRun(RunRequest, frozen=True, kw_only=True):
     connector: str
     """Its name."""
 
-    def declared(self) -> Pipeline:
-        """Return the pipeline of the connector."""
+    def declared(self, tables: Mapping[str, Sequence[str]] | None = None) -> Pipeline:
+        """Return the pipeline of the connector, which has no mirrors."""
+        del tables
         given = parse_set(self.settings)
         declared = load(Path(self.file), parameters=given, environment=os.environ)
         return next(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,12 @@ from pydanube_spark.commands import (
 )
 from pydanube_spark.commands.pipeline_options import File, Master, Remote, Set
 from pydanube_spark.commands.pipeline_process import RunRequest, load_pipeline
-from pydanube_spark.commands.pipeline_runs import check_brokers_of, run_here, spark_for
+from pydanube_spark.commands.pipeline_runs import (
+    check_brokers_of,
+    run_here,
+    spark_for,
+    with_mirrored_tables,
+)
 from pydanube_spark.pipelines.templates import DEFAULT, templates, write_template
 
 app = command_group(
@@ -101,6 +107,8 @@ def validate(
         pipeline = load_pipeline(file, settings, master, remote)
         sinks: list[dict[str, str]] = []
         if spark:
+            reload = partial(load_pipeline, file, settings, master, remote)
+            pipeline = with_mirrored_tables(pipeline, reload)
             check_brokers_of(pipeline)
             with spark_for(pipeline, pipeline.state.log_file) as session:
                 from pydanube_spark.pipelines.validation import (  # noqa: PLC0415

@@ -23,7 +23,7 @@ from pydanube_spark.pipelines.loading import Pipeline, load
 from pydanube_spark.pipelines.pure.spec import TriggerKind, parse_trigger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,9 +45,11 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     supervisor: int | None = None
     """The pid of the process that runs the connector."""
 
-    def load(self) -> Pipeline:
+    def load(self, tables: Mapping[str, Sequence[str]] | None = None) -> Pipeline:
         """
         Return the pipeline, with the Spark and the trigger of the request.
+
+        *tables* are those of mirrors; see ``loading.load``.
 
         Raises:
             InvalidDeclaration: The file is invalid.
@@ -55,7 +57,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.master is not None and self.remote is not None:
             raise InvalidRequest("--master and --remote exclude each other")
-        pipeline = self.declared()
+        pipeline = self.declared(tables)
         spark = pipeline.spec.spark
         if self.master is not None or self.remote is not None:
             spark = msgspec.structs.replace(
@@ -74,10 +76,12 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         value = self.trigger if self.trigger in kinds else {"every": self.trigger}
         return replace(pipeline, trigger=parse_trigger(value))
 
-    def declared(self) -> Pipeline:
-        """Return the pipeline as the file declares it."""
+    def declared(self, tables: Mapping[str, Sequence[str]] | None = None) -> Pipeline:
+        """Return the pipeline as the file declares it, with *tables* of mirrors."""
         given = parse_set(self.settings)
-        return load(Path(self.file), parameters=given, environment=os.environ)
+        return load(
+            Path(self.file), parameters=given, environment=os.environ, tables=tables
+        )
 
 
 def load_pipeline(
@@ -85,12 +89,13 @@ def load_pipeline(
     settings: list[str] | None,
     master: str | None = None,
     remote: str | None = None,
+    tables: Mapping[str, Sequence[str]] | None = None,
 ) -> Pipeline:
     """Return the pipeline in *file*, with the Spark that the options name."""
     request = RunRequest(
         file=str(file), settings=settings or [], master=master, remote=remote
     )
-    return request.load()
+    return request.load(tables)
 
 
 def start_process(

@@ -26,7 +26,7 @@ from pydanube_spark.pipelines.state import StateDirectory, process_start_time, u
 from pydanube_spark.pipelines.stop_requests import StopRequest, signals_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -56,11 +56,41 @@ def run_here(request: RunRequest) -> None:
         _metrics(request, pipeline),
     ):
         try:
-            _run(pipeline, request.output_format, request.supervisor)
+            _run(pipeline, request)
         except NoBrokerAnswers as error:
             # Not as an invalid file: a broker may answer at the next start.
             print_note(f"error: {error}")
             raise typer.Exit(EXIT_FAILED) from None
+
+
+def with_mirrored_tables(
+    pipeline: Pipeline,
+    reload: Callable[[Mapping[str, Sequence[str]]], Pipeline],
+    *,
+    is_run: bool = False,
+) -> Pipeline:
+    """
+    Return *pipeline* with the tables that its mirrors have now, from *reload*.
+
+    A run remembers them for the other commands, and says what is new.
+
+    Raises:
+        InvalidDeclaration: A mirror has no table or too many, or no broker answers.
+    """
+    if not pipeline.spec.mirrors:
+        return pipeline
+    # Few pipelines have such mirrors.
+    from pydanube import sync  # noqa: PLC0415
+    from pydanube_spark.pipelines.table_discovery import (  # noqa: PLC0415
+        discover_tables,
+        remember_tables,
+    )
+
+    found = discover_tables(pipeline, partial(sync.connect, wait_s=BROKER_WAIT_S))
+    if is_run:
+        for note in remember_tables(pipeline.state, found):
+            print_note(f"{pipeline.name}: {note}")
+    return reload(found)
 
 
 @contextmanager
@@ -119,12 +149,11 @@ def _metrics(request: RunRequest, pipeline: Pipeline) -> Iterator[None]:
         yield
 
 
-def _run(pipeline: Pipeline, output: str, supervisor: int | None) -> None:
+def _run(pipeline: Pipeline, request: RunRequest) -> None:
     """
-    Run *pipeline* in this process until it ends or is stopped.
+    Run *pipeline* of *request* in this process until it ends or is stopped.
 
-    *output* is the kind of the display.  The run stops if the process *supervisor*,
-    which has started it, has ended.
+    The run stops if the supervisor, which has started this process, has ended.
 
     Raises:
         InvalidDeclaration: The pipeline is invalid; nothing was started.
@@ -141,13 +170,14 @@ def _run(pipeline: Pipeline, output: str, supervisor: int | None) -> None:
     )
 
     state = pipeline.state
-    display = display_for(output, sys.stdout)
-    stop_request = StopRequest(parent=supervisor)
+    display = display_for(request.output_format, sys.stdout)
+    stop_request = StopRequest(parent=request.supervisor)
     with signals_to(stop_request):
         wait_for_leftover(state)
         first_status = new_status(pipeline)
         state.write_status(first_status)
         with _recording_failure(state, first_status):
+            pipeline = with_mirrored_tables(pipeline, request.load, is_run=True)
             state.write_graph(pipeline.graph_shown())
             check_brokers_of(pipeline, wait_s=BROKER_WAIT_S)
             display.say(f"{pipeline.name}: starting Spark")

@@ -46,12 +46,31 @@ def check_brokers(pipeline: Pipeline, connect: Connect = sync.connect) -> None:
     checks = BrokerChecks(pipeline, problems, connect)
     checks.unusable_sources()
     checks.check_sinks()
+    refuse_unanswered(pipeline, problems, checks.unanswered)
+
+
+def refuse_unanswered(pipeline: Pipeline, problems: Problems, unanswered: int) -> None:
+    """
+    Raise if there are *problems*, of which *unanswered* are brokers without answer.
+
+    Raises:
+        InvalidDeclaration: There are others.
+        NoBrokerAnswers: There are only these.
+    """
     try:
         problems.refuse(pipeline.file, pipeline.redact)
     except InvalidDeclaration as invalid:
-        if len(invalid.problems) > checks.unanswered:
+        if len(invalid.problems) > unanswered:
             raise
         raise NoBrokerAnswers(invalid.file, invalid.problems) from None
+
+
+def unanswered_text(url: str, error: ConnectionLost) -> str:
+    """Return the problem that no broker answers at *url*."""
+    return (
+        f"no broker answers at {url} ({error}); start it, or set another one with "
+        "'broker' in the file or the variable DANUBE_URL"
+    )
 
 
 class BrokerChecks:
@@ -122,8 +141,7 @@ class BrokerChecks:
             self.unanswered += 1
             self._problems.add(
                 (*path, "broker") if part.broker else path,
-                f"no broker answers at {url} ({error}); start it, or set another "
-                "one with 'broker' in the file or the variable DANUBE_URL",
+                unanswered_text(url, error),
             )
         except BrokerError as error:
             self._problems.add(path, f"the broker at {url} says: {error}")

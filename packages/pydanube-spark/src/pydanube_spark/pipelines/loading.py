@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,11 +78,13 @@ def load(
     *,
     parameters: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    tables: Mapping[str, Sequence[str]] | None = None,
 ) -> Pipeline:
     """
     Parse and check *file* with *parameters* and the secrets of *environment*.
 
-    This neither connects to servers nor runs user code.
+    *tables* are those that the patterns of mirrors stand for, by default those of the
+    last run.  This neither connects to servers nor runs user code.
 
     Raises:
         InvalidDeclaration: The file is invalid; the error has all problems.
@@ -95,7 +97,10 @@ def load(
     if spec is None:
         declared.refuse()
     assert spec is not None
-    spec = with_mirrors(spec, problems)
+    if tables is None:
+        state = _state_of(declared.path, spec.name, spec.checkpoints.path)
+        tables = state.read_mirrored_tables()
+    spec = with_mirrors(spec, problems, tables)
     broker = spec.broker or environment.get(BROKER_VARIABLE) or URL_DEFAULT
     Rules(spec, broker, declared.path.parent, problems).check()
     declared.refuse()

@@ -71,7 +71,8 @@ class Rules:
         self._catch(parse_trigger, spec.trigger, ("trigger",))
         self._check_settings()
         for part in ("sources", "sinks"):
-            if not getattr(spec, part) and not self._problems.under((part,)):
+            is_open = bool(spec.mirrors) or self._problems.under((part,))
+            if not getattr(spec, part) and not is_open:
                 self._problems.add((part,), "there must be at least one")
         for name, source in spec.sources.items():
             self._check_name(name, ("sources", name), _VIEW)

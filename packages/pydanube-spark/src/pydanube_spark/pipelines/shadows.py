@@ -34,18 +34,6 @@ from pydanube_spark.pipelines.pure.spec import (
     TriggerKind,
 )
 
-TARGETS = {
-    "danube": "topic",
-    "danube-clickhouse": "table",
-    "danube-delta": "path",
-    "danube-iceberg": "table",
-    "danube-lancedb": "table",
-    "danube-postgres": "table",
-    "jdbc": "dbtable",
-    **dict.fromkeys(sorted(formats.FILE_FORMATS), "path"),
-}
-"""The option with the target of each format that can have another one."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
@@ -152,7 +140,7 @@ def _inner(sink: Sink | None, name: str) -> Sink | None:
 
 def _renamed(sink: Sink, name: str) -> Sink | None:
     """Return *sink* with another target; None if it cannot have one."""
-    option = TARGETS.get(sink.format_name)
+    option = formats.TARGETS.get(sink.format_name)
     if option is None:
         return None
     if option in ("topic", "path") and getattr(sink, option) is not None:

@@ -5,6 +5,7 @@ The state directory of a pipeline.
     run.json             the record of the current or last run
     status.json          the status of its queries
     graph.json           the graph of the pipeline that it runs
+    mirrored.json        the tables that the patterns of each mirror stand for
     stop                 requests that the run stops
     spark.log            the output of Spark and its workers
     run.log              the output of a run that a connector has started
@@ -17,7 +18,7 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -104,6 +105,19 @@ class StateDirectory:
             )
         except (FileNotFoundError, ValueError):
             return None
+
+    def write_mirrored_tables(self, tables: Mapping[str, Sequence[str]]) -> None:
+        """Replace the stored tables of mirrors atomically."""
+        replace_file(self.path / "mirrored.json", msgspec.json.encode(tables))
+
+    def read_mirrored_tables(self) -> dict[str, list[str]]:
+        """Return the tables that the patterns of each mirror stood for in a run."""
+        try:
+            return msgspec.json.decode(
+                (self.path / "mirrored.json").read_bytes(), type=dict[str, list[str]]
+            )
+        except (FileNotFoundError, ValueError):
+            return {}
 
     def request_stop(self) -> None:
         """Request that the current run stops."""

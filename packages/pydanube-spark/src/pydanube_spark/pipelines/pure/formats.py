@@ -30,6 +30,17 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 }
 """The required options of formats, besides those that this package declares."""
 
+TARGETS: Mapping[str, str] = {
+    "danube": "topic",
+    "danube-clickhouse": "table",
+    "danube-delta": "path",
+    "danube-iceberg": "table",
+    "danube-lancedb": "table",
+    "danube-postgres": "table",
+    "jdbc": "dbtable",
+    **dict.fromkeys(sorted(FILE_FORMATS), "path"),
+}
+"""The option with the target of each format that can have another one."""
 
 PARSERS: Mapping[str, Callable[[Mapping[str, str]], object]] = {
     "danube": parse_write_options,

@@ -2,17 +2,22 @@
 The tables that follow a database: a source and a sink for each of them.  Pure.
 
 A mirror is short for these.  Everything else, from the checks to verification, sees
-only sources and sinks.
+only sources and sinks.  Patterns stand for the tables whose topics exist when a run
+starts, which remembers their names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import structs
 
 from pydanube.declarations.pure.problems import Path, Problems
 from pydanube.declarations.pure.sections import Scalar
+from pydanube.model.errors import InvalidName
+from pydanube.model.names import TopicName
+from pydanube_spark.pipelines.pure import formats
 from pydanube_spark.pipelines.pure.spec import (
     Mirror,
     MirroredTable,
@@ -24,42 +29,152 @@ from pydanube_spark.pipelines.pure.spec import (
 
 TABLE = "{table}"
 """The text that stands for the name of a table."""
+ANY = "*"
+"""The part of a pattern that stands for letters, digits, ``_`` and ``-``."""
+TABLES_MAX = 1000
+"""The greatest value of ``tables_max``: each table is a query of Spark."""
+_UNUSUAL = re.compile("[^A-Za-z0-9_]")
 
 ORDER = ("_ts", "_offset")
 IS_DELETION = "_op = 'd'"
 """The order of changes, and the condition of deletions, of all change feeds."""
 
 
-def with_mirrors(spec: Spec, problems: Problems) -> Spec:
-    """Return *spec* with the sources and sinks of its mirrors, and without these."""
+def with_mirrors(
+    spec: Spec, problems: Problems, known: Mapping[str, Sequence[str]]
+) -> Spec:
+    """
+    Return *spec* with the sources and sinks of its mirrors.
+
+    *known* are the tables that the patterns of each mirror stand for.  Of the mirrors
+    only those with patterns are left.
+    """
     sources, sinks = dict(spec.sources), dict(spec.sinks)
     for name, mirror in spec.mirrors.items():
         path: Path = ("mirrors", name)
         _check(mirror, path, problems)
-        for table, how in mirror.tables.items():
-            own = f"{name}_{table}"
+        for table, (entry, how) in _tables(mirror, known.get(name, ())).items():
+            own = _UNUSUAL.sub("_", f"{name}_{table}")
             if own in sources or own in sinks or own in spec.steps:
                 problems.add(
-                    (*path, "tables", table),
-                    f"its source and its sink are called {own}, as another part is; "
-                    "rename that, or the mirror",
+                    (*path, "tables", entry),
+                    f"the source and the sink of {table} are called {own}, as another "
+                    "part is; rename that, or the mirror",
                 )
                 continue
             sources[own] = _source(mirror, table, how)
             sinks[own] = _sink(mirror, table, how, own)
-    return structs.replace(spec, sources=sources, sinks=sinks, mirrors={})
+    open_ended = {
+        name: mirror for name, mirror in spec.mirrors.items() if has_patterns(mirror)
+    }
+    return structs.replace(spec, sources=sources, sinks=sinks, mirrors=open_ended)
+
+
+def has_patterns(mirror: Mirror) -> bool:
+    """Return whether the topics decide which tables *mirror* has."""
+    return any(ANY in each for each in mirror.tables)
+
+
+def tables_among(mirror: Mirror, topics: Iterable[str]) -> list[str]:
+    """
+    Return the tables with patterns of *mirror* whose topics are among *topics*.
+
+    *topics* are names of topics and of partitions.  The topics of dead letters are no
+    tables.
+    """
+    before, _, after = mirror.topic.partition(TABLE)
+    names = {TopicName.parse(each) for each in topics}
+    texts = {str((each.split_partition() or (each,))[0]) for each in names}
+    found = sorted(
+        text[len(before) : len(text) - len(after)]
+        for text in texts
+        if text.startswith(before)
+        and text.endswith(after)
+        and len(text) > len(before) + len(after)
+    )
+    letters = mirror.dead_letters.topic if mirror.dead_letters is not None else None
+    dead = {(letters or "").replace(TABLE, each) for each in [*found, *mirror.tables]}
+    return [
+        each
+        for each in found
+        if each not in mirror.tables
+        and _pattern_of(mirror, each) is not None
+        and mirror.topic.replace(TABLE, each) not in dead
+    ]
+
+
+def _tables(
+    mirror: Mirror, known: Sequence[str]
+) -> dict[str, tuple[str, MirroredTable]]:
+    """Return the tables of *mirror*, each with the entry that declares it."""
+    named = {
+        name: (name, how) for name, how in mirror.tables.items() if ANY not in name
+    }
+    found = {each: _pattern_of(mirror, each) for each in known if each not in named}
+    return named | {
+        table: (pattern, mirror.tables[pattern])
+        for table, pattern in found.items()
+        if pattern is not None
+    }
+
+
+def _pattern_of(mirror: Mirror, table: str) -> str | None:
+    """Return the first pattern of *mirror* that stands for *table*."""
+    if table in mirror.exclude:
+        return None
+    return next(
+        (
+            each
+            for each in mirror.tables
+            if ANY in each
+            and re.fullmatch(re.escape(each).replace(r"\*", "[A-Za-z0-9_-]+"), table)
+        ),
+        None,
+    )
 
 
 def _check(mirror: Mirror, path: Path, problems: Problems) -> None:
     if not mirror.tables:
         problems.add((*path, "tables"), "there must be at least one")
-    if TABLE not in mirror.topic:
+    if mirror.topic.count(TABLE) != 1:
         problems.add((*path, "topic"), f"must contain {TABLE}, the name of a table")
-    targets = [mirror.path, *mirror.options.values()]
-    if not any(TABLE in str(each) for each in targets):
+    try:
+        TopicName.parse(mirror.topic.replace(TABLE, "t"))
+    except InvalidName as error:
+        problems.add((*path, "topic"), str(error))
+    if TABLE in mirror.topic.rpartition("/")[0]:
+        problems.add((*path, "topic"), f"must not have {TABLE} in its namespace")
+    if not 0 < mirror.tables_max <= TABLES_MAX:
+        problems.add((*path, "tables_max"), f"must be 1 to {TABLES_MAX}")
+    if mirror.exclude and not has_patterns(mirror):
+        problems.add((*path, "exclude"), "only valid with patterns, such as '*'")
+    _check_targets(mirror, path, problems)
+
+
+def _check_targets(mirror: Mirror, path: Path, problems: Problems) -> None:
+    """Check that one option names the table, and that no other one does."""
+    # Formats of other packages may call it differently.
+    target = formats.TARGETS.get(mirror.format)
+    options = {
+        (*path, "path"): ("path", mirror.path),
+        **{(*path, "options", each): (each, it) for each, it in mirror.options.items()},
+    }
+    naming = {
+        place: option
+        for place, (option, value) in options.items()
+        if TABLE in str(value or "")
+    }
+    if not naming:
         problems.add(
             path, f"no option says which table is written: one must contain {TABLE}"
         )
+    for place, option in naming.items():
+        if target is not None and option.lower() != target:
+            problems.add(
+                place,
+                f"must not contain {TABLE}: the option {target} of {mirror.format} "
+                "says which table is written",
+            )
 
 
 def _source(mirror: Mirror, table: str, how: MirroredTable) -> Source:

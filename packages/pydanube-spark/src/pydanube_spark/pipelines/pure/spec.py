@@ -213,10 +213,15 @@ class Mirror(Section, frozen=True):
     topic: str
     """The topic of a table, whose name replaces ``{table}``."""
     tables: dict[str, MirroredTable]
+    """By name, or by patterns such as ``public.*`` for the tables that have topics."""
     format: str
     """The format of the sinks."""
     path: str | None = None
     """The option path, with ``{table}``."""
+    exclude: list[str] = []
+    """Tables that no pattern stands for."""
+    tables_max: int = 100
+    """How many tables the patterns may stand for."""
     cdc: ChangeFeed = ChangeFeed.DEBEZIUM
     options: dict[str, Scalar] = {}
     """Further options of the sinks, in which ``{table}`` is replaced, too."""
