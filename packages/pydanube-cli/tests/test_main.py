@@ -57,7 +57,10 @@ SERVERS = (
     "yaml",
 )
 SCHEMAS = ("msgspec", "fastavro", "jsonschema_rs", "grpc_tools")
-UNUSED = ("pydantic", "crc32c", "importlib.metadata", "multiprocessing")
+UNUSED = (
+    *("pydantic", "crc32c", "importlib.metadata", "multiprocessing"),
+    *("pydanube.client.workers.workers", "pydanube.client.workers.results"),
+)
 CLIENT = ("google.protobuf", "pydanube.client.client", "pydantic")
 
 

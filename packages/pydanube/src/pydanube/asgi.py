@@ -26,7 +26,8 @@ from types import FrameType
 from typing import Any, TypedDict, Unpack
 
 from pydanube.client.client import connect
-from pydanube.client.workers.workers import STOP_TIMEOUT_S, Workers
+from pydanube.client.workers.client_parts import STOP_TIMEOUT_S
+from pydanube.client.workers.workers import Workers
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 

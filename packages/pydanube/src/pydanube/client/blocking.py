@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import ctypes
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -30,7 +31,7 @@ from typing import (
 )
 
 from pydanube.aio.loops import new_loop
-from pydanube.client.connections.forks import call_in_child, never_finalize
+from pydanube.client.connections.forks import call_in_child
 from pydanube.client.connections.scopes import AsyncScope, SyncScope
 from pydanube.model.errors import Closed, InvalidRequest
 
@@ -166,7 +167,9 @@ class LoopThread:
 
     def abandon(self) -> None:
         """Note that this process was forked, so the thread does not exist here."""
-        never_finalize(asyncio.all_tasks(self._loop))
+        for task in asyncio.all_tasks(self._loop):
+            # It is never finalized.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
         self._lock = threading.RLock()
         self._end_reason = (
             "the client was opened in another process, and this one was forked from "

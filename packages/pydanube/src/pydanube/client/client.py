@@ -57,16 +57,7 @@ from pydanube.client.producers.partitioned_producer import (
 )
 from pydanube.client.producers.producer import Producer
 from pydanube.client.pure.topic_selection import TopicSelection
-from pydanube.client.workers.handlers import ForWorkers
-from pydanube.client.workers.workers import (
-    STOP_TIMEOUT_S,
-    F,
-    RunningWorkers,
-    WorkerKeywords,
-    Workers,
-    run_workers,
-    running_workers,
-)
+from pydanube.client.workers.client_parts import STOP_TIMEOUT_S, F, given_to_workers
 from pydanube.model.arguments import checked, checks_arguments
 from pydanube.model.choices import AccessName, CompressionName, SubscriptionTypeName
 from pydanube.model.errors import BrokerError, InvalidRequest
@@ -100,6 +91,11 @@ if TYPE_CHECKING:
     from pydanube.client.workers.request_reply import RequestReply
     from pydanube.client.workers.staging import Staging
     from pydanube.client.workers.transactions import Transaction
+    from pydanube.client.workers.workers import (
+        RunningWorkers,
+        WorkerKeywords,
+        Workers,
+    )
 
 DEFAULT_URL = "danube://127.0.0.1:6651"
 URL_VARIABLE = "DANUBE_URL"
@@ -217,8 +213,9 @@ def connect(
     return AsyncScope(connected(), call, "client")
 
 
+@given_to_workers
 @checks_arguments
-class Client(ForWorkers):
+class Client:
     """
     A client of a broker or a cluster; made by ``connect``.
 
@@ -230,8 +227,13 @@ class Client(ForWorkers):
         self.requester = requester
         """The connections, and the requests on them; for other modules of pydanube."""
         self.telemetry = requester.telemetry
-        self.workers = Workers()
+
+    @cached_property
+    def workers(self) -> Workers:
         """The workers that ``worker`` has added."""
+        from pydanube.client.workers.workers import Workers
+
+        return Workers()
 
     @property
     def topics(self) -> Topics:
@@ -552,6 +554,8 @@ class Client(ForWorkers):
         handle_signals: bool = True,
     ) -> None:
         """Run the workers, by default those of this client, until SIGINT or SIGTERM."""
+        from pydanube.client.workers.workers import run_workers
+
         await run_workers(
             self,
             self.workers if workers is None else workers,
@@ -566,6 +570,8 @@ class Client(ForWorkers):
         stop_timeout_s: float = STOP_TIMEOUT_S,
     ) -> AbstractAsyncContextManager[RunningWorkers]:
         """Run workers while the body runs, and stop them as ``run_workers`` does."""
+        from pydanube.client.workers.workers import running_workers
+
         return running_workers(
             self,
             self.workers if workers is None else workers,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, wraps
+from importlib import import_module
 from inspect import iscoroutinefunction
 from numbers import Integral, Real
 from reprlib import Repr
@@ -142,7 +143,7 @@ def _hints(declaration: Callable[..., Any] | type) -> dict[str, Any]:
             if name != "return"
         }
         arguments = types.SimpleNamespace(__annotations__=named)
-        hints = get_type_hints(arguments, declaration.__globals__)
+        hints = _resolved(arguments, declaration.__globals__)
     else:
         hints = get_type_hints(declaration)
     for name, hint in list(hints.items()):
@@ -150,6 +151,17 @@ def _hints(declaration: Callable[..., Any] | type) -> dict[str, Any]:
             del hints[name]
             hints |= _hints(get_args(hint)[0])
     return hints
+
+
+def _resolved(declaration: object, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return type hints, also those of public classes that a module has not loaded."""
+    names = dict(known)
+    while True:
+        try:
+            return get_type_hints(declaration, names)
+        except NameError as error:
+            missing = error.name or ""
+        names[missing] = getattr(import_module("pydanube"), missing)
 
 
 def _mismatch(path: str, value: object, hint: Any) -> _Mismatch | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -12,6 +11,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     Returns an empty string otherwise.  Upper and lower case are not distinguished.
     """
+    from difflib import get_close_matches  # noqa: PLC0415  # Few names are mistyped.
+
     by_key = {each.lower(): each for each in known}
     nearest = get_close_matches(name.lower(), by_key, n=1)
     return f"; did you mean {by_key[nearest[0]]!r}?" if nearest else ""

@@ -8,10 +8,9 @@ the parent's coroutines, whose last words would reach the broker in the parent's
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -28,12 +27,6 @@ def call_in_child(callback: Callable[[], None]) -> None:
 def disconnect_in_child(protocol: Any, transport: asyncio.BaseTransport) -> None:
     """Let forked processes have no part in the connection of *transport*."""
     _transports[protocol] = transport
-
-
-def never_finalize(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Keep *tasks* until the process has ended."""
-    for task in tasks:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 
 
 def _disconnect() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from os import urandom
 from typing import Any, Protocol, Required, TypedDict
 
 from pydanube.client.messages.messages import Message
@@ -225,7 +225,7 @@ class ConsumerOptions:
 def parse_or_choose_name(what: str, name: str | None) -> str:
     """Return the name of a producer or consumer, a random one if *name* is None."""
     if name is None:
-        return f"{what}-{uuid.uuid4().hex[:12]}"
+        return f"{what}-{urandom(6).hex()}"
     return parse_client_name(what, name)
 
 

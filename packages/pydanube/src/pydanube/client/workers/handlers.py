@@ -37,6 +37,7 @@ from typing import (
 from pydanube.client.connections.telemetry import Telemetry
 from pydanube.client.messages.messages import Message, MessageBatch
 from pydanube.client.messages.schema import Schema
+from pydanube.client.workers.client_parts import is_given_to_workers
 from pydanube.model.errors import InvalidRequest
 
 _PLAIN = (Any, object, dict)
@@ -55,10 +56,6 @@ RESULTS_MAX = 10_000
 
 BoundHandler: TypeAlias = Callable[[Message | MessageBatch, Any], Any]
 """A function as a worker calls it: with the message, and its value if it wants it."""
-
-
-class ForWorkers:
-    """An object that the functions of workers may have as a parameter: the client."""
 
 
 class Handler:
@@ -178,7 +175,7 @@ class Handler:
             self._read_values_as(value_hint)
         if hint is self._message_type:
             return "message"
-        if isinstance(hint, type) and issubclass(hint, ForWorkers):
+        if is_given_to_workers(hint):
             return "client"
         if hint is inspect.Parameter.empty and self.schema is None:
             return "message"

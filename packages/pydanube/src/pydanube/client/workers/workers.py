@@ -56,6 +56,7 @@ from pydanube.client.pure.work_queue import (
     Work,
     WorkQueue,
 )
+from pydanube.client.workers.client_parts import F
 from pydanube.client.workers.handlers import (
     BoundHandler,
     CallThreads,
@@ -82,7 +83,6 @@ from pydanube.model.positions import PositionLike
 
 log = logging.getLogger(__name__)
 
-STOP_TIMEOUT_S = 30.0
 CONCURRENCY_MAX = 10_000
 WAITING_PER_CALL = 2
 """A worker holds at least this many messages that wait, for each of its calls."""
@@ -100,7 +100,6 @@ SETTINGS_INTERVAL_S = 10.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=Middleware)
 AnyClass: TypeAlias = type
 """In WorkerKeywords, ``type`` is an option."""
