@@ -5,10 +5,12 @@ import asyncio
 import pytest
 
 from pydanube.model.batch import batch_of
+from pydanube.model.policy import NamespacePolicy
 from pydanube_connect.encoding import MessageGroup
 from pydanube_connect.publishing import (
     StagedPublisher,
     ensure_topic,
+    find_refused,
     open_direct,
     open_staged,
 )
@@ -98,3 +100,54 @@ def test_messages_without_positions_are_deduplicated_by_their_ids():
             assert await payloads_of(client, other) == ["2"]
 
     asyncio.run(run())
+
+
+def test_refused_messages_among_many_are_found_in_few_requests():
+    async def run():
+        async with memory_broker() as broker, broker.connect() as client:
+            await ensure_topic(client, TOPIC)
+            await client.namespaces.configure(
+                "default", policy=NamespacePolicy(max_message_size=10)
+            )
+            payloads = [b"x"] * 1000
+            payloads[7] = payloads[998] = payloads[999] = b"x" * 11
+            numbers = range(100, 1100)
+            many = MessageGroup(TOPIC, batch_of(payloads), None, None, numbers)
+            await ensure_topic(client, POSITIONS)
+            counted = CountedParts(client)
+            found = await find_refused(counted, "c", [many, group("1")], TOPIC)
+            assert sorted(found) == [107, 1098, 1099]
+            assert all("10" in reason for reason in found.values())
+            assert counted.parts < 60
+            assert await payloads_of(client) == []
+
+    asyncio.run(run())
+
+
+def test_nothing_is_searched_in_a_topic_that_is_missing():
+    async def run():
+        async with memory_broker() as broker, broker.connect() as client:
+            batch = batch_of([b"x"] * 1000)
+            many = MessageGroup("/default/none", batch, None, None, range(1000))
+            counted = CountedParts(client)
+            assert await find_refused(counted, "c", [many], "/default/none") == {}
+            assert counted.parts == 1
+
+    asyncio.run(run())
+
+
+class CountedParts:
+    """A client, and a staging of it, that count the parts that are staged."""
+
+    def __init__(self, client):
+        self.parts = 0
+        self._client = client
+
+    def staging(self, query, version):
+        self._staging = self._client.staging(query, version)
+        self.abort = self._staging.abort
+        return self
+
+    def part(self, name):
+        self.parts += 1
+        return self._staging.part(name)

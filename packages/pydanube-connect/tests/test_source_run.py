@@ -49,6 +49,14 @@ class Large(Source):
             yield Batch([Record(value=b"x" * size) for size in sizes], position=3)
 
 
+class Rows(Source):
+    """Has ten rows, each in a batch of its own."""
+
+    async def batches(self, position):
+        for number in range(position or 0, 10):
+            yield Batch([Record(value={"text": "x" * 1100})], position=number + 1)
+
+
 class Lost(Source):
     """Forgets its position."""
 
@@ -128,6 +136,18 @@ connectors:
     assert len(dead.payload) == PAYLOAD_BYTES_MAX
     assert dead.attributes[ORIGINAL_BYTES] == "9000000"
     assert "x-failure-reason" in dead.attributes
+
+
+def test_rows_are_published_together_up_to_a_size(tmp_path):
+    text = f"""
+connectors:
+  small: {{kind: "own.py:Rows", topic: {TOPIC}, batch: {{bytes: 1KiB}}}}
+  large: {{kind: "own.py:Rows", topic: {TOPIC}-2, batch: {{bytes: 1MiB}}}}
+"""
+    found, _ = asyncio.run(run(tmp_path, text))
+    assert (found["small"].messages, found["small"].batches) == (10, 10)
+    assert found["large"].messages == 10
+    assert found["large"].batches < 10
 
 
 def test_source_that_fails_is_opened_again_at_its_position(tmp_path):

@@ -235,21 +235,32 @@ async def find_refused(
     """
     Return which messages of *groups* the broker refuses, and why, by their numbers.
 
-    Each is staged alone, and nothing is published.  *own_topic* is that of the
-    connector; see ``is_of_message``.
+    Messages are staged together, and those of which the broker refuses one in two
+    halves: to find one of a million takes forty requests.  Nothing is published.
+    *own_topic* is that of the connector; see ``is_of_message``.
     """
     refused = {}
     staging = client.staging(f"{QUERY_PREFIX}{name}:trial", 0)
     for group in groups:
-        for at, number in enumerate(group.numbers):
+        count = len(group.numbers)
+        ranges = [(0, count)] if count else []
+        while ranges:
+            start, end = ranges.pop()
+            messages = group.batch.slice(start, end - start)
             part = staging.part("trial")
             try:
-                message = group.batch.slice(at, 1)
-                await part.write(group.topic, message, schema=group.schema)
+                await part.write(group.topic, messages, schema=group.schema)
                 await part.finish()
             except REFUSALS as error:
-                if is_of_message(error, group.topic, own_topic):
-                    refused[number] = str(error)
+                await part.abort()
+                if not is_of_message(error, group.topic, own_topic):
+                    # The connector may not publish there at all.
+                    break
+                if end - start == 1:
+                    refused[group.numbers[start]] = str(error)
+                    continue
+                middle = (start + end) // 2
+                ranges += [(middle, end), (start, middle)]
     await staging.abort()
     return refused
 

@@ -25,6 +25,7 @@ from pydanube.model.suggestions import did_you_mean
 from pydanube_connect.connector import Sink, Source
 from pydanube_connect.loading import DeclaredConnector
 from pydanube_connect.pure.failures import ConnectorFailed, error_line, is_transient
+from pydanube_connect.pure.retry_after import delay_asked_s
 from pydanube_connect.run_log import LogLine, RunLog, current_connector
 from pydanube_connect.sink_run import SinkRun, wait_until
 from pydanube_connect.sinks.spark import SparkSink
@@ -348,7 +349,8 @@ class _Run:
             return False
         status.retries += 1
         self._change(State.RETRYING)
-        await wait_until(halt, policy.delay_s(failures, random.random))
+        delay_s = policy.delay_s(failures, random.random)
+        await wait_until(halt, max(delay_s, delay_asked_s(error)))
         return True
 
     def report_changes(self) -> None:

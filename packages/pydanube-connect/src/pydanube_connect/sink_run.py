@@ -27,19 +27,17 @@ from pydanube_connect.publishing import ensure_topic
 from pydanube_connect.pure.failures import (
     ConnectorFailed,
     Rejected,
-    Transient,
     error_line,
     is_transient,
     is_unexpected,
 )
+from pydanube_connect.pure.retry_after import delay_asked_s
 from pydanube_connect.status import ConnectorStatus, State
 
 log = logging.getLogger("pydanube_connect")
 
 ACK_TIMEOUT_S = 3600.0
 """How long a sink may try to write a batch before the broker delivers it again."""
-RETRY_AFTER_MAX_S = 600.0
-"""How long another system can let a sink wait."""
 BATCH_MESSAGES_MAX = 1000
 """How many messages are written together by default."""
 LAG_INTERVAL_S = 5.0
@@ -203,10 +201,7 @@ class SinkRun:
                 self._status.error = self._declared.redact(error_line(error))
                 self._change(State.RETRYING)
                 delay_s = policy.delay_s(failures, self._random)
-                if isinstance(error, Transient):
-                    asked_s = min(error.retry_after_s, RETRY_AFTER_MAX_S)
-                    delay_s = max(delay_s, asked_s)
-                await wait_until(stop, delay_s)
+                await wait_until(stop, max(delay_s, delay_asked_s(error)))
             else:
                 if failures:
                     self._change(State.RUNNING)

@@ -41,7 +41,7 @@ from pydanube_connect.pure.mapping import (
     RecordMapping,
     to_payload,
 )
-from pydanube_connect.pure.records import Batch, Record
+from pydanube_connect.pure.records import Batch, Record, size_of_value
 from pydanube_connect.pure.transforms import Transform
 from pydanube_connect.status import ConnectorStatus, State
 
@@ -397,7 +397,7 @@ async def _close_after(stop: asyncio.Event, channel: Channel[Batch]) -> None:
 
 
 def _size_of(batch: Batch) -> int:
-    """Return the size of the values of *batch*."""
-    return batch.byte_count + sum(
-        len(each.value) for each in batch.records if isinstance(each.value, bytes | str)
-    )
+    """Return about how large the values of *batch* are."""
+    if batch.byte_count:
+        return batch.byte_count
+    return sum(size_of_value(each.value) for each in batch.records)

@@ -151,3 +151,12 @@ async def test_a_server_that_breaks_off_is_asked_again_later():
         pytest.raises(Transient, match="no answer"),
     ):
         await read(server, 1)
+
+
+async def test_a_server_that_is_busy_says_how_long_to_wait():
+    with (
+        LocalServer(lambda _: Answer(429, b"", {"retry-after": "7"})) as server,
+        pytest.raises(Transient, match="429") as raised,
+    ):
+        await read(server, 1)
+    assert raised.value.retry_after_s == 7

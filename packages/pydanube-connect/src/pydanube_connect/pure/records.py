@@ -8,6 +8,9 @@ from typing import Any
 
 import msgspec
 
+SCALAR_BYTES = 8
+"""The size of a number, a time or another value without parts."""
+
 Refusals = Mapping[int, str]
 """The reasons why records of a batch were not stored, by their index."""
 
@@ -55,4 +58,22 @@ class Batch:
     on_failed: Callable[[Exception], None] = _ignore
     """Called if the batch could not be stored; the source is opened again."""
     byte_count: int = 0
-    """About how large the values are that are neither bytes nor text."""
+    """About how large the values are; 0: they are measured."""
+
+
+def size_of_value(value: Any) -> int:
+    """Return about how many bytes *value* is as JSON; bytes and text count as such."""
+    size = 0
+    parts = [value]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, bytes | str):
+            size += len(part)
+        elif isinstance(part, Mapping):
+            parts += part.keys()
+            parts += part.values()
+        elif isinstance(part, list | tuple):
+            parts += part
+        else:
+            size += SCALAR_BYTES
+    return size

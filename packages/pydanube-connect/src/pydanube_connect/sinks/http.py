@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from email.utils import parsedate_to_datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -19,6 +17,7 @@ from pydanube.declarations.pure.sections import Section, parse_duration
 from pydanube_connect.connector import Sink
 from pydanube_connect.option_problems import duration_problems, http_problems
 from pydanube_connect.pure.failures import ConnectorFailed, Rejected, Transient
+from pydanube_connect.pure.retry_after import wait_asked_s
 
 if TYPE_CHECKING:
     import httpx  # An extra.
@@ -174,7 +173,10 @@ class HttpSink(Sink):
             return None
         reason = _summary(response)
         if response.status_code >= 500 or response.status_code in RETRYABLE:
-            raise Transient(reason, retry_after_s=_retry_after_s(response))
+            raise Transient(
+                reason,
+                retry_after_s=wait_asked_s(response.headers, time.time_ns() / 1e9),
+            )
         if response.status_code in MISCONFIGURED or response.status_code < 400:
             raise ConnectorFailed(reason)
         return reason
@@ -183,16 +185,3 @@ class HttpSink(Sink):
 def _summary(response: Any) -> str:
     text = " ".join(response.text.split())[:SHOWN_CHARACTERS_MAX]
     return f"the server answers {response.status_code}: {text or 'no body'}"
-
-
-def _retry_after_s(response: Any) -> float:
-    """Return how long the server says to wait, in seconds or until a time."""
-    text = response.headers.get("retry-after", "")
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(text).timestamp() - time.time_ns() / 1e9
-        except ValueError:
-            return 0.0
-    return seconds if math.isfinite(seconds) else 0.0

@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import json
 import math
+import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from urllib.parse import urlsplit
@@ -31,6 +32,7 @@ from pydanube_connect.option_problems import (
 )
 from pydanube_connect.pure.failures import JSON_ERRORS, ConnectorFailed, Transient
 from pydanube_connect.pure.records import Batch, Record
+from pydanube_connect.pure.retry_after import wait_asked_s
 
 if TYPE_CHECKING:
     import httpx  # An extra.
@@ -275,7 +277,8 @@ class _Polling:
                 text = " ".join(bytes(body).decode(errors="replace").split())
                 reason = f"the server answers {status}: {text[:SHOWN_CHARACTERS_MAX]}"
                 if status >= 500 or status in RETRYABLE:
-                    raise Transient(reason)
+                    asked_s = wait_asked_s(answer.headers, time.time_ns() / 1e9)
+                    raise Transient(reason, retry_after_s=asked_s)
                 raise ConnectorFailed(reason)
             following = answer.links.get("next", {}).get("url")
             if following is not None:

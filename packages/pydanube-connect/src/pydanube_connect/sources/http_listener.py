@@ -7,6 +7,7 @@ import hmac
 import ssl
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX = 1000
 """Requests on further connections are answered with 503."""
+HELD_BYTES_MAX = 64 * 1024 * 1024
+"""How large the bodies of all requests are together; 503 above it."""
 STOP_S = 10
 """How long running requests may take when the connector stops."""
 RETRY_AFTER_S = 1
@@ -157,23 +160,34 @@ class Refused(Exception):
 
 
 class Admission:
-    """The checks that requests pass: a key, the rate, and the size of the body."""
+    """
+    The checks that requests pass: a key, the rate, and the size of the body.
 
-    def __init__(self, options: ListenerOptions) -> None:
+    Bounds: The bodies of all requests at the same time have at most *held_bytes_max*,
+        or as much as one body may have, if that is more.
+    """
+
+    def __init__(
+        self, options: ListenerOptions, *, held_bytes_max: int = HELD_BYTES_MAX
+    ) -> None:
         self._options = options
+        self._held_bytes = 0
         self._bytes_max = int(parse_quantity(options.body_bytes_max, BYTE_UNITS) or 0)
+        self._held_bytes_max = max(held_bytes_max, self._bytes_max)
         self.timeout_s = parse_duration(options.timeout)
         self._clock = asyncio.get_running_loop().time
         self._bucket = (
             None if options.rate is None else TokenBucket(options.rate, self._clock())
         )
 
-    async def admit(self, request: Request) -> bytes:
+    @asynccontextmanager
+    async def admitted(self, request: Request) -> AsyncIterator[bytes]:
         """
-        Return the body of *request*.
+        Yield the body of *request*, which counts until the block ends.
 
         Raises:
-            Refused: It has no valid key, comes too early, or is too large.
+            Refused: It has no valid key, comes too early, or is too large, alone or
+                with the bodies of others.
         """
         self._check_key(request)
         self._check_rate()
@@ -181,11 +195,23 @@ class Admission:
         if declared.isdecimal() and int(declared) > self._bytes_max:
             raise self._too_large()
         body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > self._bytes_max:
-                raise self._too_large()
-        return bytes(body)
+        held_bytes = 0
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > self._bytes_max:
+                    raise self._too_large()
+                if self._held_bytes + len(chunk) > self._held_bytes_max:
+                    raise Refused(
+                        503,
+                        f"the requests of this moment have more than "
+                        f"{self._held_bytes_max} bytes",
+                    )
+                self._held_bytes += len(chunk)
+                held_bytes += len(chunk)
+            yield bytes(body)
+        finally:
+            self._held_bytes -= held_bytes
 
     def _check_rate(self) -> None:
         if self._bucket is None:

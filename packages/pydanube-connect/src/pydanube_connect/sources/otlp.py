@@ -134,10 +134,11 @@ class _Handler:
             raise Refused(503, f"more than {REQUESTS_MAX} requests at the same time")
         if not is_json and _content_type(request) != PROTOBUF:
             raise Refused(415, f"the content type is neither {PROTOBUF} nor {JSON}")
-        body = await self._admission.admit(request)
         encoding = request.headers.get("content-encoding", "identity").lower()
         read = records_in_json if is_json else records_in_protobuf
         async with AsyncExitStack() as stack:
+            admitted = self._admission.admitted(request)
+            body = await stack.enter_async_context(admitted)
             async with self._decoding:
                 if encoding != "identity":
                     # Other requests are received meanwhile.

@@ -106,8 +106,11 @@ class _Handler:
         from starlette.responses import JSONResponse  # noqa: PLC0415
 
         try:
-            async with asyncio.timeout(self._admission.timeout_s):
-                records = self._records(request, await self._admission.admit(request))
+            async with (
+                asyncio.timeout(self._admission.timeout_s),
+                self._admission.admitted(request) as body,
+            ):
+                records = self._records(request, body)
                 refusals = await self._inbox.deliver(records) if records else {}
         except Refused as error:
             return JSONResponse({"error": str(error)}, error.status, error.headers)
