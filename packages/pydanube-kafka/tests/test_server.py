@@ -205,6 +205,60 @@ async def test_committed_offsets_are_the_cursor_of_a_subscription():
             assert (await own.receive()).payload == b"2"
 
 
+async def test_texts_of_committed_offsets_survive_a_restart():
+    world = BrokerWorld()
+    async with world.broker() as broker, serving(broker) as running:
+        async with producer(running) as kafka:
+            await kafka.send_and_wait("orders", b"1")
+        assert await commit(running, 1, "né\0te" * 500) is ErrorCode.none
+        assert await commit(running, 1, "x" * 4096) is ErrorCode.none
+        too_large = ErrorCode.offset_metadata_too_large
+        assert await commit(running, 1, "x" * 4097) is too_large
+        assert await committed(running) == (1, "x" * 4096)
+        assert await commit(running, 1, "né\0te") is ErrorCode.none
+    async with world.broker() as broker, serving(broker) as running:
+        assert await committed(running) == (1, "né\0te")
+        # A commit without a text replaces one that has a text.
+        assert await commit(running, 1, None) is ErrorCode.none
+        assert await committed(running) == (1, "")
+
+
+async def commit(running, offset, text):
+    """Commit an offset as tools do; return the error."""
+    async with KafkaRequests(running.port) as raw:
+        types = raw.types(Api.OFFSET_COMMIT, 8)
+        partition = types.OffsetCommitRequestPartition(
+            partition_index=0,
+            committed_offset=offset,
+            committed_leader_epoch=-1,
+            committed_metadata=text,
+        )
+        answer = await raw.ask(
+            Api.OFFSET_COMMIT,
+            8,
+            group_id="g",
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=(
+                types.OffsetCommitRequestTopic(name="orders", partitions=(partition,)),
+            ),
+        )
+        return answer.topics[0].partitions[0].error_code
+
+
+async def committed(running):
+    """The committed offset, and its text."""
+    async with KafkaRequests(running.port) as raw:
+        types = raw.types(Api.OFFSET_FETCH, 7)
+        topic = types.OffsetFetchRequestTopic(name="orders", partition_indexes=(0,))
+        answer = await raw.ask(
+            Api.OFFSET_FETCH, 7, group_id="g", topics=(topic,), require_stable=False
+        )
+        (found,) = answer.topics[0].partitions
+        return found.committed_offset, found.metadata
+
+
 async def test_an_idempotent_producer_stores_a_repeated_batch_once():
     async with served() as running:
         async with KafkaRequests(running.port) as raw:

@@ -6,6 +6,16 @@ from pydanube.model.ranges import RangeSet
 from pydanube_broker.dispatch.cursor import Cursor
 
 
+def test_a_note_is_that_of_the_offset_at_which_it_was_set():
+    cursor = Cursor(3, note="a")
+    assert cursor.note == "a"
+    cursor.note = "b"
+    cursor.mark(4, 5)
+    assert cursor.note == "b"
+    cursor.mark(3, 4)
+    assert cursor.note == ""
+
+
 def test_cursor_advances_only_over_a_prefix():
     cursor = Cursor(0)
     assert cursor.mark(2, 4) == 2

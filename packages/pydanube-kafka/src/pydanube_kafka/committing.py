@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydanube.aio.long_work import LongWork
 from pydanube.aio.tasks import gather
@@ -12,6 +12,7 @@ from pydanube.model.errors import InvalidRequest, SubscriptionNotFound
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.broker.serving.subscriptions import NOTE_LENGTH_MAX
 from pydanube_broker.metadata import keys
 from pydanube_broker.operations.authorization import authorized
 from pydanube_broker.operations.topic_lists import visible_records
@@ -22,9 +23,6 @@ from pydanube_kafka.group_access import find_room, is_busy
 from pydanube_kafka.pure.groups import Claim, Group, GroupError
 from pydanube_kafka.topic_facts import parsed
 from pydanube_kafka.wire.apis import Api, ErrorCode, Request
-
-METADATA_LENGTH_MAX = 4096
-"""The longest text that a client may commit with an offset."""
 
 
 async def offset_commit(call: Call) -> Awaitable[Any]:
@@ -117,15 +115,23 @@ async def _commit_one(
 ) -> ErrorCode:
     if refusal is not None:
         return refusal
-    if len(partition.committed_metadata or "") > METADATA_LENGTH_MAX:
+    if len(partition.committed_metadata or "") > NOTE_LENGTH_MAX:
         return ErrorCode.offset_metadata_too_large
     code, _ = await attempt(
-        _set_cursor(call, name, partition.partition_index, partition.committed_offset)
+        _set_cursor(
+            call,
+            name,
+            partition.partition_index,
+            partition.committed_offset,
+            partition.committed_metadata or "",
+        )
     )
     return code
 
 
-async def _set_cursor(call: Call, name: str, index: int, offset: int) -> None:
+async def _set_cursor(
+    call: Call, name: str, index: int, offset: int, note: str
+) -> None:
     topic = await call.find_name(Kind.REPORT_PROGRESS, name, index)
     if offset < 0:
         raise InvalidRequest(f"the offset {offset} is negative")
@@ -136,6 +142,7 @@ async def _set_cursor(call: Call, name: str, index: int, offset: int) -> None:
             subscription=parse_subscription(call.body.group_id),
             offset=offset,
             is_exact=True,
+            note=note,
         ),
     )
 
@@ -193,7 +200,16 @@ def _refuse_fetch(call: Call, wanted: Any) -> ErrorCode:
     return group_code(room.group.check_commit(claim))
 
 
-Committed = list[tuple[str, list[tuple[int, int, ErrorCode]]]]
+Committed = list[tuple[str, list[tuple[int, "CommittedOffset"]]]]
+
+
+class CommittedOffset(NamedTuple):
+    """The offset that a group has committed for a partition."""
+
+    offset: int = -1
+    note: str = ""
+    """The text that was committed with it."""
+    code: ErrorCode = ErrorCode.none
 
 
 async def _committed(
@@ -203,7 +219,13 @@ async def _committed(
     refusal = refuse_foreign(call, group_id)
     if refusal is not None:
         return refusal, [
-            (each.name, [(index, -1, refusal) for index in each.partition_indexes])
+            (
+                each.name,
+                [
+                    (index, CommittedOffset(code=refusal))
+                    for index in each.partition_indexes
+                ],
+            )
             for each in topics or ()
         ]
     if topics is None:
@@ -216,7 +238,7 @@ async def _committed(
     ]
     found = iter(await gather(works))
     return ErrorCode.none, [
-        (each.name, [(index, *next(found)) for index in each.partition_indexes])
+        (each.name, [(index, next(found)) for index in each.partition_indexes])
         for each in topics
     ]
 
@@ -231,33 +253,33 @@ async def _pending(call: Call, group_id: str) -> set[str]:
 
 async def _cursor_of(
     call: Call, group_id: str, name: str, index: int, pending: Collection[str] = ()
-) -> tuple[int, ErrorCode]:
+) -> CommittedOffset:
     """Return the offset that a group has committed, or -1, and an error."""
     try:
         topic = await call.find_name(Kind.DESCRIBE_SUBSCRIPTION, name, index)
         if str(topic) in pending:
-            return -1, ErrorCode.unstable_offset_commit
+            return CommittedOffset(code=ErrorCode.unstable_offset_commit)
         found = await call.do(
             Kind.DESCRIBE_SUBSCRIPTION,
             pb.DescribeSubscription(topic=str(topic), subscription=group_id),
         )
     except SubscriptionNotFound:
-        return -1, ErrorCode.none
+        return CommittedOffset()
     except HANDLED as error:
-        return -1, code_of(error)
-    return found.cursor, ErrorCode.none
+        return CommittedOffset(code=code_of(error))
+    return CommittedOffset(found.cursor, found.note)
 
 
 async def _all_committed(call: Call, group_id: str) -> Committed:
-    found: dict[str, list[tuple[int, int, ErrorCode]]] = {}
+    found: dict[str, list[tuple[int, CommittedOffset]]] = {}
     pending = await _pending(call, group_id)
     for topic in (await committed_topics(call, group_id)).get(group_id, ()):
         base, index = topic.split_partition() or (topic, 0)
         name = call.server.names.name_of(base)
         assert name is not None
-        offset, code = await _cursor_of(call, group_id, name, index, pending)
-        if offset >= 0 or code is not ErrorCode.none:
-            found.setdefault(name, []).append((index, offset, code))
+        each = await _cursor_of(call, group_id, name, index, pending)
+        if each.offset >= 0 or each.code is not ErrorCode.none:
+            found.setdefault(name, []).append((index, each))
     return list(found.items())
 
 
@@ -297,12 +319,12 @@ def _fetched(
             partitions=tuple(
                 make(
                     partition_index=index,
-                    committed_offset=offset,
+                    committed_offset=each.offset,
                     committed_leader_epoch=-1,
-                    metadata="",
-                    error_code=code,
+                    metadata=each.note,
+                    error_code=each.code,
                 )
-                for index, offset, code in partitions
+                for index, each in partitions
             ),
         )
         for name, partitions in topics

@@ -16,7 +16,7 @@ class Cursor:
     messages are acknowledged in order.
     """
 
-    __slots__ = ("done", "failures", "generation", "offset")
+    __slots__ = ("_note", "done", "failures", "generation", "offset")
 
     def __init__(
         self,
@@ -25,6 +25,7 @@ class Cursor:
         *,
         generation: int = 1,
         failures: Iterable[FailedRange] = (),
+        note: str = "",
     ) -> None:
         """Begin at *offset*; the cursor owns *done*, which may reach below it."""
         self.failures = Failures(failures)
@@ -35,10 +36,21 @@ class Cursor:
 
         From then on the same messages may fail again, so they have other dead letters.
         """
+        self._note = offset, note
         self.offset = offset
         self.done = RangeSet() if done is None else done
         self.done.remove(0, offset)
         self._advance()
+
+    @property
+    def note(self) -> str:
+        """The text that was set at this offset; empty once the cursor has moved on."""
+        offset, text = self._note
+        return text if offset == self.offset else ""
+
+    @note.setter
+    def note(self, text: str) -> None:
+        self._note = self.offset, text
 
     def mark(self, base: int, end: int) -> int:
         """Mark ``base … end`` as done; return how many were not done before."""

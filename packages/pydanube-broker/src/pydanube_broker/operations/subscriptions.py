@@ -57,7 +57,7 @@ async def describe_subscription(
 async def report_progress(call: Call, m: pb.ReportProgress) -> None:
     """Record how far a reader without a subscription's cursor has read."""
     await call.broker.subscriptions.report_progress(
-        *_subscription_of(m), m.offset, is_exact=m.is_exact
+        *_subscription_of(m), m.offset, is_exact=m.is_exact, note=m.note
     )
 
 

@@ -88,6 +88,8 @@ class SubscriptionDescription:
     is_paused: bool = False
     settings: SubscriptionSettings = DEFAULT_SETTINGS
     counts: SubscriptionCounts = SubscriptionCounts()
+    note: str = ""
+    """The text that a group of Kafka has committed with the cursor's offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,5 +179,9 @@ def _notify(waiting: list[Done], error: BrokerError | None) -> None:
 def state_of(cursor: Cursor) -> CursorState:
     """Return the state of a cursor as the journal stores it."""
     return CursorState(
-        cursor.offset, cursor.done.copy(), cursor.generation, cursor.open_failures()
+        cursor.offset,
+        cursor.done.copy(),
+        cursor.generation,
+        cursor.open_failures(),
+        cursor.note,
     )

@@ -280,6 +280,15 @@ class Subscription:
         """The lowest offset that is not acknowledged."""
         return self._machine.cursor.offset
 
+    @property
+    def note(self) -> str:
+        """The text that an external reader reported with the offset of the cursor."""
+        return self._machine.cursor.note
+
+    @note.setter
+    def note(self, text: str) -> None:
+        self._machine.cursor.note = text
+
     def flow_of(self, consumer: Consumer) -> tuple[int, int, int]:
         """
         Return the number of messages in flight with a consumer, and its credit in
@@ -315,6 +324,7 @@ class Subscription:
             subscription=self.name,
             type=self.type,
             cursor=machine.cursor.offset,
+            note=machine.cursor.note,
             done=tuple(islice(machine.cursor.done, RANGES_SHOWN_MAX)),
             backlog=self.backlog(end_offset),
             in_flight=machine.in_flight.count + machine.deferred.held.count,

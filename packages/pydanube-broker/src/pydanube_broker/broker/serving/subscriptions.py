@@ -44,6 +44,9 @@ from pydanube_broker.broker.topics.topics import Topics
 
 log = logging.getLogger(__name__)
 
+NOTE_LENGTH_MAX = 4096
+"""The longest text, in characters, that is kept with a cursor."""
+
 
 class Subscriptions:
     """The subscriptions of all topics."""
@@ -219,18 +222,24 @@ class Subscriptions:
         offset: int,
         *,
         is_exact: bool = False,
+        note: str = "",
     ) -> None:
         """
         Advance the cursor to the *offset* that an external reader has reached.
 
         The subscription is created if it does not exist.  Its cursor never moves back,
-        unless *is_exact*.
+        unless *is_exact*; then *note* is kept with it until it moves on.
 
         Durability: If *is_exact*, the cursor is on disk on return.
 
         Raises:
-            InvalidRequest: The topic is not reliable, or ends before *offset*.
+            InvalidRequest: The topic is not reliable, or ends before *offset*, or
+                *note* is longer than ``NOTE_LENGTH_MAX``.
         """
+        if len(note) > NOTE_LENGTH_MAX:
+            raise InvalidRequest(
+                f"a note has at most {NOTE_LENGTH_MAX} characters, not {len(note)}"
+            )
         topic = await self._topics.get_reliable(name)
         topic.check_offset(offset)
         found = topic.subscriptions.get(subscription)
@@ -245,8 +254,10 @@ class Subscriptions:
                 found.seek(offset)
             return
         offset = max(offset, topic.log.first_kept)
-        if offset != found.cursor_offset:
-            found.seek(offset)
+        if (offset, note) != (found.cursor_offset, found.note):
+            if offset != found.cursor_offset:
+                found.seek(offset)
+            found.note = note
             await completion(found.save_cursor_now)
 
     # Settings.

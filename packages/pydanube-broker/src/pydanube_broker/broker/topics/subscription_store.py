@@ -109,6 +109,7 @@ class SubscriptionStore:
                     known.done.copy(),
                     generation=known.generation,
                     failures=known.failures,
+                    note=known.note,
                 )
             )
             topic.subscriptions[name] = self._reliable(

@@ -100,12 +100,15 @@ class CursorState:
     """As in ``dispatch.cursor.Cursor``."""
     failures: tuple[FailedRange, ...] = ()
     """Messages that have failed; those that are done do not count."""
+    note: str = ""
+    """The text that an external reader reported with the offset."""
 
     @property
     def byte_count(self) -> int:
         """About the size of an entry with it."""
         reasons = sum(len(each.reason) for each in self.failures)
-        return self.done.byte_count + len(self.failures) * _FAILED.size + reasons
+        failures = len(self.failures) * _FAILED.size + reasons
+        return self.done.byte_count + failures + len(self.note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -451,7 +454,9 @@ def _encode_cursor(entry: CursorSaved) -> bytes:
         _BIT_MAP.pack(origin, len(bits)) + bits for origin, bits in bit_maps
     )
     failures = b"".join(map(_encode_failed, cursor.failures))
-    return numbers + pairs + maps + failures + entry.subscription.encode()
+    # Names have no zero bytes.
+    name = entry.subscription + (f"\0{cursor.note}" if cursor.note else "")
+    return numbers + pairs + maps + failures + name.encode(errors="replace")
 
 
 def _encode_failed(failed: FailedRange) -> bytes:
@@ -476,8 +481,9 @@ def _decode_cursor(body: memoryview) -> CursorSaved:
         begin, at = at + _FAILED.size, at + _FAILED.size + length
         reason = _text(_part(body, begin, at))
         failures.append(FailedRange(base, end, attempt, failed, reason))
-    state = CursorState(offset, done, generation, tuple(failures))
-    return CursorSaved(TopicId(topic_id), _text(body[at:]), state)
+    name, _, note = _text(body[at:]).partition("\0")
+    state = CursorState(offset, done, generation, tuple(failures), note)
+    return CursorSaved(TopicId(topic_id), name, state)
 
 
 def _ranges_at(body: memoryview, at: int, count: int) -> tuple[Iterator[Range], int]:

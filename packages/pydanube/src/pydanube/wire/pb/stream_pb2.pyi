@@ -1102,7 +1102,7 @@ class DescribeSubscription(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
 
 class SubscriptionDescription(_message.Message):
-    __slots__ = ("subscription", "type", "cursor", "backlog", "in_flight", "consumers", "done", "backlog_bytes", "oldest_publish_time", "delayed", "blocked", "parked", "dead_letter_error", "is_paused", "settings", "counts", "stopped_by", "skipped")
+    __slots__ = ("subscription", "type", "cursor", "backlog", "in_flight", "consumers", "done", "backlog_bytes", "oldest_publish_time", "delayed", "blocked", "parked", "dead_letter_error", "is_paused", "settings", "counts", "stopped_by", "skipped", "note")
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
@@ -1121,6 +1121,7 @@ class SubscriptionDescription(_message.Message):
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     STOPPED_BY_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     subscription: str
     type: SubscriptionType
     cursor: int
@@ -1139,7 +1140,8 @@ class SubscriptionDescription(_message.Message):
     counts: SubscriptionCounts
     stopped_by: str
     skipped: OffsetRanges
-    def __init__(self, subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., cursor: _Optional[int] = ..., backlog: _Optional[int] = ..., in_flight: _Optional[int] = ..., consumers: _Optional[_Iterable[str]] = ..., done: _Optional[_Union[OffsetRanges, _Mapping]] = ..., backlog_bytes: _Optional[int] = ..., oldest_publish_time: _Optional[int] = ..., delayed: _Optional[int] = ..., blocked: _Optional[_Union[OffsetRanges, _Mapping]] = ..., parked: _Optional[int] = ..., dead_letter_error: _Optional[str] = ..., is_paused: bool = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., counts: _Optional[_Union[SubscriptionCounts, _Mapping]] = ..., stopped_by: _Optional[str] = ..., skipped: _Optional[_Union[OffsetRanges, _Mapping]] = ...) -> None: ...
+    note: str
+    def __init__(self, subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., cursor: _Optional[int] = ..., backlog: _Optional[int] = ..., in_flight: _Optional[int] = ..., consumers: _Optional[_Iterable[str]] = ..., done: _Optional[_Union[OffsetRanges, _Mapping]] = ..., backlog_bytes: _Optional[int] = ..., oldest_publish_time: _Optional[int] = ..., delayed: _Optional[int] = ..., blocked: _Optional[_Union[OffsetRanges, _Mapping]] = ..., parked: _Optional[int] = ..., dead_letter_error: _Optional[str] = ..., is_paused: bool = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., counts: _Optional[_Union[SubscriptionCounts, _Mapping]] = ..., stopped_by: _Optional[str] = ..., skipped: _Optional[_Union[OffsetRanges, _Mapping]] = ..., note: _Optional[str] = ...) -> None: ...
 
 class SubscriptionCounts(_message.Message):
     __slots__ = ("delivered", "redelivered", "nacked", "timed_out", "expired", "dead_lettered", "given_up", "skipped")
@@ -1250,16 +1252,18 @@ class MarkDone(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., ranges: _Optional[_Union[OffsetRanges, _Mapping]] = ...) -> None: ...
 
 class ReportProgress(_message.Message):
-    __slots__ = ("topic", "subscription", "offset", "is_exact")
+    __slots__ = ("topic", "subscription", "offset", "is_exact", "note")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     IS_EXACT_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     offset: int
     is_exact: bool
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., offset: _Optional[int] = ..., is_exact: bool = ...) -> None: ...
+    note: str
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., offset: _Optional[int] = ..., is_exact: bool = ..., note: _Optional[str] = ...) -> None: ...
 
 class Fetch(_message.Message):
     __slots__ = ("topic", "base_offset", "end_offset", "bytes_max", "wait_s", "publish_time")
