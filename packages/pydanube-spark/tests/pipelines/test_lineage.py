@@ -5,6 +5,7 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import jsonschema_rs
 import pytest
 
 pytest.importorskip("openlineage")
@@ -27,8 +28,55 @@ def pipeline(tmp_path, more):
     return load(path, environment={"KEY": "hidden"})
 
 
+URI = {"type": "string", "format": "uri"}
+FACETS = {
+    "type": "object",
+    "additionalProperties": {
+        "type": "object",
+        "properties": {"_producer": URI, "_schemaURL": URI},
+        "required": ["_producer", "_schemaURL"],
+    },
+}
+NAMED = {
+    "type": "object",
+    "properties": {
+        "namespace": {"type": "string", "minLength": 1},
+        "name": {"type": "string", "minLength": 1},
+        "facets": FACETS,
+    },
+    "required": ["namespace", "name"],
+}
+EVENT = {
+    "type": "object",
+    "properties": {
+        "eventType": {"enum": ["START", "RUNNING", "COMPLETE", "ABORT", "FAIL"]},
+        "eventTime": {"type": "string", "format": "date-time"},
+        "run": {
+            "type": "object",
+            "properties": {
+                "runId": {"type": "string", "format": "uuid"},
+                "facets": FACETS,
+            },
+            "required": ["runId"],
+        },
+        "job": NAMED,
+        "inputs": {"type": "array", "items": NAMED},
+        "outputs": {"type": "array", "items": NAMED},
+        "producer": URI,
+        "schemaURL": URI,
+    },
+    "required": ["eventTime", "eventType", "run", "job", "producer", "schemaURL"],
+}
+"""What version 2 of OpenLineage's specification requires of the event of a run."""
+
+RULES = jsonschema_rs.Draft202012Validator(EVENT, validate_formats=True)
+
+
 def events_in(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    for event in events:
+        RULES.validate(event)
+    return events
 
 
 @pytest.mark.parametrize(
@@ -67,6 +115,21 @@ def test_an_error_fails_the_run_without_secrets(tmp_path):
     facet = end["run"]["facets"]["errorMessage"]
     assert facet["message"] == "the password is ***"
     assert end["job"]["facets"]["jobType"]["processingType"] == "STREAMING"
+
+
+def test_events_that_break_the_specification_are_found(tmp_path):
+    found = pipeline(tmp_path, "lineage: {file: e.ndjson}")
+    with lineage_of(found) as lineage:
+        lineage.state, lineage.error = RunState.FAILED, "it broke"
+    *_, event = events_in(tmp_path / "e.ndjson")
+    for change in (
+        {"eventTime": "yesterday"},
+        {"producer": "pydanube"},
+        {"run": {"runId": "7"}},
+        {"job": {"name": "p"}},
+        {"run": {**event["run"], "facets": {"errorMessage": {"message": "x"}}}},
+    ):
+        assert not RULES.is_valid(event | change)
 
 
 def test_nothing_is_sent_by_default(tmp_path):
