@@ -1,5 +1,7 @@
 """The holds of a process live as long as queries may read the segments."""
 
+import threading
+
 from pydanube.model.errors import ConnectionLost, PermissionDenied
 from pydanube_spark.segment_holds import HOLD_S, NAME, SegmentHolds
 
@@ -82,3 +84,37 @@ def test_a_hold_outlives_a_broker_that_cannot_be_reached_for_a_while(caplog):
     now[0] = HOLD_S
     holds.renew(is_used=False)
     assert holds.topics == []
+
+
+class TogetherHolds(Holds):
+    """A client whose requests are answered when there are two at the same time."""
+
+    def __init__(self):
+        super().__init__()
+        self.both = threading.Barrier(2, timeout=60)
+
+    def hold(self, topic, name, reason, *, expires_in_s):
+        self.both.wait()
+        super().hold(topic, name, reason, expires_in_s=expires_in_s)
+
+
+def test_topics_are_held_at_the_same_time():
+    client = TogetherHolds()
+    holds = SegmentHolds(lambda: 0.0)
+    assert holds.add(client, URL, [A, B]) is None
+    client.held.clear()
+    holds.renew(is_used=True)
+    assert client.held == {A: NAME, B: NAME}
+
+
+def test_a_topic_that_cannot_be_held_leaves_the_others_held():
+    class Picky(Holds):
+        def hold(self, topic, name, reason, *, expires_in_s):
+            if topic == A:
+                raise PermissionDenied("hold_topic is not allowed")
+            super().hold(topic, name, reason, expires_in_s=expires_in_s)
+
+    holds = SegmentHolds(lambda: 0.0)
+    client = Picky()
+    assert isinstance(holds.add(client, URL, [A, B]), PermissionDenied)
+    assert (holds.topics, client.held) == ([B], {B: NAME})

@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ HOLD_S = 3600.0
 """How long segments stay that are not read."""
 LEASE_S = 900.0
 """How long the broker keeps a hold that is not renewed."""
+REQUESTS_MAX = 16
+"""How many topics are held at the same time."""
 RENEWALS = 3
 """How often a hold is renewed in that time."""
 
@@ -47,23 +50,29 @@ class SegmentHolds:
     def add(
         self, client: Client, url: str, topics: Iterable[str]
     ) -> BrokerError | None:
-        """Hold *topics*; return why one of them, and those after it, are not held."""
+        """Hold *topics*; return why the first that cannot be held is not held."""
         end = self.clock() + HOLD_S
-        for topic in topics:
-            if (url, topic) not in self._held:
-                error = _hold(client, topic)
-                if error is not None:
-                    return error
-            self._held[url, topic] = client, end
-        return None
+        wanted = list(topics)
+        new = [topic for topic in wanted if (url, topic) not in self._held]
+        errors = dict(
+            zip(new, _hold_all((client, topic) for topic in new), strict=True)
+        )
+        for topic in wanted:
+            if errors.get(topic) is None:
+                self._held[url, topic] = client, end
+        return next((each for each in errors.values() if each is not None), None)
 
     def renew(self, *, is_used: bool) -> None:
         """Hold the topics again whose time is not over, and release the others."""
         now = self.clock()
-        for key, (client, held_until) in list(self._held.items()):
-            end = now + HOLD_S if is_used else held_until
-            self._held[key] = client, end
-            error = _hold(client, key[1]) if now < end else None
+        if is_used:
+            for key, (client, _) in self._held.items():
+                self._held[key] = client, now + HOLD_S
+        going_on = [key for key, (_, end) in self._held.items() if now < end]
+        answers = _hold_all((self._held[key][0], key[1]) for key in going_on)
+        errors = dict(zip(going_on, answers, strict=True))
+        for key, (_, end) in list(self._held.items()):
+            error = errors.get(key)
             if isinstance(error, Unavailable):
                 # The broker keeps the hold for the rest of LEASE_S.
                 log.warning("%s is to be held again later: %s", key[1], error)
@@ -90,6 +99,12 @@ class SegmentHolds:
         with suppress(BrokerError):
             if client is not None:
                 client.topics.release(key[1], NAME)
+
+
+def _hold_all(holds: Iterable[tuple[Client, str]]) -> list[BrokerError | None]:
+    """Hold topics, each with its client, at the same time; see ``_hold``."""
+    with ThreadPoolExecutor(REQUESTS_MAX, thread_name_prefix="hold") as threads:
+        return list(threads.map(lambda each: _hold(*each), holds))
 
 
 def _hold(client: Client, topic: str) -> BrokerError | None:
