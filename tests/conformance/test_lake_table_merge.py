@@ -13,7 +13,12 @@ from pydanube_spark.pure.sink import BatchKey, TaskKey
 from pydanube_spark.pure.upserts import UpsertColumns
 from pydanube_spark.tables.pure.schema_evolution import rows_schema
 from pydanube_spark.tables.pure.table_options import WriteOptions, parse_partition_by
-from pydanube_spark.tables.staged_rows import StagingLocation, read_latest_rows
+from pydanube_spark.tables.staged_rows import (
+    MemoryChanges,
+    StagedChanges,
+    StagingLocation,
+    stage_rows,
+)
 from pydanube_spark.tables.table import AppTransaction
 from pydanube_spark.tables.table_sink import LakeSink
 from support.drivers.lake_tables import (
@@ -189,7 +194,8 @@ def test_merge_after_a_concurrent_commit_sees_its_rows(table):
     """The other writer commits after the table was looked at, before the merge."""
     sink = sink_to(table)
     upsert(sink, 0, [row(1, 1, "a"), row(2, 1, "b")])
-    changes = pa.Table.from_pylist([row(1, 2, "mine"), row(3, 2, "mine")], schema=ROWS)
+    mine = pa.Table.from_pylist([row(1, 2, "mine"), row(3, 2, "mine")], schema=ROWS)
+    changes = MemoryChanges(mine)
 
     class Overtaken(AppTransaction):
         def is_reached(self, now):
@@ -211,7 +217,7 @@ def test_rows_that_stay_keep_all_their_values(table):
     _, files = stage(table, rows)
     table.commit(files, [])
     changed = rows.slice(1, 1)
-    table.merge(changed, UpsertColumns(keys=("key",)), [])
+    table.merge(MemoryChanges(changed), UpsertColumns(keys=("key",)), [])
     assert len(read(table)) == 3
     # Not with pyiceberg, which reads a null list as an empty one.
     assert (
@@ -239,7 +245,7 @@ def test_old_rows_lack_columns_that_were_added_later(table):
     )
     how = WriteOptions(merge_schema=True, upsert=columns)
     table.prepare(wider.schema, how)
-    table.merge(wider, columns, [])
+    table.merge(MemoryChanges(wider), columns, [])
     assert sorted(map(str, read(table).to_pylist())) == [
         "{'k': 1, 'at': None}",
         "{'k': 2, 'at': None}",
@@ -247,14 +253,49 @@ def test_old_rows_lack_columns_that_were_added_later(table):
     ]
 
 
-def test_too_many_bytes_of_changes_are_refused(table):
-    sink, key = sink_to(table), BatchKey("query", 0, "query")
-    rows = pa.RecordBatch.from_pylist([row(1, 1, "x" * 1000)], schema=ROWS)
-    files = sink.write(TaskKey(key, 0, 0), iter([rows]))
-    with pytest.raises(InvalidRequest, match="set the option maxBytesPerTrigger"):
-        read_latest_rows(sink.location, files, COLUMNS, bytes_max=1000)
-    assert len(read_latest_rows(sink.location, files, COLUMNS)) == 1
-    assert read_latest_rows(sink.location, [], COLUMNS).schema == ROWS
+def test_changes_are_merged_part_by_part(table, tmp_path):
+    """The parts are so small that each has a few keys."""
+    chance = random.Random(11)
+    sink, state = sink_to(table, partition_by="value"), {}
+    for number in range(3):
+        tasks = [
+            [
+                row(
+                    chance.randrange(40),
+                    chance.choice([None, 1, 2, 3]),
+                    chance.choice("abc"),
+                    chance.choice(["x", "yy", ""]),
+                    gone=chance.choice([None, False, True]),
+                )
+                for _ in range(60)
+            ]
+            for _ in range(2)
+        ]
+        key = BatchKey("query", number, "query")
+        files = [
+            file
+            for index, rows in enumerate(tasks)
+            for file in stage_rows(
+                sink.location,
+                iter([pa.RecordBatch.from_pylist(rows, schema=ROWS)]),
+                f"{number}-{index}",
+                COLUMNS.keys,
+                file_bytes_max=1,
+                # The second file has fewer parts than the merge.
+                group_bytes=[100, 1 << 20][index],
+            )
+        ]
+        changes = StagedChanges(sink.location, tuple(files), COLUMNS, part_bytes=1000)
+        assert changes.part_count > 4
+        assert table.merge(changes, COLUMNS, [AppTransaction(key.app, number)])
+        for file in files:
+            sink.location.delete(file.path)
+        apply(state, tasks)
+        assert contents(table) == {
+            key: (each["at"], each["value"]) for key, each in state.items()
+        }
+    # Nothing is left of what the jobs passed to one another.
+    assert not [name for name in data_files(tmp_path) if "keys" in name]
 
 
 CHANGES = pa.schema(
@@ -326,3 +367,30 @@ def test_new_row_without_a_value_is_refused_or_null(table):
     allowed = replace(CHANGED, is_null_allowed=True)
     upsert(changed_sink(table, allowed), 0, rows, schema=CHANGES)
     assert documents(table) == {1: (1, None, [1])}
+
+
+def test_values_that_changes_in_several_parts_lack_are_kept(table, tmp_path):
+    sink = changed_sink(table)
+    first = [change(n, 1, doc=f"doc {n}", numbers=[n]) for n in range(40)]
+    upsert(sink, 0, first, schema=CHANGES)
+    second = [change(n, 2, numbers=[-n], lacks=["doc"]) for n in range(0, 40, 2)]
+    batch = pa.RecordBatch.from_pylist(second, schema=CHANGES)
+    files = stage_rows(
+        sink.location, iter([batch]), "x", ["id"], file_bytes_max=1, group_bytes=100
+    )
+    changes = StagedChanges(sink.location, tuple(files), CHANGED, part_bytes=500)
+    assert changes.part_count > 1
+    assert table.merge(changes, CHANGED, [])
+    assert documents(table) == {
+        n: (1, f"doc {n}", [n]) if n % 2 else (2, f"doc {n}", [-n]) for n in range(40)
+    }
+    # A part that fails raises what the merge of one part would.
+    batch = pa.RecordBatch.from_pylist(
+        [change(n, 3, lacks=["doc"]) for n in range(100, 140)], schema=CHANGES
+    )
+    files = stage_rows(
+        sink.location, iter([batch]), "y", ["id"], file_bytes_max=1, group_bytes=100
+    )
+    changes = StagedChanges(sink.location, tuple(files), CHANGED, part_bytes=500)
+    with pytest.raises(InvalidPayload, match="has no value for the column doc"):
+        table.merge(changes, CHANGED, [])

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydanube_spark import driver_jvm
 from pydanube_spark.java import cache_directory, find_java
 from pydanube_spark.pure.parallelism import VARIABLE, parallelism_of
 from pydanube_spark.spark_home import find_spark_home
@@ -163,6 +164,8 @@ def _prepare_source(spark: SparkSession) -> None:
     """
     Let queries that read topics start at the same time, and know the parallelism.
 
+    Sinks of tables learn how their commits reach the application.
+
     Spark 4.3 keeps one map of environment variables for a Python data source that it
     found by itself.  Each starting query adds its variables without a lock.  Two that
     start at once can break the map, and after that no query can send its tasks until
@@ -184,11 +187,17 @@ def _prepare_source(spark: SparkSession) -> None:
         settings = dict(context.getConf().getAll())
         found = parallelism_of(settings, context.defaultParallelism)
         variables.put(VARIABLE, str(found))
+        # Their commits run jobs.
+        path = driver_jvm.publish(context)
+        for name in ("danube-delta", "danube-iceberg"):
+            source = state.dataSourceManager().lookupDataSource(name)
+            source.dataSourceCls().envVars().put(driver_jvm.VARIABLE, path)
     except Exception:
         # Other versions of Spark may arrange their internals differently.
         log.warning(
             "the Spark session cannot be prepared for streaming queries of topics that "
-            "start at the same time; start them one after another",
+            "start at the same time; start them one after another. Merges into tables "
+            "run in the driver alone",
             exc_info=True,
         )
 

@@ -67,7 +67,7 @@ EVENT = {
     },
     "required": ["eventTime", "eventType", "run", "job", "producer", "schemaURL"],
 }
-"""What version 2 of OpenLineage's specification requires of the event of a run."""
+"""The requirements of version 2 of OpenLineage's specification on a run's event."""
 
 RULES = jsonschema_rs.Draft202012Validator(EVENT, validate_formats=True)
 

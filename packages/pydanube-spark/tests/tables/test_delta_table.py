@@ -9,6 +9,7 @@ from deltalake import DeltaTable, Schema
 from pydanube.model.errors import InvalidRequest
 from pydanube_spark.pure.upserts import UpsertColumns
 from pydanube_spark.tables.pure.table_options import WriteOptions
+from pydanube_spark.tables.staged_rows import MemoryChanges
 from support.drivers.lake_tables import options, read, stage, table_in
 
 pytestmark = pytest.mark.slow
@@ -90,5 +91,6 @@ def test_merge_leaves_files_without_changed_keys_alone(table):
         _, files = stage(table, rows)
         table.commit(files, [])
     before = set(DeltaTable(table.name).file_uris())
-    table.merge(pa.table({"n": pa.array([11, 12], pa.int64())}), columns, [])
+    rows = pa.table({"n": pa.array([11, 12], pa.int64())})
+    table.merge(MemoryChanges(rows), columns, [])
     assert len(before & set(DeltaTable(table.name).file_uris())) == 2

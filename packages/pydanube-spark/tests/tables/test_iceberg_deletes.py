@@ -1,5 +1,6 @@
 """Rows that merges mark as deleted, as other readers see them."""
 
+import pickle
 from dataclasses import replace
 from functools import partial
 
@@ -10,9 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pydanube_spark.jobs import Runner
 from pydanube_spark.pure.upserts import UpsertColumns
 from pydanube_spark.tables import iceberg_deletes, iceberg_merge
+from pydanube_spark.tables.iceberg_files import referenced
 from pydanube_spark.tables.iceberg_merge import DELETED_PART_MAX
+from pydanube_spark.tables.merge_runners import MergeRunners
+from pydanube_spark.tables.staged_rows import MemoryChanges
 from pydanube_spark.tables.table import AppTransaction
 from support.drivers.duckdb_iceberg import connect_duckdb
 from support.drivers.lake_tables import (
@@ -48,8 +53,12 @@ def rows(numbers, at, gone=None):
     return pa.table(columns | ({} if gone is None else {"gone": gone}))
 
 
-def changes(numbers, at, gone=()):
+def changed_rows(numbers, at, gone=()):
     return rows(numbers, at, [number in gone for number in numbers])
+
+
+def changes(numbers, at, gone=()):
+    return MemoryChanges(changed_rows(numbers, at, gone))
 
 
 def add(table, found, partition_by=""):
@@ -157,13 +166,62 @@ def test_values_that_changes_lack_are_read_in_small_batches(table, monkeypatch):
     merging = partial(iceberg_merge.merge_rows, batch_rows=10)
     monkeypatch.setattr(iceberg_merge, "merge_rows", merging)
     part = COUNT // DELETED_PART_MAX
-    found = changes(range(part), 2).set_column(2, "text", pa.nulls(part, pa.string()))
+    nulls = pa.nulls(part, pa.string())
+    found = changed_rows(range(part), 2).set_column(2, "text", nulls)
     found = found.append_column("lacks", pa.array([["text"]] * part))
-    table.merge(found, replace(COLUMNS, unavailable="lacks"), [])
+    table.merge(MemoryChanges(found), replace(COLUMNS, unavailable="lacks"), [])
     assert max(counts) == 10
     stored = read(table)
     assert set(stored["text"].to_pylist()) == {f"{n} at 1" for n in range(COUNT)}
     assert numbers_at(stored)[0] == 2
+
+
+class PicklingRunner(Runner):
+    """Runs jobs as another process would, some of them twice."""
+
+    width = 3
+
+    def __init__(self):
+        self.counts = []
+
+    def _map(self, jobs, work):
+        sent = [pickle.dumps((work, job)) for job in jobs]
+        self.counts.append(len(sent))
+        found = []
+        for text in (*sent, sent[0]):
+            function, job = pickle.loads(text)
+            found.append(pickle.loads(pickle.dumps(function(job))))
+        return [found[-1], *found[1:-1]]
+
+
+class PicklingRunners(MergeRunners):
+    def __init__(self):
+        super().__init__()
+        self.runner = PicklingRunner()
+
+    def of(self, byte_count):
+        return self.runner
+
+
+def test_jobs_run_in_other_processes_and_may_run_twice(table, tmp_path):
+    for start in range(0, 3 * COUNT, COUNT):
+        add(table, rows(range(start, start + COUNT), 1))
+    runners = PicklingRunners()
+    numbers = [1, 2, COUNT, 2 * COUNT + 1, 3 * COUNT, *range(COUNT, COUNT * 3 // 2)]
+    batch = changes(dict.fromkeys(numbers), 2, gone=[1])
+    table.merge(batch, COLUMNS, [AppTransaction("a", 0)], runners=runners)
+    expected = dict.fromkeys(range(3 * COUNT), 1) | dict.fromkeys(numbers, 2)
+    del expected[1]
+    found = read(table)
+    assert (numbers_at(found), found.num_rows) == (expected, len(expected))
+    assert runners.runner.counts[1] > 1
+    # What the first of each two attempts wrote is left over.
+    with opened(table) as iceberg:
+        known = {path.rpartition("/")[2] for path in referenced(iceberg)}
+    left = set(data_files(tmp_path)) - known
+    assert left
+    gone = table.clean(older_than_s=0, now=1e11)
+    assert {path.rpartition("/")[2] for path in gone} == left
 
 
 def test_compaction_removes_marked_rows(table):
@@ -174,6 +232,27 @@ def test_compaction_removes_marked_rows(table):
     result = table.compact(file_bytes=1)
     assert (result.files_before, numbers_at(read(table))) == (1, before)
     assert not any(task.delete_files for task in tasks_of(table))
+
+
+def test_replacing_all_rows_removes_positions(table):
+    add(table, rows(range(COUNT), 1))
+    table.merge(changes([1, 2, COUNT], 2, gone=[1]), COLUMNS, [])
+    _, files = stage(table, rows([7], 3))
+    assert table.commit(files, (), replace=True)
+    assert numbers_at(read(table)) == {7: 3}
+    with opened(table) as iceberg:
+        summary = iceberg.current_snapshot().summary
+        assert summary["total-delete-files"] == "0"
+        assert summary["total-data-files"] == "1"
+        manifests = iceberg.current_snapshot().manifests(iceberg.io)
+        live = [
+            each.data_file.file_path
+            for manifest in manifests
+            for each in manifest.fetch_manifest_entry(iceberg.io)
+        ]
+        assert live == [files[0].path]
+    assert table.commit([], (), replace=True)
+    assert read(table).num_rows == 0
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from pydanube.model.errors import Conflict, InvalidConfig, InvalidRequest
 from pydanube_spark.pure.upserts import UpsertColumns
 from pydanube_spark.tables.iceberg_table import IcebergLakeTable
+from pydanube_spark.tables.staged_rows import MemoryChanges
 from pydanube_spark.tables.table import AppTransaction
 from support.drivers.lake_tables import opened, options, read, stage, table_in
 
@@ -154,7 +155,7 @@ def test_merge_leaves_files_without_changed_keys_alone(table):
     for changed in ([1001, 1002], range(1000, 1400)):
         before = paths(table)
         rows = pa.table({"n": pa.array(changed, pa.int64())})
-        table.merge(rows, columns, [])
+        table.merge(MemoryChanges(rows), columns, [])
         assert len(before & paths(table)) == 2
     assert read(table).num_rows == 1500
 
@@ -166,7 +167,9 @@ def paths(table):
 
 def test_merge_is_one_snapshot_with_the_batch_in_its_summary(table):
     add(table)
-    table.merge(ROWS, UpsertColumns(keys=("n",)), [], note={"danube.batch": "7"})
+    table.merge(
+        MemoryChanges(ROWS), UpsertColumns(keys=("n",)), [], note={"danube.batch": "7"}
+    )
     with opened(table) as iceberg:
         assert len(iceberg.snapshots()) == 2
         summary = iceberg.current_snapshot().summary
@@ -180,4 +183,4 @@ def test_merge_refuses_files_from_before_a_column_was_renamed(table):
         update.rename_column("text", "name")
     renamed = ROWS.rename_columns(["n", "name", "moment"])
     with pytest.raises(InvalidRequest, match="changed columns"):
-        table.merge(renamed, UpsertColumns(keys=("n",)), [])
+        table.merge(MemoryChanges(renamed), UpsertColumns(keys=("n",)), [])

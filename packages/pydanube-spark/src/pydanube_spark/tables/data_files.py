@@ -118,7 +118,7 @@ class FileWriter:
     open_files_max: int = OPEN_FILES_MAX
 
     def __post_init__(self) -> None:
-        self._open: dict[PartitionValues, _OpenFile] = {}
+        self._open: dict[PartitionValues, OpenFile] = {}
         self._done: list[DataFile] = []
         self._created: list[str] = []
         self._row_count = 0
@@ -164,14 +164,14 @@ class FileWriter:
         for path in self._created:
             self.location.delete(path)
 
-    def _create(self, values: PartitionValues) -> _OpenFile:
+    def _create(self, values: PartitionValues) -> OpenFile:
         if len(self._open) >= self.open_files_max:
             self._close(max(self._open, key=lambda each: self._open[each].byte_count))
         path, sink = self.location.create(
             f"{PREFIX}{self.name}-{uuid.uuid4().hex}.parquet"
         )
         self._created.append(path)
-        file = self._open[values] = _OpenFile(path, sink, self.location.schema)
+        file = self._open[values] = OpenFile(path, sink, self.location.schema)
         return file
 
     def _close(self, values: PartitionValues) -> None:
@@ -181,7 +181,9 @@ class FileWriter:
 
 
 @dataclass(slots=True)
-class _OpenFile:
+class OpenFile:
+    """A Parquet file that is being written, one row group at a time."""
+
     path: str
     sink: Any
     schema: pa.Schema

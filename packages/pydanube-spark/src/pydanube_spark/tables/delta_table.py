@@ -57,9 +57,18 @@ from pydanube_spark.tables.pure.schema_evolution import (
 )
 from pydanube_spark.tables.pure.table_options import PartitionField, WriteOptions
 from pydanube_spark.tables.pure.unavailable_values import StoredValues
-from pydanube_spark.tables.table import AppTransaction, CompactionResult, LakeTable
+from pydanube_spark.tables.staged_rows import Changes
+from pydanube_spark.tables.table import (
+    AppTransaction,
+    CompactionResult,
+    JobRunners,
+    LakeTable,
+)
 
 HOUR_S = 3600
+
+IN_MEMORY_BYTES_MAX = 256 * 1024 * 1024
+"""The size of the changes up to which all of them are in memory in a merge."""
 
 WRITER_FEATURES = {
     "appendOnly",
@@ -194,31 +203,55 @@ class DeltaLakeTable(LakeTable):
     def _merge(
         self,
         table: DeltaTable,
-        changes: pa.Table,
+        changes: Changes,
         columns: UpsertColumns,
         transactions: Sequence[AppTransaction],
         *,
         note: dict[str, str],
         file_bytes_max: int,
+        runners: JobRunners | None,
     ) -> None:
-        del file_bytes_max  # The property delta.targetFileSize of the table applies.
+        # The property delta.targetFileSize of the table applies.  Jobs elsewhere cannot
+        # do the merge: a commit of files that the library has not merged itself would
+        # not conflict with a concurrent append of the same keys.
+        del file_bytes_max, runners
         before = table.version()
-        changes = _with_stored_values(table, changes, columns)
-        names = [name for name in changes.column_names if name != columns.delete]
+        parts = _Parts(table, changes, columns)
+        try:
+            properties = _commit_properties(transactions, note)
+            self._execute(table, parts, columns, properties)
+        except Exception:
+            # The library turns what is raised while it reads into an error of its own.
+            if parts.error is not None:
+                raise parts.error from None
+            raise
+        if table.version() == before:
+            # A merge that changes no row makes no commit.
+            self._commit(table, [], transactions, replace=False, note=note)
+
+    def _execute(
+        self,
+        table: DeltaTable,
+        parts: _Parts,
+        columns: UpsertColumns,
+        properties: CommitProperties,
+    ) -> None:
+        names = [name for name in parts.schema.names if name != columns.delete]
         is_current = delta_merge.is_current(columns.order)
         is_deletion = delta_merge.is_deletion(columns)
         (
             table.merge(
-                changes,
+                parts.reader(),
                 delta_merge.matches(columns),
                 source_alias=delta_merge.SOURCE,
                 target_alias=delta_merge.TARGET,
-                # With statistics of the changes, files without their keys are skipped.
-                streamed_exec=False,
+                # With statistics of the changes, files without their keys are skipped,
+                # but then all changes are in memory.
+                streamed_exec=parts.byte_count > IN_MEMORY_BYTES_MAX,
                 writer_properties=WriterProperties(
                     compression=COMPRESSION.upper(), compression_level=COMPRESSION_LEVEL
                 ),
-                commit_properties=_commit_properties(transactions, note),
+                commit_properties=properties,
             )
             .when_matched_delete(f"{is_deletion} AND {is_current}")
             .when_matched_update(delta_merge.assignments(names), is_current)
@@ -227,9 +260,6 @@ class DeltaLakeTable(LakeTable):
             )
             .execute()
         )
-        if table.version() == before:
-            # A merge that changes no row makes no commit.
-            self._commit(table, [], transactions, replace=False, note=note)
 
     def compact(self, *, file_bytes: int, plan_only: bool = False) -> CompactionResult:
         with self._required() as table:
@@ -353,6 +383,44 @@ class DeltaLakeTable(LakeTable):
             _added_columns(self._schema_of(table), schema, options)
             if options.upsert.keys:
                 _check_updates_allowed(table)
+
+
+class _Parts:
+    """The changes of a batch with all their values, read part by part."""
+
+    def __init__(
+        self, table: DeltaTable, changes: Changes, columns: UpsertColumns
+    ) -> None:
+        self._table = table
+        self._changes = changes
+        self._columns = columns
+        self._first = self._read(0)
+        self.error: Exception | None = None
+        """The error of reading a later part."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._first.schema
+
+    @property
+    def byte_count(self) -> int:
+        return self._changes.byte_count
+
+    def reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        yield from self._first.to_batches()
+        try:
+            for number in range(1, self._changes.part_count):
+                yield from self._read(number).to_batches()
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _read(self, number: int) -> pa.Table:
+        changes = self._changes.latest(number)
+        return _with_stored_values(self._table, changes, self._columns)
 
 
 def _with_stored_values(

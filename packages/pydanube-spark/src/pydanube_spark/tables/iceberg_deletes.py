@@ -4,8 +4,7 @@ The deletion of single rows of an Iceberg table's files.
 A data file is immutable.  A second file has the positions of its deleted rows, and a
 reader leaves them out.  Here such a file belongs to one data file and has all of its
 deleted rows: it is replaced when there are more, and removed with the data file.  So
-the number of files does not grow with the number of merges.  Replacing all rows of a
-table leaves its files of positions behind, which then mean nothing.
+the number of files does not grow with the number of merges.
 
 pyiceberg 0.12 reads files of positions, and writes none; what it lacks is here.
 """
@@ -21,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as IcebergDataFile
 from pyiceberg.manifest import (
     DataFileContent,
@@ -31,7 +31,7 @@ from pyiceberg.manifest import (
     ManifestFile,
     ManifestWriterV2,
 )
-from pyiceberg.table import FileScanTask, Table, Transaction
+from pyiceberg.table import FileScanTask, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 
@@ -63,11 +63,11 @@ def are_known(task: FileScanTask) -> bool:
     )
 
 
-def live_rows(table: Table, task: FileScanTask) -> Any:
+def live_rows(io: FileIO, task: FileScanTask) -> Any:
     """Return a mask of the rows of the data file that are not deleted."""
     mask = np.ones(task.file.record_count, np.bool_)
     for each in task.delete_files:
-        with table.io.new_input(each.file_path).open() as source:
+        with io.new_input(each.file_path).open() as source:
             rows = pq.ParquetFile(source).read(["file_path", "pos"], use_threads=False)
         own = rows.filter(pc.equal(rows["file_path"], task.file.file_path))
         mask[own["pos"].to_numpy()] = False
@@ -130,12 +130,7 @@ def exchange(
     The files of *replaced* go, with their deleted rows, and *added* come.  *changed*
     has further files with their new files of deleted rows.
     """
-    with _Exchange(
-        operation=Operation.OVERWRITE,
-        transaction=transaction,
-        io=transaction._table.io,  # noqa: SLF001  # As pyiceberg's own updates do.
-        snapshot_properties=dict(note),
-    ) as change:
+    with _exchange(transaction, note) as change:
         for task in replaced:
             change.delete_data_file(task.file)
         for file in added:
@@ -143,6 +138,33 @@ def exchange(
         for task in (*replaced, *(task for task, _ in changed)):
             change.removed_deletes.extend(own_deletes(task))
         change.added_deletes.extend(file.details for _, file in changed)
+
+
+def replace_all(
+    transaction: Transaction, note: Mapping[str, str], added: Sequence[DataFile]
+) -> None:
+    """Replace all rows by *added* in one snapshot; the table has a snapshot."""
+    table = transaction._table  # noqa: SLF001
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    with _exchange(transaction, note) as change:
+        for manifest in snapshot.manifests(table.io):
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                if entry.data_file.content is DataFileContent.DATA:
+                    change.delete_data_file(entry.data_file)
+                else:
+                    change.removed_deletes.append(entry.data_file)
+        for file in added:
+            change.append_data_file(file.details)
+
+
+def _exchange(transaction: Transaction, note: Mapping[str, str]) -> _Exchange:
+    return _Exchange(
+        operation=Operation.OVERWRITE,
+        transaction=transaction,
+        io=transaction._table.io,  # noqa: SLF001  # As pyiceberg's own updates do.
+        snapshot_properties=dict(note),
+    )
 
 
 class _DeletesWriter(ManifestWriterV2):  # type: ignore[misc]

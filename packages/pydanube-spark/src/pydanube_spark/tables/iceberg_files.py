@@ -143,7 +143,7 @@ def small_files(table: Table, file_bytes: int) -> list[list[FileScanTask]]:
         if is_small and file.file_path.startswith(own):
             by_partition.setdefault(file.partition, []).append(task)
     groups = [
-        [each for each in tasks if is_copyable(table, each)]
+        [each for each in tasks if is_copyable(table.io, table.schema(), each)]
         for tasks in by_partition.values()
         if len(tasks) > 1 or any(map(_is_sparse, tasks))
     ]
@@ -156,18 +156,17 @@ def _is_sparse(task: FileScanTask) -> bool:
     return deleted * 10 >= int(task.file.record_count) and deleted > 0
 
 
-def is_copyable(table: Table, task: FileScanTask) -> bool:
-    """Return whether the file's columns are, by id and name, columns of the table."""
+def is_copyable(io: FileIO, of_table: Schema, task: FileScanTask) -> bool:
+    """Return whether the file's columns are, by id and name, those *of_table*."""
     if not iceberg_deletes.are_known(task):
         return False
-    with table.io.new_input(task.file.file_path).open() as source:
+    with io.new_input(task.file.file_path).open() as source:
         columns = pq.read_schema(source)
     try:
         of_file = pyarrow_to_schema(columns)
     except (TypeError, ValueError, UnsupportedPyArrowTypeException):
         # Columns without ids, or of types that Iceberg lacks.
         return False
-    of_table = table.schema()
     return all(
         of_table.find_column_name(number) == of_file.find_column_name(number)
         and _is_same_type(of_table.find_type(number), field.field_type)
@@ -180,17 +179,17 @@ def _is_same_type(has: IcebergType, wanted: IcebergType) -> bool:
     return has == wanted if has.is_primitive else type(has) is type(wanted)
 
 
-def read_rows(table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+def read_rows(io: FileIO, task: FileScanTask) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a copyable file that are not deleted, with its columns."""
-    live, start = iceberg_deletes.live_rows(table, task), 0
-    for batch in read_batches(table, task):
+    live, start = iceberg_deletes.live_rows(io, task), 0
+    for batch in read_batches(io, task):
         part = live[start : start + batch.num_rows]
         start += batch.num_rows
         yield batch if part.all() else batch.filter(pa.array(part))
 
 
 def read_batches(
-    table: Table,
+    io: FileIO,
     task: FileScanTask,
     columns: Sequence[str] | None = None,
     *,
@@ -198,7 +197,7 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows of a copyable file, with *columns*; None: all that it has."""
     # Not with pyiceberg, which reads a null list as an empty one.
-    with table.io.new_input(task.file.file_path).open() as source:
+    with io.new_input(task.file.file_path).open() as source:
         file = pq.ParquetFile(source)
         names = None if columns is None else [*columns]
         yield from file.iter_batches(batch_rows, columns=names, use_threads=False)
@@ -222,7 +221,7 @@ def rewrite(
     written: list[DataFile] = []
     try:
         for group in groups:
-            batches = (each for task in group for each in read_rows(table, task))
+            batches = (each for task in group for each in read_rows(table.io, task))
             written += write_files(
                 location, batches, "compacted", file_bytes_max=file_bytes
             )

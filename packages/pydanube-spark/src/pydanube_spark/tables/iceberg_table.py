@@ -24,7 +24,6 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationException,
 )
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import (
     UnsupportedPyArrowTypeException,
     _pyarrow_to_schema_without_ids,
@@ -37,6 +36,7 @@ from pydanube_spark.pure.upserts import UpsertColumns
 from pydanube_spark.tables import iceberg_deletes, iceberg_files, iceberg_merge
 from pydanube_spark.tables.data_files import DataFile
 from pydanube_spark.tables.iceberg_files import IcebergLocation
+from pydanube_spark.tables.merge_runners import MergeRunners
 from pydanube_spark.tables.pure.partitioning import PartitionValues, check_partition_by
 from pydanube_spark.tables.pure.schema_evolution import (
     added_columns,
@@ -44,7 +44,13 @@ from pydanube_spark.tables.pure.schema_evolution import (
     rows_schema,
 )
 from pydanube_spark.tables.pure.table_options import PartitionField, WriteOptions
-from pydanube_spark.tables.table import AppTransaction, CompactionResult, LakeTable
+from pydanube_spark.tables.staged_rows import Changes
+from pydanube_spark.tables.table import (
+    AppTransaction,
+    CompactionResult,
+    JobRunners,
+    LakeTable,
+)
 
 APP_VERSION_PROPERTY = "danube.mark."
 """The prefix of the properties that store the versions of applications."""
@@ -113,7 +119,8 @@ class IcebergLakeTable(LakeTable):
     ) -> None:
         with self._transaction(table, files, transactions) as transaction:
             if replace and table.current_snapshot() is not None:
-                transaction.delete(AlwaysTrue())
+                iceberg_deletes.replace_all(transaction, note, files)
+                return
             # Also without files: only a snapshot makes concurrent commits of the
             # same application fail.
             if files or transactions:
@@ -124,12 +131,13 @@ class IcebergLakeTable(LakeTable):
     def _merge(
         self,
         table: Table,
-        changes: pa.Table,
+        changes: Changes,
         columns: UpsertColumns,
         transactions: Sequence[AppTransaction],
         *,
         note: dict[str, str],
         file_bytes_max: int,
+        runners: JobRunners | None,
     ) -> None:
         location = _location_of(table)
         found = iceberg_merge.merge_rows(
@@ -137,6 +145,7 @@ class IcebergLakeTable(LakeTable):
             location,
             changes,
             columns,
+            runners or MergeRunners(),
             file_bytes_max=file_bytes_max,
             rewrite_bytes_max=self.rewrite_bytes_max,
         )
@@ -301,13 +310,13 @@ class IcebergLakeTable(LakeTable):
         with self._opened() as table:
             assert table is not None
             task = _files_of(table, version)[index]
-            if not iceberg_files.is_copyable(table, task):
+            if not iceberg_files.is_copyable(table.io, table.schema(), task):
                 raise InvalidRequest(
                     f"{self.name} cannot be read: {task.file.file_path} has rows "
                     "that were deleted in another way, or columns that were renamed or "
                     "changed since"
                 )
-            yield from iceberg_files.read_rows(table, task)
+            yield from iceberg_files.read_rows(table.io, task)
 
     @contextmanager
     def _catalog(self) -> Iterator[Catalog]:

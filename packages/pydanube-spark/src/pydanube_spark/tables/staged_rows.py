@@ -1,29 +1,48 @@
 """
 The rows of a batch that is merged into a table.
 
-Tasks write them into files that never become part of the table.  The driver reads the
-latest row of each key, merges them, and deletes the files.
+Tasks write them into files that never become part of the table.  The merge reads the
+latest row of each key, one part of the keys at a time, and the files are deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pydanube.model.errors import InvalidRequest
+from pydanube.schemas.pure.value_limits import check_values
 from pydanube_spark.pure.upserts import UpsertColumns, check_keys, latest_rows
-from pydanube_spark.tables.data_files import DataFile, TableLocation
-from pydanube_spark.tables.pure.partitioning import PartitionValues
+from pydanube_spark.tables.data_files import (
+    LIMITS,
+    PREFIX,
+    DataFile,
+    OpenFile,
+    TableLocation,
+    conform,
+)
+from pydanube_spark.tables.pure.key_parts import (
+    WHOLE,
+    KeyPart,
+    key_hashes,
+    part_count,
+)
 from pydanube_spark.tables.pure.unavailable_values import with_earlier_values
 
-GIB = 1024**3
-CHANGES_BYTES_MAX = 4 * GIB
-"""The maximum size of the latest rows of a batch, which the driver has in memory."""
+MIB = 1024 * 1024
+BUFFER_BYTES = 64 * MIB
+"""The size of the rows that a task buffers."""
+GROUP_BYTES = MIB
+"""The approximate size of a row group with one part of the keys, in memory."""
+PART_BYTES = 64 * MIB
+"""The approximate size of the rows that are merged at a time."""
+MEMORY_BYTES_MAX = 8 * MIB
+"""The size up to which rows are passed from one process to another without a file."""
 
 
 @dataclass(frozen=True)
@@ -33,93 +52,264 @@ class StagingLocation:
     table: TableLocation
     schema: pa.Schema
 
-    def keys(self, batch: pa.RecordBatch) -> list[Any]:
-        """See ``TableLocation``: the files are not partitioned."""
-        del batch
-        return []
-
     def create(self, name: str) -> tuple[str, Any]:
+        """See ``TableLocation``."""
         return self.table.create(name)
 
     def open(self, path: str) -> Any:
+        """See ``TableLocation``."""
         return self.table.open(path)
 
-    def describe(
-        self, path: str, partition: PartitionValues, metadata: Any
-    ) -> DataFile:
-        groups = map(metadata.row_group, range(metadata.num_row_groups))
-        return DataFile(
-            path=path,
-            byte_count=sum(group.total_byte_size for group in groups),
-            row_count=metadata.num_rows,
-            partition=partition,
-        )
-
     def delete(self, path: str) -> None:
+        """See ``TableLocation``."""
         self.table.delete(path)
 
 
-def checked(
-    batches: Iterator[pa.RecordBatch], columns: UpsertColumns
-) -> Iterator[pa.RecordBatch]:
+class Changes(Protocol):
+    """The changed rows of a batch; can be pickled."""
+
+    @property
+    def part_count(self) -> int:
+        """Return the number of parts of the keys."""
+        ...
+
+    @property
+    def byte_count(self) -> int:
+        """Return the approximate size of all rows in memory."""
+        ...
+
+    def latest(self, number: int) -> pa.Table:
+        """Return the latest row of each key in a part, without those it replaces."""
+        ...
+
+
+@dataclass(frozen=True)
+class MemoryChanges:
+    """Changed rows in memory, one for each key."""
+
+    rows: pa.Table
+
+    @property
+    def part_count(self) -> int:
+        """Return 1."""
+        return 1
+
+    @property
+    def byte_count(self) -> int:
+        """See the protocol."""
+        return int(self.rows.nbytes)
+
+    def latest(self, number: int) -> pa.Table:
+        """Return the rows."""
+        del number
+        return self.rows
+
+
+@dataclass(frozen=True)
+class StagedChanges:
     """
-    Yield *batches*.
+    Changed rows in staged files, which are in the order of their rows.
 
-    Raises:
-        InvalidPayload: A row has no key.
+    Bounds: ``latest`` has the key, order and delete columns of all rows of the part in
+        memory, and its latest rows.
     """
-    for batch in batches:
-        check_keys(batch, columns.keys)
-        yield batch
+
+    location: StagingLocation
+    files: tuple[DataFile, ...]
+    columns: UpsertColumns
+    part_bytes: int = PART_BYTES
+
+    @property
+    def byte_count(self) -> int:
+        """See the protocol."""
+        return sum(each.byte_count for each in self.files)
+
+    @property
+    def part_count(self) -> int:
+        """See the protocol."""
+        return part_count(self.byte_count, self.part_bytes)
+
+    def latest(self, number: int) -> pa.Table:
+        """Read the latest row of each key in a part."""
+        if not self.files:
+            return self.location.schema.empty_table()
+        part = KeyPart(number, self.part_count)
+        columns = self.columns
+        names = [*columns.keys, *columns.order, *columns.not_written]
+        names = list(dict.fromkeys(names))
+        keys = [self._read(file, part, names) for file in self.files]
+        masks = latest_rows(keys, columns.keys, columns.order)
+        found = [
+            self._read(file, part).filter(pa.array(mask))
+            for file, mask in zip(self.files, masks, strict=True)
+        ]
+        latest = pa.concat_tables(found)
+        if columns.unavailable is None:
+            return latest
+
+        def read(name: str) -> pa.ChunkedArray:
+            pieces = [self._read(file, part, [name])[name] for file in self.files]
+            return pa.chunked_array([each for piece in pieces for each in piece.chunks])
+
+        is_latest = np.concatenate(masks)
+        return with_earlier_values(
+            latest, is_latest, pa.concat_tables(keys), columns, read
+        )
+
+    def _read(
+        self, file: DataFile, part: KeyPart, names: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Return the rows of *part* in *file*, with the columns *names* or all."""
+        schema = self.location.schema
+        keys = self.columns.keys
+        wanted = schema.names if names is None else list(names)
+        read = list(dict.fromkeys([*wanted, *keys]))
+        found = []
+        with self.location.open(file.path) as source:
+            opened = pq.ParquetFile(source)
+            for index, group in enumerate(file.details):
+                if part.contains(group):
+                    rows = opened.read_row_group(index, wanted, use_threads=False)
+                elif part.may_share(group):
+                    rows = opened.read_row_group(index, read, use_threads=False)
+                    hashes = key_hashes(
+                        [rows.column(name).combine_chunks() for name in keys]
+                    )
+                    rows = rows.filter(pa.array(part.mask(hashes))).select(wanted)
+                else:
+                    continue
+                found.append(rows.select(wanted))
+        empty = pa.schema([schema.field(name) for name in wanted]).empty_table()
+        return pa.concat_tables(found) if found else empty
 
 
-def read_latest_rows(
+def stage_rows(
     location: StagingLocation,
-    files: Sequence[DataFile],
-    columns: UpsertColumns,
+    batches: Iterable[pa.RecordBatch],
+    name: str,
+    keys: Sequence[str],
     *,
-    bytes_max: int = CHANGES_BYTES_MAX,
-) -> pa.Table:
+    file_bytes_max: int,
+    buffer_bytes: int = BUFFER_BYTES,
+    group_bytes: int = GROUP_BYTES,
+) -> list[DataFile]:
     """
-    Return the latest row of each key in *files*, which are in the order of their rows.
+    Write changed rows into files whose names contain *name*, and return the files.
 
-    Bounds: The keys of all rows are in memory, and *bytes_max* of latest rows.
+    A row group has rows of one part of the keys, so that parts can be read alone; the
+    ``details`` of a file are the parts of its row groups.
+
+    Bounds: *buffer_bytes* of rows are in memory; a file ends near *file_bytes_max*.
+    Cancellation: If anything is raised, all files are deleted.
 
     Raises:
-        InvalidRequest: The latest rows are larger.
+        InvalidPayload: A row has no key, or a time that tables do not have.
+        InvalidRequest: See ``data_files.conform``.
     """
-    if not files:
-        return location.schema.empty_table()
-    names = [*columns.keys, *columns.order, *columns.not_written]
-    keys = [_read(location, file, list(dict.fromkeys(names))) for file in files]
-    found: list[pa.Table] = []
-    byte_count = 0
-    masks = latest_rows(keys, columns.keys, columns.order)
-    for file, mask in zip(files, masks, strict=True):
-        rows = _read(location, file).filter(pa.array(mask))
-        byte_count += rows.nbytes
-        if byte_count > bytes_max:
-            raise InvalidRequest(
-                f"the rows of the batch have more than {bytes_max} bytes, which are "
-                "too many to merge at once: set the option maxBytesPerTrigger of the "
-                "source"
+    writer = _StagingWriter(location, name, keys, file_bytes_max, group_bytes)
+    row_count = 0
+    try:
+        for given in batches:
+            check_keys(given, keys)
+            batch = conform(given, location.schema)
+            check_values(batch, LIMITS, row_count)
+            row_count += batch.num_rows
+            writer.waiting.append(batch)
+            writer.waiting_bytes += batch.get_total_buffer_size()
+            if writer.waiting_bytes >= buffer_bytes:
+                writer.flush()
+        writer.flush()
+        writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+    return writer.done
+
+
+class _StagingWriter:
+    def __init__(
+        self,
+        location: StagingLocation,
+        name: str,
+        keys: Sequence[str],
+        file_bytes_max: int,
+        group_bytes: int,
+    ) -> None:
+        self.waiting: list[pa.RecordBatch] = []
+        self.waiting_bytes = 0
+        self.done: list[DataFile] = []
+        self._location = location
+        self._name = name
+        self._keys = keys
+        self._file_bytes_max = file_bytes_max
+        self._group_bytes = group_bytes
+        self._file: OpenFile | None = None
+        self._groups: list[KeyPart] = []
+        self._file_bytes = 0
+        self._created: list[str] = []
+
+    def flush(self) -> None:
+        """Write the buffered rows by parts of their keys."""
+        if not self.waiting:
+            return
+        rows = pa.Table.from_batches(self.waiting).combine_chunks()
+        # Each row group has at least *group_bytes*.
+        count = max(1, part_count(rows.nbytes, self._group_bytes) // 2)
+        self.waiting, self.waiting_bytes = [], 0
+        self._file_bytes += rows.nbytes
+        file = self._file or self._create()
+        if count == 1:
+            self._add(file, rows, WHOLE)
+        else:
+            columns = [rows.column(name).combine_chunks() for name in self._keys]
+            hashes = key_hashes(columns)
+            for number in range(count):
+                part = KeyPart(number, count)
+                self._add(file, rows.filter(pa.array(part.mask(hashes))), part)
+        if file.byte_count >= self._file_bytes_max:
+            self.close()
+
+    def close(self) -> None:
+        """Complete the open file, if any."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        metadata = file.close()
+        self.done.append(
+            DataFile(
+                path=file.path,
+                # In memory, which may be many times the size of the file.
+                byte_count=self._file_bytes,
+                row_count=metadata.num_rows,
+                details=tuple(self._groups),
             )
-        found.append(rows)
-    latest = pa.concat_tables(found)
-    if columns.unavailable is None:
-        return latest
+        )
+        self._groups, self._file_bytes = [], 0
 
-    def read(name: str) -> pa.ChunkedArray:
-        pieces = [_read(location, file, [name]).column(name) for file in files]
-        return pa.chunked_array([each for piece in pieces for each in piece.chunks])
+    def abort(self) -> None:
+        """Delete all files."""
+        if self._file is not None:
+            self._file.abandon()
+        for path in self._created:
+            self._location.delete(path)
 
-    is_latest = np.concatenate(masks)
-    rows = pa.concat_tables(keys)
-    return with_earlier_values(latest, is_latest, rows, columns, read)
+    def _create(self) -> OpenFile:
+        name = f"{PREFIX}{self._name}-{uuid.uuid4().hex}.parquet"
+        path, sink = self._location.create(name)
+        self._created.append(path)
+        self._file = OpenFile(path, sink, self._location.schema)
+        return self._file
+
+    def _add(self, file: OpenFile, rows: pa.Table, part: KeyPart) -> None:
+        if rows.num_rows:
+            for batch in rows.to_batches():
+                file.add(batch)
+            file.flush()
+            self._groups.append(part)
 
 
-def _read(
-    location: StagingLocation, file: DataFile, names: list[str] | None = None
-) -> pa.Table:
-    with location.open(file.path) as source:
-        return pq.ParquetFile(source).read(names, use_threads=False)
+def small_changes(changes: StagedChanges) -> Changes:
+    """Return *changes*, in memory if they are small."""
+    if changes.byte_count > MEMORY_BYTES_MAX:
+        return changes
+    return MemoryChanges(changes.latest(0))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from pydanube.model.errors import Conflict, NotFound
 from pydanube_spark.pure.upserts import UpsertColumns
 from pydanube_spark.tables.data_files import DataFile, TableLocation
 from pydanube_spark.tables.pure.table_options import FILE_BYTES_MAX, WriteOptions
+from pydanube_spark.tables.staged_rows import Changes
 
 T = TypeVar("T")
 
@@ -25,6 +26,14 @@ COMMIT_ATTEMPTS_MAX = 10
 """The number of attempts of a transaction that conflicts with others."""
 RETRY_WAIT_S = 0.1
 """The wait before the second attempt; it grows linearly with each attempt."""
+
+
+class JobRunners(Protocol):
+    """The runners of the jobs of a merge."""
+
+    def of(self, byte_count: int) -> Any:
+        """Return the ``jobs.Runner`` of jobs that read *byte_count* in all."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,19 +206,21 @@ class LakeTable:
 
     def merge(
         self,
-        changes: pa.Table,
+        changes: Changes,
         columns: UpsertColumns,
         transactions: Sequence[AppTransaction],
         *,
         note: Mapping[str, str] | None = None,
         file_bytes_max: int = FILE_BYTES_MAX,
+        runners: JobRunners | None = None,
     ) -> bool:
         """
         Upsert *changes* and record *transactions*, in one table commit.
 
-        *changes* have one row for each key.  A row replaces or deletes the row of the
-        table that has its key, unless that one is later by the order columns.  Return
-        False, and change nothing, if a transaction's version was reached before.
+        A changed row replaces or deletes the row of the table that has its key, unless
+        that one is later by the order columns.  Return False, and change nothing, if a
+        transaction's version was reached before.  Without *runners*, all jobs of the
+        merge run in this process.
 
         Durability, errors: As of ``commit``.
         """
@@ -222,6 +233,7 @@ class LakeTable:
                 transactions,
                 note=dict(note or {}),
                 file_bytes_max=file_bytes_max,
+                runners=runners,
             )
 
         return self._commit_once(transactions, write)
@@ -338,12 +350,13 @@ class LakeTable:
     def _merge(
         self,
         table: Any,
-        changes: pa.Table,
+        changes: Changes,
         columns: UpsertColumns,
         transactions: Sequence[AppTransaction],
         *,
         note: dict[str, str],
         file_bytes_max: int,
+        runners: JobRunners | None,
     ) -> None:
         """Merge and commit, or raise one of ``conflicts``."""
         raise NotImplementedError

@@ -52,9 +52,9 @@ class LakeDataSource(SinkDataSource):
     def sink(self, schema: StructType) -> tuple[LakeSink, BatchIdentity]:
         table, parsed = self.parse(self.options)
         columns = columns_of(schema)
-        location = table.prepare(_stored(columns, parsed.write), parsed.write)
-        if parsed.write.upsert.keys:
-            location = StagingLocation(location, rows_schema(columns))
+        place = table.prepare(_stored(columns, parsed.write), parsed.write)
+        is_merged = bool(parsed.write.upsert.keys)
+        location = StagingLocation(place, rows_schema(columns)) if is_merged else place
         sink = LakeSink(
             table,
             location,

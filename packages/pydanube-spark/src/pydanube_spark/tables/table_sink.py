@@ -19,8 +19,14 @@ import pyarrow as pa
 from pydanube_spark.pure.sink import BatchKey, TaskKey
 from pydanube_spark.pure.upserts import INSERT_ONLY, UpsertColumns
 from pydanube_spark.tables.data_files import DataFile, TableLocation, write_files
+from pydanube_spark.tables.merge_runners import LOCAL_BYTES_MAX, MergeRunners
 from pydanube_spark.tables.pure.table_options import UpkeepPolicy
-from pydanube_spark.tables.staged_rows import StagingLocation, checked, read_latest_rows
+from pydanube_spark.tables.staged_rows import (
+    StagedChanges,
+    StagingLocation,
+    small_changes,
+    stage_rows,
+)
 from pydanube_spark.tables.table import AppTransaction, LakeTable
 
 log = logging.getLogger(__name__)
@@ -37,7 +43,7 @@ class LakeSink:
     """Writes batches to a table; see ``spark.sink.Sink``."""
 
     table: LakeTable
-    location: TableLocation
+    location: TableLocation | StagingLocation
     file_bytes_max: int
     is_named: bool = False
     """True if the user has given an ``appId``."""
@@ -46,13 +52,17 @@ class LakeSink:
     upsert: UpsertColumns = INSERT_ONLY
     """With keys, *location* is a ``StagingLocation``."""
     upkeep: UpkeepPolicy | None = None
+    local_bytes_max: int = LOCAL_BYTES_MAX
+    """See ``MergeRunners``."""
 
     def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
         """Write the rows of one task into new files."""
         batch = key.batch
-        if self.upsert.keys:
-            batches = checked(batches, self.upsert)
         name = f"{batch.query or JOB}-{batch.number}-{key.partition}-{key.attempt}"
+        if isinstance(self.location, StagingLocation):
+            keys = self.upsert.keys
+            size = self.file_bytes_max
+            return stage_rows(self.location, batches, name, keys, file_bytes_max=size)
         return write_files(
             self.location, batches, name, file_bytes_max=self.file_bytes_max
         )
@@ -70,8 +80,8 @@ class LakeSink:
         if key.query or self.is_named:
             transactions = [AppTransaction(key.app, key.number)]
             note = {"danube.app": key.app, "danube.batch": str(key.number)}
-        if self.upsert.keys:
-            self._merge(files, transactions, note)
+        if isinstance(self.location, StagingLocation):
+            self._merge(self.location, files, transactions, note)
         elif not self.table.commit(
             files, transactions, replace=self.is_overwrite, note=note
         ):
@@ -86,25 +96,28 @@ class LakeSink:
         Spark also aborts a batch if only the answer to its commit was lost.
         """
         files = list(chain.from_iterable(outputs))
-        if self.upsert.keys:
+        if isinstance(self.location, StagingLocation):
             self._delete(files)
         else:
             self.table.discard(self.location, files)
 
     def _merge(
         self,
+        location: StagingLocation,
         files: Sequence[DataFile],
         transactions: Sequence[AppTransaction],
         note: Mapping[str, str],
     ) -> None:
-        assert isinstance(self.location, StagingLocation)
-        self.table.merge(
-            read_latest_rows(self.location, files, self.upsert),
-            self.upsert,
-            transactions,
-            note=note,
-            file_bytes_max=self.file_bytes_max,
-        )
+        staged = StagedChanges(location, tuple(files), self.upsert)
+        with MergeRunners(self.local_bytes_max) as runners:
+            self.table.merge(
+                small_changes(staged),
+                self.upsert,
+                transactions,
+                note=note,
+                file_bytes_max=self.file_bytes_max,
+                runners=runners,
+            )
         self._delete(files)
 
     def _maintain(self, policy: UpkeepPolicy) -> None:

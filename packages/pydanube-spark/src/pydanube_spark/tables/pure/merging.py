@@ -53,7 +53,8 @@ class Merge:
         self._changes = changes.combine_chunks()
         self._columns = columns
         self._index = KeyIndex([self._column(name) for name in columns.keys])
-        self._is_outdated = np.zeros(changes.num_rows, np.bool_)
+        self.is_outdated = np.zeros(changes.num_rows, np.bool_)
+        """A mask of the changes that are earlier than a row of the table."""
 
     def rows_to_keep(self, batch: pa.RecordBatch) -> Any:
         """
@@ -69,7 +70,7 @@ class Merge:
             [self._column(name).take(changes) for name in self._columns.order],
             len(matched),
         )
-        self._is_outdated[changes[is_later]] = True
+        self.is_outdated[changes[is_later]] = True
         keep = np.ones(batch.num_rows, np.bool_)
         keep[matched[~is_later]] = False
         return keep
@@ -81,15 +82,22 @@ class Merge:
         *complete* are the changes with all their values, if they lack any.
         """
         changes = self._changes if complete is None else complete
-        rows = changes.filter(pa.array(~self._is_outdated))
-        delete = self._columns.delete
-        if delete is None:
-            return rows
-        is_deleted = pc.fill_null(rows.column(delete), False)
-        return rows.filter(pc.invert(is_deleted)).drop_columns([delete])
+        return rows_to_insert(changes, self.is_outdated, self._columns)
 
     def _column(self, name: str) -> Any:
         return _whole(self._changes.column(name))
+
+
+def rows_to_insert(
+    changes: pa.Table, is_outdated: Any, columns: UpsertColumns
+) -> pa.Table:
+    """Return the rows of *changes* that are not outdated and delete nothing."""
+    rows = changes.filter(pa.array(~is_outdated))
+    delete = columns.delete
+    if delete is None:
+        return rows
+    is_deleted = pc.fill_null(rows.column(delete), False)
+    return rows.filter(pc.invert(is_deleted)).drop_columns([delete])
 
 
 class KeyIndex:

@@ -8,7 +8,7 @@ batch with the same key, or else that of the table's row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,9 @@ import pyarrow.compute as pc
 from pydanube.model.errors import InvalidPayload
 from pydanube_spark.pure.upserts import UpsertColumns, in_order
 from pydanube_spark.tables.pure.merging import KeyIndex
+
+POSITION = "_danube_position"
+"""The column of ``StoredValues.found`` with the positions of changes."""
 
 Read = Callable[[str], Any]
 """A function that returns a column of all rows of a batch."""
@@ -57,11 +60,21 @@ def with_earlier_values(
 class StoredValues:
     """The values of a table's rows that changed rows do not have."""
 
-    def __init__(self, changes: pa.Table, columns: UpsertColumns) -> None:
-        """*changes* have one row for each key."""
+    def __init__(
+        self,
+        changes: pa.Table,
+        columns: UpsertColumns,
+        known: Iterable[str] | None = None,
+    ) -> None:
+        """
+        *changes* have one row for each key.
+
+        *known* are the columns that can lack values; None: those of *changes*, which
+        may be the columns for the upsert alone if the values are filled in elsewhere.
+        """
         self._changes = changes
         self._columns = columns
-        lacking = _names(changes, columns)
+        lacking = _names(changes, columns, known)
         self._lacking = {
             at: names
             for at, names in enumerate(lacking)
@@ -87,6 +100,21 @@ class StoredValues:
         if len(matched):
             rows = batch.select(self.names).take(pa.array(matched))
             self._found.append((self._rows[at[matched]], rows))
+
+    @property
+    def found(self) -> pa.Table | None:
+        """Return the values found so far, with the positions of their changes."""
+        if not self._found:
+            return None
+        at = pa.array(np.concatenate([at for at, _ in self._found]), pa.int64())
+        rows = pa.Table.from_batches([rows for _, rows in self._found])
+        return rows.append_column(POSITION, at)
+
+    def add_found(self, found: pa.Table) -> None:
+        """Take what another process has found for the same changes."""
+        at = found.column(POSITION).to_numpy()
+        for rows in found.drop_columns([POSITION]).combine_chunks().to_batches():
+            self._found.append((at, rows))
 
     def filled(self) -> pa.Table:
         """
@@ -143,10 +171,13 @@ def _histories(
     return found
 
 
-def _names(table: pa.Table, columns: UpsertColumns) -> list[set[str]]:
+def _names(
+    table: pa.Table, columns: UpsertColumns, known: Iterable[str] | None = None
+) -> list[set[str]]:
     lists = table.column(columns.unavailable).to_pylist()
-    known = set(table.column_names) - columns.not_written
-    return [set(each or ()) & known for each in lists]
+    can_lack = set(table.column_names if known is None else known)
+    can_lack -= columns.not_written
+    return [set(each or ()) & can_lack for each in lists]
 
 
 def _names_at(rows: pa.Table, at: int, columns: UpsertColumns) -> set[str]:
