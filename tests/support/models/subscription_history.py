@@ -12,6 +12,7 @@ from pydanube.model.range_blocks import bits_of
 from pydanube.model.ranges import RangeSet
 from pydanube_broker.dispatch import MACHINES
 from pydanube_broker.dispatch.cursor import Cursor
+from pydanube_broker.dispatch.effects import Deliver
 from pydanube_broker.dispatch.message_spans import DeliveryWindow
 from support.models.subscription_model import SubscriptionModel
 
@@ -157,15 +158,21 @@ class History:
     def extend(
         self, consumer: int, ranges: list[Range], ack_timeout_s: float | None
     ) -> None:
-        effects = self.machine.on_extend(
-            consumer, ranges, self.now, ack_timeout_s=ack_timeout_s
-        )
+        if ack_timeout_s is None and len(found := list(RangeSet(_valid(ranges)))) > 1:
+            # A delivery that is sent late means the same.
+            base, end = found[0][0], found[-1][1]
+            late = Deliver(consumer, base, end, 1, bits=bits_of(found, base))
+            effects = self.machine.on_sent_late(late, self.now)
+        else:
+            effects = self.machine.on_extend(
+                consumer, ranges, self.now, ack_timeout_s=ack_timeout_s
+            )
         self.model.on_extend(consumer, ranges, self.now, ack_timeout_s)
         self.check(effects)
 
     def hold(self, ranges: list[Range]) -> None:
         """Let a commit hold messages, if it may."""
-        ranges = list(RangeSet(each for each in ranges if each[0] < each[1]))
+        ranges = list(RangeSet(_valid(ranges)))
         can_hold = self.model.can_hold(ranges)
         assert self.machine.can_hold(ranges) == can_hold
         if can_hold:
@@ -283,6 +290,10 @@ class History:
         is_idle = had == (machine.cursor.offset, len(machine.cursor.done))
         if is_idle and deadline is not None:
             self.pass_time(max(0.0, deadline - self.now))
+
+
+def _valid(ranges: list[Range]) -> list[Range]:
+    return [(base, end) for base, end in ranges if base < end]
 
 
 def windows_from(

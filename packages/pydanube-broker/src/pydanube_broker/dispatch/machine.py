@@ -11,7 +11,7 @@ from pydanube.model.ranges import Range
 from pydanube.model.token_bucket import TokenBucket
 from pydanube_broker.dispatch.cursor import Cursor
 from pydanube_broker.dispatch.deferred import DeferredMessages
-from pydanube_broker.dispatch.effects import Drop, Effect, SaveCursor
+from pydanube_broker.dispatch.effects import Deliver, Drop, Effect, SaveCursor
 from pydanube_broker.dispatch.flow import Credit
 from pydanube_broker.dispatch.key_shared.in_flight import InFlightSelections
 from pydanube_broker.dispatch.key_shared.ready import ReadySelections
@@ -285,6 +285,10 @@ class SubscriptionMachine(ABC):
             self.in_flight.extend(ranges, consumer, now + timeout_s)
         # No message becomes ready, but others may be due.
         return self._complete([], now) if self._needs_slow_path else []
+
+    def on_sent_late(self, delivery: Deliver, now: float) -> list[Effect]:
+        """Let the ack timeout of *delivery* begin now, as ``on_extend`` does."""
+        return self.on_extend(delivery.consumer, delivery.ranges(), now)
 
     def can_hold(self, ranges: Iterable[Range]) -> bool:
         """

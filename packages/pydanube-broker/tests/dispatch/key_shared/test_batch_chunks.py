@@ -15,6 +15,7 @@ from pydanube_broker.dispatch.key_shared.batch_chunks import (
     Selection,
     bits_below,
     lowest_bits,
+    moved_bits,
     positions,
 )
 from pydanube_broker.dispatch.message_spans import Batch, BatchKeys
@@ -101,6 +102,25 @@ def test_chunk_keeps_keys_while_many_messages_are_left():
     selection.bits = (1 << 20) - 1
     chunks.shrink(chunk, 80)
     assert len(list(chunk.known_keys)) == 100
+
+
+def test_few_distinct_keys_are_kept_longer_than_many():
+    """Their memory counts, not their number."""
+    for kinds, is_kept in ((1, True), (1000, False)):
+        chunk, selection = chunk_of([b"%d" % (at % kinds) for at in range(1000)])
+        chunks = BatchChunks()
+        chunks.insert(chunk)
+        selection.bits = (1 << 100) - 1
+        chunks.shrink(chunk, 900)
+        assert (chunk.batch.keys is not None) is is_kept
+        assert chunk.keys_of(bits(99)) == [b"%d" % (99 % kinds)]
+
+
+@pytest.mark.parametrize("count", [-200, -1, 0, 1, 200])
+def test_moved_bits_have_other_numbers(count):
+    some = bits(0, 3, 64, 250)
+    expected = [each + count for each in positions(some) if each + count >= 0]
+    assert positions(moved_bits(some, count)) == expected
 
 
 def test_charges_add_up_to_the_batch():

@@ -149,6 +149,17 @@ def test_extending_scattered_messages_takes_one_timer(deliver, in_flight):
     assert [each.time for each in selection.timers] == [2.0, 3.0]
 
 
+def test_bits_are_extended_as_ranges_are(deliver, in_flight):
+    selection = deliver(ANNA, 3, 5, 8, time=5.0)
+    deliver(BEN, 4, time=6.0)
+    in_flight.extend_bits(4, 0b10011, ANNA, 8.0)
+    assert [(each.time, each.bits) for each in selection.timers] == [
+        (5.0, 1 << 3),
+        (8.0, 1 << 5 | 1 << 8),
+    ]
+    assert ranges_of(in_flight.withdraw_due(7.9)) == [(3, 4), (4, 5)]
+
+
 def test_deadlines_of_done_messages_are_removed(deliver, in_flight):
     """This includes deadlines after one that stays for a long time."""
     deliver(BEN, 99, time=1.0)

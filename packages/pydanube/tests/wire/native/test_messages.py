@@ -388,7 +388,7 @@ def test_bit_maps_are_divided_so_that_each_message_may_be_sent(bits):
 
 @pytest.mark.parametrize(
     ("origin", "size", "said"),
-    [(0, BIT_MAP_BYTES_MAX + 1, "513 bytes, at most 512"), (2**64 - 8, 1, "8 bits")],
+    [(0, BIT_MAP_BYTES_MAX + 1, "2049 bytes, at most 2048"), (2**64 - 8, 1, "8 bits")],
 )
 def test_invalid_bit_maps_are_refused(origin, size, said):
     sent = pb.OffsetRanges(origin=origin, bits=b"\xff" * size)

@@ -664,9 +664,7 @@ class ReliableSubscription(Subscription):
 
     def _restart_ack_timeout(self, delivery: Deliver) -> None:
         """Let the ack timeout begin now: nothing times out before it is sent."""
-        now, machine = self._clock(), self._machine
-        effects = machine.on_extend(delivery.consumer, delivery.ranges(), now)
-        super()._carry_out(effects)
+        super()._carry_out(self._machine.on_sent_late(delivery, self._clock()))
 
     def _is_current(self, delivery: Deliver) -> bool:
         """Return whether the consumer still has all messages, if a look tells that."""

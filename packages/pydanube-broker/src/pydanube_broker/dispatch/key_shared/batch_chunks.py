@@ -44,7 +44,12 @@ third more time.
 _SPARSE_MIN = 16
 """Chunks with fewer keys are never thinned."""
 _SPARSE = 8
-"""A chunk is thinned when at most one in this many of its messages is left."""
+"""If there are this many keys for one of the messages, each is looked up by itself."""
+_CODE_BYTES = 4
+_KEY_BYTES = 60
+"""The memory of a short key, or of the place of a sparse one."""
+_KEPT_BYTES_MAX = 512
+"""A chunk is thinned when its keys take this much memory for each message left."""
 _TARGETS_MAX = 256
 
 
@@ -128,7 +133,8 @@ class BatchChunk:
     The messages of a batch, or of a part of it, that are ready or in flight.
 
     The keys are stored as they arrived: the distinct keys, and a code for each
-    message.  When few messages are left, only their keys are stored.
+    message.  When these take much memory for each message left, only the keys of the
+    messages left are stored.
     """
 
     batch: Batch
@@ -224,16 +230,18 @@ class BatchChunk:
         return found
 
     def thin(self) -> None:
-        """Drop the keys of messages that have left, if most of them have."""
-        sparse_keys = self._sparse_keys
-        known = len(self._codes) if sparse_keys is None else len(sparse_keys)
-        if known < _SPARSE_MIN or self.count * _SPARSE > known:
+        """Drop the keys of messages that have left, if they take much memory."""
+        codes, keys = len(self._codes), len(self._unique)
+        if self._sparse_keys is not None:
+            codes = keys = len(self._sparse_keys)
+        kept_bytes = _CODE_BYTES * codes + _KEY_BYTES * keys
+        if codes < _SPARSE_MIN or self.count * _KEPT_BYTES_MAX > kept_bytes:
             return
         bits = 0
         for selection in (*self.ready, *self.in_flight):
             bits |= selection.bits
-        keys = self.keys_of(bits)
-        self._sparse_keys = dict(zip(positions(bits), keys, strict=True))
+        left = self.keys_of(bits)
+        self._sparse_keys = dict(zip(positions(bits), left, strict=True))
         self._unique = self._codes = ()
         batch = self.batch
         if batch.keys is not None:
@@ -382,6 +390,11 @@ def bits_below(bits: int, number: int) -> int:
     if number >= bits.bit_length():
         return bits
     return bits & (1 << number) - 1 if number > 0 else 0
+
+
+def moved_bits(bits: int, count: int) -> int:
+    """Return the bits with numbers that are higher by *count*, none below 0."""
+    return bits << count if count >= 0 else bits >> -count
 
 
 def positions(bits: int) -> list[int]:

@@ -11,6 +11,7 @@ from pydanube_broker.dispatch.key_shared.batch_chunks import (
     AckTimer,
     BatchChunks,
     Selection,
+    moved_bits,
 )
 from pydanube_broker.dispatch.message_spans import MessageSpan, by_base
 from pydanube_broker.dispatch.offset_index import STALE_MAX
@@ -101,9 +102,7 @@ class InFlightSelections:
             at = chunk.origin - base
             for selection in chunk.in_flight:
                 if selection.consumer == consumer and selection.attempt == attempt:
-                    bits &= ~(
-                        selection.bits << at if at >= 0 else selection.bits >> -at
-                    )
+                    bits &= ~moved_bits(selection.bits, at)
         return not bits
 
     def extend(self, ranges: Iterable[Range], consumer: int, time: float) -> None:
@@ -113,6 +112,14 @@ class InFlightSelections:
         This affects only messages that *consumer* has.
         """
         for chunk, mask in self._chunks.bits_of(ranges):
+            for selection in chunk.in_flight:
+                if selection.consumer == consumer and selection.bits & mask:
+                    self._extend(selection, selection.bits & mask, time)
+
+    def extend_bits(self, base: int, bits: int, consumer: int, time: float) -> None:
+        """Move deadlines as ``extend`` does, of *base* + i for each set bit i."""
+        for chunk in self._chunks.overlapping(base, base + bits.bit_length()):
+            mask = moved_bits(bits, base - chunk.origin)
             for selection in chunk.in_flight:
                 if selection.consumer == consumer and selection.bits & mask:
                     self._extend(selection, selection.bits & mask, time)

@@ -30,6 +30,7 @@ from pydanube_broker.dispatch.key_shared.batch_chunks import (
     Selection,
     bits_below,
     lowest_bits,
+    moved_bits,
 )
 from pydanube_broker.dispatch.key_shared.in_flight import InFlightSelections
 from pydanube_broker.dispatch.key_shared.key_filters import KeyFilters
@@ -96,9 +97,21 @@ class KeySharedSubscription(SubscriptionMachine):
             return super().on_ack_bits(base, bits, now, end_offset)
         count = 0
         for chunk in self._chunks.overlapping(base, end):
-            at = base - chunk.origin
-            count += self._mark_chunk(chunk, bits << at if at >= 0 else bits >> -at)
+            count += self._mark_chunk(chunk, moved_bits(bits, base - chunk.origin))
         return self._complete([], now, has_cursor_moved=count > 0)
+
+    def on_sent_late(self, delivery: Deliver, now: float) -> list[Effect]:
+        """Let the ack timeout of *delivery* begin now; see the base class."""
+        if not delivery.bits:
+            return super().on_sent_late(delivery, now)
+        if self.ack_timeout_s is not None:
+            self.in_flight.extend_bits(
+                delivery.base,
+                delivery.bits,
+                delivery.consumer,
+                now + self.ack_timeout_s,
+            )
+        return self._complete([], now) if self._needs_slow_path else []
 
     def on_seek(self, offset: int, now: float) -> list[Effect]:
         """Move to *offset*; see the base class."""
@@ -336,8 +349,7 @@ class DeliveryBuilder:
         deliver, batch = self._last.get(consumer, (None, None))
         if deliver is not None and batch is chunk.batch and deliver.attempt == attempt:
             deliver.byte_count += byte_count
-            at = chunk.origin - deliver.base
-            deliver.bits |= bits << at if at >= 0 else bits >> -at
+            deliver.bits |= moved_bits(bits, chunk.origin - deliver.base)
             return
         at = lowest_bit(bits)
         base = chunk.origin + at

@@ -65,7 +65,7 @@ E = TypeVar("E", bound=Enum)
 RANGES_MAX = 32 * 1024
 """The most ranges in one frame; they always fit into a frame."""
 
-BIT_MAP_BYTES_MAX = 512
+BIT_MAP_BYTES_MAX = 2048
 """The longest bit map of offsets in one frame."""
 BIT_MAP_OFFSETS_MAX = 8 * BIT_MAP_BYTES_MAX
 OFFSETS_END = 2**64
