@@ -22,7 +22,7 @@ def wait_asked_s(headers: Mapping[str, str], now_s: float) -> float:
     except ValueError:
         try:
             seconds = parsedate_to_datetime(text).timestamp() - now_s
-        except ValueError:
+        except (ValueError, OverflowError):
             return 0.0
     return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
 
