@@ -8,9 +8,17 @@ import confluent_kafka
 import pytest
 
 import pydanube
+from pydanube.model.errors import Refused
+from pydanube.objects.directory import DirectoryObjects
+from pydanube_broker.servers.directories.restore import choose_backup, restore_backup
 from pydanube_broker.servers.run import serve
 from pydanube_broker.servers.settings.config import ListenConfig, config_type
+from pydanube_broker.storage.config import NamedStoreConfig
 from pydanube_kafka.config import KafkaConfig
+from pydanube_kafka.transaction_parts import query_of
+from pydanube_kafka.wire.apis import ErrorCode
+from support.drivers.kafka_requests import KafkaRequests
+from support.drivers.kafka_transactions import ID, Producer
 from support.fakes.secured import bootstrap_key, secured
 from support.servers.ports import free_port
 from support.servers.processes import BrokerProcess
@@ -19,6 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 WAIT_S = 60
 COUNT = 60
+COMMITS = 8
 
 
 def served(directory):
@@ -43,8 +52,8 @@ def transactional(options, name="tx"):
     return producer
 
 
-async def read_all(url, topic):
-    async with pydanube.connect(url) as client:
+async def read_all(url, topic, **options):
+    async with pydanube.connect(url, **options) as client:
         batches = client.read(topic)
         return [each.payload async for batch in batches for each in batch]
 
@@ -129,6 +138,125 @@ async def test_a_permission_that_is_revoked_refuses_the_commit(tmp_path):
                 batches = admin.read(topic)
                 found = [each.payload async for batch in batches for each in batch]
                 assert found == values
+
+
+async def test_nothing_can_be_done_to_a_transaction_of_another_tenant(tmp_path):
+    async with secured(tmp_path, kafka={"port": 0}) as broker:
+        key = bootstrap_key(tmp_path)
+        port = int(broker.listener_urls["kafka"].rpartition(":")[2])
+        async with (
+            pydanube.connect(broker.stream_url, api_key=key) as admin,
+            KafkaRequests(port) as bobs,
+            KafkaRequests(port) as eves,
+        ):
+            await admin.topics.create("/default/orders")
+            for name, raw in (("bob", bobs), ("eve", eves)):
+                made = await admin.security.create_api_key(name)
+                await raw.authenticate(name, made.key)
+                roles = ["producer", "consumer"]
+                await admin.security.add_binding(f"user:{name}", roles, ["/default/*"])
+            bob = Producer(bobs)
+            assert not await bob.init()
+            assert not await bob.add()
+            assert not await bob.produce(b"1", 0)
+            denied = ErrorCode.transactional_id_authorization_failed
+            for known in ((-1, -1), (bob.producer_id, bob.epoch)):
+                assert await Producer(eves).init(known=known) is denied
+            eve, fenced = Producer(eves, 7, 0), ErrorCode.invalid_producer_epoch
+            for refused in (
+                eve.add(),
+                eve.produce(b"2", 1),
+                eve.commit_offset("g", 0),
+                eve.end(),
+                eve.end(committed=False),
+            ):
+                assert await refused is fenced
+            # Neither can natives, whose names of queries are the same.
+            url = broker.stream_url
+            async with pydanube.connect(url, api_key=made.key) as native:
+                with pytest.raises(Refused):
+                    await native.staging(query_of(ID), 2**62).abort()
+            assert not await bob.produce(b"2", 1)
+            assert not await bob.end()
+        found = await read_all(broker.stream_url, "/default/orders", api_key=key)
+        assert found == [b"1", b"2"]
+
+
+async def test_a_backup_has_all_of_a_transaction_or_nothing(tmp_path):
+    store = NamedStoreConfig(url=f"fs://{tmp_path}/backups")
+    objects, topics = DirectoryObjects(tmp_path / "backups"), ("orders", "other")
+
+    def running(name):
+        return serve(
+            config_type()(
+                data_dir=tmp_path / name,
+                listen=ListenConfig(
+                    stream_port=0, grpc_port=0, admin_port=0, http_port=0
+                ),
+                kafka=KafkaConfig(port=0),
+                stores={"backups": store},
+            )
+        )
+
+    async def values(broker):
+        return [
+            await read_all(broker.stream_url, f"/default/{each}") for each in topics
+        ]
+
+    async def commit_some(producer, first, *, is_last_open=False):
+        for number in range(first, first + COMMITS):
+            for topic in topics:
+                assert not await producer.add(topic)
+                assert not await producer.produce(b"%d" % number, number, topic)
+            if not is_last_open or number < first + COMMITS - 1:
+                assert not await producer.end()
+
+    async with running("data") as broker:
+        port = int(broker.listener_urls["kafka"].rpartition(":")[2])
+        async with (
+            pydanube.connect(broker.stream_url) as client,
+            KafkaRequests(port) as raw,
+        ):
+            for topic in topics:
+                await client.topics.create(f"/default/{topic}")
+            producer = Producer(raw)
+            assert not await producer.init()
+            await commit_some(producer, 0, is_last_open=True)
+            ids = [await backed_up(client)]
+            assert not await producer.end()
+            # At any moment of a commit.
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(commit_some(producer, COMMITS))
+                ids += [await backed_up(client) for _ in range(3)]
+    for number, backup_id in enumerate(ids):
+        name = f"restored{number}"
+        chosen = await choose_backup(objects, backup_id)
+        await restore_backup(objects, chosen, tmp_path / name)
+        async with running(name) as broker:
+            port = int(broker.listener_urls["kafka"].rpartition(":")[2])
+            async with KafkaRequests(port) as raw, asyncio.timeout(WAIT_S):
+                again = Producer(raw, producer.producer_id, producer.epoch)
+                assert await again.end() is ErrorCode.invalid_producer_id_mapping
+                # A commit that was decided is carried out.
+                while (found := await values(broker))[0] != found[1]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                begun = [b"%d" % each for each in range(len(found[0]))]
+                assert found[0] == begun
+                assert len(begun) == COMMITS - 1 or number
+                assert not await again.init()
+                assert not await again.add("orders")
+                assert not await again.produce(b"new", 0, "orders")
+                assert not await again.end()
+                assert (await values(broker))[0] == [*begun, b"new"]
+
+
+async def backed_up(client):
+    """Make a backup, and return its id."""
+    await client.storage.create_backup("backups")
+    while (progress := await client.storage.describe_backup()).is_running:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    assert not progress.error
+    return progress.id
 
 
 class Crash(Exception):

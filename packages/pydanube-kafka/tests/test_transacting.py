@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from datetime import timedelta
 
 import msgspec
 import pytest
@@ -13,6 +12,7 @@ from pydanube.aio.tasks import gather
 from pydanube.model.errors import StagedPartNotFound
 from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
+from pydanube.security.quotas import Quota, QuotaTarget
 from pydanube_broker.testing import memory_broker
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.connection import listen_kafka
@@ -20,96 +20,14 @@ from pydanube_kafka.samples import of_kafka
 from pydanube_kafka.server import open_kafka_server
 from pydanube_kafka.transacting import PARTITIONS_MAX
 from pydanube_kafka.wire.apis import Api, ErrorCode
-from pydanube_kafka.wire.record_batches import Records, encode_batch
 from support.drivers.kafka_requests import KafkaRequests
+from support.drivers.kafka_transactions import ID, Producer
 from support.fakes.listener_parts import listener_parts
 
 pytestmark = pytest.mark.slow
 
 TOPIC = TopicName.parse("/default/orders")
-ID = "tx/1"
-
-
-class Producer:
-    """A transactional producer that sends single requests."""
-
-    def __init__(self, raw, producer_id=-1, epoch=-1):
-        self.raw = raw
-        self.producer_id, self.epoch = producer_id, epoch
-
-    async def init(self, *, known=(-1, -1), timeout_s=60.0):
-        answer = await self.raw.ask(
-            Api.INIT_PRODUCER_ID,
-            4,
-            transactional_id=ID,
-            transaction_timeout=timedelta(seconds=timeout_s),
-            producer_id=known[0],
-            producer_epoch=known[1],
-        )
-        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-        return answer.error_code
-
-    async def add(self, topic="orders", partition=0):
-        types = self.raw.types(Api.ADD_PARTITIONS_TO_TXN, 3)
-        added = types.AddPartitionsToTxnTopic(name=topic, partitions=(partition,))
-        answer = await self.raw.ask(
-            Api.ADD_PARTITIONS_TO_TXN,
-            3,
-            v3_and_below_transactional_id=ID,
-            v3_and_below_producer_id=self.producer_id,
-            v3_and_below_producer_epoch=self.epoch,
-            v3_and_below_topics=(added,),
-        )
-        (result,) = answer.results_by_topic_v3_and_below
-        return result.results_by_partition[0].partition_error_code
-
-    async def produce(self, value, sequence, topic="orders"):
-        data = encode_batch(
-            Records(timestamps=[1], keys=[None], values=[value], headers=[()]),
-            [0],
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            base_sequence=sequence,
-            is_transactional=True,
-        )
-        answer = await self.raw.produce(topic, value, data=data, transactional_id=ID)
-        return answer.error_code
-
-    async def commit_offset(self, group, offset, *, count=1):
-        types = self.raw.types(Api.TXN_OFFSET_COMMIT, 3)
-        partition = types.TxnOffsetCommitRequestPartition(
-            partition_index=0,
-            committed_offset=offset,
-            committed_leader_epoch=-1,
-            committed_metadata=None,
-        )
-        topic = types.TxnOffsetCommitRequestTopic(
-            name="orders", partitions=(partition,) * count
-        )
-        answer = await self.raw.ask(
-            Api.TXN_OFFSET_COMMIT,
-            3,
-            transactional_id=ID,
-            group_id=group,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            generation_id=-1,
-            member_id="",
-            group_instance_id=None,
-            topics=(topic,),
-        )
-        return answer.topics[0].partitions[0].error_code
-
-    async def end(self, *, committed=True):
-        answer = await self.raw.ask(
-            Api.END_TXN,
-            3,
-            transactional_id=ID,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            committed=committed,
-        )
-        return answer.error_code
+RESULTS = TopicName.parse("/default/results")
 
 
 class World:
@@ -118,8 +36,8 @@ class World:
     def __init__(self, memory, client, server, raw):
         self.memory, self.client, self.server, self.raw = memory, client, server, raw
 
-    async def values(self):
-        batches = self.client.read(str(TOPIC))
+    async def values(self, topic=TOPIC):
+        batches = self.client.read(str(topic))
         return [each.payload async for batch in batches for each in batch]
 
 
@@ -337,3 +255,104 @@ async def fetch_offset(raw, group, *, stable=False):
     )
     (found,) = answer.topics[0].partitions
     return found.committed_offset, found.error_code
+
+
+async def test_what_ends_a_transaction_lets_its_producer_abort_and_go_on():
+    async with opened() as world:
+        broker, lost = world.memory.broker, ErrorCode.unknown_producer_id
+        producer = Producer(world.raw)
+        assert not await producer.init()
+
+        async def begin(sequence):
+            assert not await producer.add()
+            assert not await producer.produce(b"lost", sequence)
+
+        async def end():
+            assert await producer.end() is lost
+            assert not await producer.end(committed=False)
+            assert await world.values() == []
+
+        await begin(0)
+        quota = QuotaTarget.parse(str(TOPIC))
+        await broker.quotas.set(quota, Quota(storage_bytes=1000))
+        broker.topics.opened[TOPIC].pacing.add("storage_bytes", 1000)
+        await end()
+        assert not await producer.add()
+        refused = await producer.produce(b"1", 1)
+        assert refused is ErrorCode.policy_violation
+        await broker.quotas.remove(quota)
+        assert not await producer.end(committed=False)
+
+        await begin(1)
+        reserve = broker.storage.journal.reserve
+        reserve.is_released = True
+        # Not an error after which clients send the same again and again.
+        assert await producer.produce(b"2", 2) is lost
+        reserve.is_released = False
+        assert await producer.produce(b"2", 2) is lost
+        await end()
+
+        await begin(2)
+        await broker.topics.delete(TOPIC)
+        await broker.topics.create(TOPIC, TopicPolicy())
+        await end()
+
+        assert not await producer.add()
+        assert not await producer.produce(b"kept", 3)
+        assert not await producer.end()
+        assert await world.values() == [b"kept"]
+
+
+async def test_a_commit_that_is_decided_on_a_full_disk_is_carried_out_later():
+    async with opened() as world:
+        producer = Producer(world.raw)
+        assert not await producer.init()
+        assert not await producer.add()
+        assert not await producer.produce(b"1", 0)
+        reserve = world.memory.broker.storage.journal.reserve
+        reserve.is_released = True
+        assert await producer.end() is ErrorCode.coordinator_not_available
+        assert await world.values() == []
+        reserve.is_released = False
+        assert not await producer.end()
+        assert await world.values() == [b"1"]
+
+
+@pytest.mark.parametrize(("before", "cursor"), [(1, 3), (3, 3), (4, 4)])
+async def test_messages_may_be_trimmed_before_a_commit_acknowledges_them(
+    before, cursor
+):
+    async with opened() as world:
+        topics = world.memory.broker.topics
+        await topics.create(RESULTS, TopicPolicy())
+        async with world.client.producer(str(TOPIC)) as native:
+            await native.send_batch([b"%d" % each for each in range(5)])
+        producer = Producer(world.raw)
+        assert not await producer.init()
+        # The group has a cursor before the transaction that meets the trimming.
+        for sequence, offset in enumerate((0, 3)):
+            assert not await producer.add("results")
+            assert not await producer.produce(b"result", sequence, topic="results")
+            assert not await producer.commit_offset("g", offset)
+            if offset:
+                await world.client.topics.trim(str(TOPIC), before=before)
+            assert not await producer.end()
+        group = topics.opened[TOPIC].subscriptions["g"]
+        assert group.cursor_offset == cursor
+        assert await world.values(RESULTS) == [b"result"] * 2
+
+
+async def test_what_others_have_acknowledged_refuses_a_commit_also_if_trimmed():
+    async with opened() as world:
+        async with world.client.producer(str(TOPIC)) as native:
+            await native.send_batch([b"a", b"b", b"c"])
+        producer = Producer(world.raw)
+        assert not await producer.init()
+        assert not await producer.add()
+        assert not await producer.commit_offset("g", 1)
+        assert not await producer.end()
+        assert not await producer.add()
+        assert not await producer.commit_offset("g", 3)
+        await world.client.topics.trim(str(TOPIC), before=2)
+        await world.client.subscriptions.seek(str(TOPIC), "g", 3)
+        assert await producer.end() is ErrorCode.invalid_producer_epoch

@@ -324,13 +324,17 @@ class Transactions:
             Refusal: It cannot be ended so.
         """
         async with self._coordinating(transactional_id):
-            state = await self.get(transactional_id)
+            state, writer = await self._read(transactional_id)
             error = state.check(*producer)
             if error is None and transactional_id in self._ending:
                 error = TransactionError.BUSY
             if error is None and not state.is_open:
                 if bool(state.was_committed) is is_committed:
                     # Its answer was lost, or there is nothing to abort.
+                    if is_committed and writer.decided is not None:
+                        # It may be decided, and not be carried out yet.
+                        query = query_of(transactional_id)
+                        await self._broker.staging.commit(query, writer.decided, ())
                     return
                 error = TransactionError.NOT_OPEN
             if error is not None:
@@ -368,6 +372,12 @@ class Transactions:
             # It may be decided: the client asks again.
             raise
         except BrokerError as error:
+            # The answer has no text.
+            log.info(
+                "the transaction of %r is aborted, because it cannot be committed: %s",
+                transactional_id,
+                error,
+            )
             await self._abort(transactional_id, state)
             raise Refusal(_code_of_commit(error), str(error)) from error
 
@@ -523,9 +533,7 @@ def _code_of_commit(error: BrokerError) -> ErrorCode:
     """Return the code for a commit that is refused."""
     if isinstance(error, TransactionFenced | MessageNotHeld):
         return ErrorCode.invalid_producer_epoch
-    if isinstance(error, QuotaExceeded):
-        return code_of(error)
-    if isinstance(error, Refused):
+    if isinstance(error, Refused) and not isinstance(error, QuotaExceeded):
         return ErrorCode.transactional_id_authorization_failed
     # Clients abort then, and begin a transaction with the same records.
     return ErrorCode.unknown_producer_id

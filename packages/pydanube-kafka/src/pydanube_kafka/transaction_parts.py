@@ -16,7 +16,13 @@ from typing import Protocol
 from urllib.parse import quote, unquote
 
 from pydanube.aio.locks import NamedSemaphores
-from pydanube.model.errors import BrokerError, OutOfSequence, StagedPartNotFound
+from pydanube.model.errors import (
+    BrokerError,
+    OutOfSequence,
+    StagedPartNotFound,
+    StagingClosed,
+    Unavailable,
+)
 from pydanube.model.names import TopicName
 from pydanube.model.staging import PartKey
 from pydanube.wire.batches import BatchFrame
@@ -56,6 +62,11 @@ class StageWriter:
 
     def close(self, reason: BrokerError) -> None:
         """See ``StagePort``."""
+        if isinstance(reason, Unavailable):
+            # Clients would send the same again, which cannot help any more.
+            reason = StagingClosed(
+                f"the records of the transaction are lost, so abort it: {reason}"
+            )
         self.stage, self._error = None, reason
         self._part.error = reason
         while self._waiting:

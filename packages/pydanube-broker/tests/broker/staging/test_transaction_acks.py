@@ -295,3 +295,17 @@ async def test_a_commit_is_refused_if_the_cursor_has_moved_since(world):
                 QUERY, version, [], is_transaction=True, acks=[read_on(3, 11)]
             )
         assert subscription.cursor_offset == 3
+
+
+async def test_a_commit_is_not_refused_because_what_it_acknowledges_was_trimmed(world):
+    async with world.broker() as broker:
+        topic = await broker.topics.create(A_TOPIC, RELIABLE)
+        await publish(topic, *[b"%d" % n for n in range(10)])
+        subscription = await subscribe(broker)
+        for start, begin, end, cursor in ((2, 0, 4, 4), (8, 4, 6, 8)):
+            version = await broker.staging.begin_transaction(QUERY)
+            await broker.topics.trim(A_TOPIC, start)
+            await broker.staging.commit(
+                QUERY, version, [], is_transaction=True, acks=[read_on(begin, end)]
+            )
+            assert subscription.cursor_offset == cursor

@@ -375,12 +375,16 @@ class ReliableSubscription(Subscription):
         Check that a commit may acknowledge what a reader has read from the cursor on.
 
         Raises:
-            MessageNotHeld: The cursor has moved since.
+            MessageNotHeld: The cursor has moved since, and not only over messages that
+                the topic has lost, for example because it was trimmed.
         """
-        if ranges and ranges[0][0] != self.cursor_offset:
+        if not ranges:
+            return
+        begin = ranges[0][0]
+        if not begin <= self.cursor_offset <= self._log.next_kept(begin):
             raise MessageNotHeld(
                 f"the cursor of {self.log_name} is at {self.cursor_offset}, and the "
-                f"transaction acknowledges from {ranges[0][0]} on: somebody else has "
+                f"transaction acknowledges from {begin} on: somebody else has "
                 "made progress; read again from the cursor"
             )
 
