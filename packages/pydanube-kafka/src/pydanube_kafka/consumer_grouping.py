@@ -357,14 +357,18 @@ def _show_topics(
         old = member.names if member is not None else frozenset()
         given = old if beat.names is None else beat.names
         members[beat.member_id] = beat.principal, given
-        for member_id, (principal, subscribed) in members.items():
-            found = frozenset(
+        # Most members have the same, and are of the same principal.
+        found = {
+            (principal, subscribed): frozenset(
                 name
                 for name in subscribed
                 if name in topics and not _may_consume(call, principal, name)
             )
-            if found:
-                hidden[member_id] = found
+            for principal, subscribed in set(members.values())
+        }
+        hidden = {
+            member_id: found[each] for member_id, each in members.items() if found[each]
+        }
     group.see(topics, hidden, matched)
 
 

@@ -69,3 +69,25 @@ def test_different_subscriptions_are_evened_out():
         {"1": 2, "2": 1},
         {"1": 1, "2": 2},
     )
+
+
+class Counted(str):
+    """The id of a topic that counts how often it is compared."""
+
+    __slots__ = ()
+    count = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        Counted.count += 1
+        return str.__eq__(self, other)
+
+
+def test_the_work_for_many_topics_is_not_that_for_pairs_of_them():
+    topics = frozenset(Counted(each) for each in range(1000))
+    partitions = dict.fromkeys(topics, (0,))
+    parts = assign_uniform({"1": topics}, partitions, {})
+    Counted.count = 0
+    parts = assign_uniform(dict.fromkeys("123", topics), partitions, parts)
+    assert sorted(map(len, parts.values())) == [333, 333, 334]
+    assert Counted.count < 20_000

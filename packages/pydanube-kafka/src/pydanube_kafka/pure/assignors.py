@@ -55,7 +55,6 @@ def assign_uniform(
     Members keep what they were to have, as far as that is even.
     """
     parts: Parts = {member: set() for member in subscriptions}
-    subscribers = _subscribers(subscriptions, partitions)
     existing = {topic: frozenset(numbers) for topic, numbers in partitions.items()}
     taken = set[Partition]()
     for member, topics in subscriptions.items():
@@ -64,25 +63,26 @@ def assign_uniform(
             if is_kept and (topic, number) not in taken:
                 parts[member].add((topic, number))
                 taken.add((topic, number))
-    for topic, members in subscribers.items():
+    shared = _shared(subscriptions, partitions)
+    for members, some in shared:
         loads = [(len(parts[each]), each) for each in members]
         heapify(loads)
-        for number in partitions[topic]:
-            if (topic, number) not in taken:
+        for each in some:
+            if each not in taken:
                 load, member = loads[0]
-                parts[member].add((topic, number))
+                parts[member].add(each)
                 heapreplace(loads, (load + 1, member))
     for _ in range(PASSES_MAX):
-        moves = [
-            _even_out(topic, members, parts) for topic, members in subscribers.items()
-        ]
+        moves = [_even_out(members, some, parts) for members, some in shared]
         if not any(moves):
             break
     return parts
 
 
-def _even_out(topic: Hashable, members: Sequence[str], parts: Parts) -> bool:
-    """Move partitions of a topic from members with many to those with few."""
+def _even_out(
+    members: Sequence[str], partitions: Collection[Partition], parts: Parts
+) -> bool:
+    """Move some of *partitions* from members with many to those with few."""
     low = [(len(parts[each]), each) for each in members]
     heapify(low)
     has_moved = False
@@ -90,7 +90,7 @@ def _even_out(topic: Hashable, members: Sequence[str], parts: Parts) -> bool:
         if len(parts[member]) <= low[0][0] + 1:
             # Those that follow have not more.
             break
-        movable = sorted(each[1] for each in parts[member] if each[0] == topic)
+        movable = _common(partitions, parts[member])
         while movable:
             load, other = low[0]
             if len(parts[other]) != load:
@@ -99,12 +99,46 @@ def _even_out(topic: Hashable, members: Sequence[str], parts: Parts) -> bool:
                 continue
             if len(parts[member]) <= load + 1:
                 break
-            moved = topic, movable.pop()
+            moved = movable.pop()
             parts[member].remove(moved)
             parts[other].add(moved)
             heapreplace(low, (load + 1, other))
             has_moved = True
     return has_moved
+
+
+def _common(
+    partitions: Collection[Partition], part: Collection[Partition]
+) -> list[Partition]:
+    """Return the partitions in both, by number; the work is that for the smaller."""
+    few, many = sorted((partitions, part), key=len)
+    return sorted((each for each in few if each in many), key=lambda each: each[1])
+
+
+def _shared(
+    subscriptions: Subscriptions, partitions: Partitions
+) -> list[tuple[list[str], dict[Partition, None]]]:
+    """
+    Return partitions of topics with the same subscribers, with these.
+
+    Members mostly have the same subscription, and then all topics are together.
+    """
+    alike: dict[frozenset[Hashable], list[str]] = {}
+    for member, topics in subscriptions.items():
+        alike.setdefault(frozenset(topics), []).append(member)
+    found: dict[tuple[int, ...], tuple[list[str], dict[Partition, None]]] = {}
+    with_topic: dict[Hashable, list[int]] = {}
+    for index, topics in enumerate(alike):
+        for topic in topics:
+            with_topic.setdefault(topic, []).append(index)
+    members = list(alike.values())
+    for topic, numbers in partitions.items():
+        key = tuple(with_topic.get(topic, ()))
+        if key:
+            if key not in found:
+                found[key] = [each for at in key for each in members[at]], {}
+            found[key][1].update(dict.fromkeys((topic, each) for each in numbers))
+    return list(found.values())
 
 
 def _subscribers(

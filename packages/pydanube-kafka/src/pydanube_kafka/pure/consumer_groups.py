@@ -387,23 +387,27 @@ class ConsumerGroup:
             ),
         )
         topics = self.topics
+        visible = {each.member_id: self._visible(each) for each in members}
+        # Most members have the same.
+        ids = {
+            names: frozenset(topics[name].id for name in names)
+            for names in set(visible.values())
+        }
         parts = ASSIGNORS[self.assignor](
-            {
-                each.member_id: {topics[name].id for name in self._visible(each)}
-                for each in members
-            },
+            {member_id: ids[names] for member_id, names in visible.items()},
             {facts.id: facts.partitions for _, facts in sorted(topics.items())},
             {each.member_id: each.target for each in members},
         )
         for each in members:
             each.target = frozenset(parts[each.member_id])
 
-    def _visible(self, member: ConsumerMember) -> Iterable[str]:
-        hidden = self.hidden.get(member.member_id, frozenset())
+    def _visible(self, member: ConsumerMember) -> frozenset[str]:
+        """Return the topics that a member may have and that exist."""
         names = member.names
         if member.pattern:
             names |= self.matched.get(member.member_id, frozenset())
-        return (each for each in names if each in self.topics and each not in hidden)
+        hidden = self.hidden.get(member.member_id, frozenset())
+        return (names - hidden).intersection(self.topics)
 
     def _reconcile(
         self, member: ConsumerMember, owned: frozenset[Partition] | None, now: float
