@@ -8,6 +8,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from pydanube import sync
@@ -191,6 +192,88 @@ def test_connect_copies_files_and_goes_on_after_a_restart(broker, tmp_path):
         wait_for_lines(tmp_path / "out", ["one", "two", "three"])
 
 
+def test_distributed_connect_keeps_its_state_in_topics(broker, tmp_path):
+    port = free_port()
+    settings = {
+        "bootstrap.servers": broker.address,
+        "group.id": "connect",
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "offset.flush.interval.ms": "500",
+        "listeners": f"http://127.0.0.1:{port}",
+        "plugin.discovery": "only_scan",
+        "plugin.path": tmp_path,
+    }
+    for name in ("config", "offset", "status"):
+        settings[f"{name}.storage.topic"] = f"connect-{name}"
+        settings[f"{name}.storage.replication.factor"] = "1"
+    connectors = {
+        "source": {"file": str(tmp_path / "in"), "topic": "lines"},
+        "sink": {"file": str(tmp_path / "out"), "topics": "lines"},
+    }
+    worker = tmp_path / "worker.properties"
+    worker.write_text("".join(f"{key}={each}\n" for key, each in settings.items()))
+    command = [*java("org.apache.kafka.connect.cli.ConnectDistributed"), str(worker)]
+    (tmp_path / "in").write_text("one\n")
+    with started(command), httpx.Client() as http:
+        for name, config in connectors.items():
+            cls = f"org.apache.kafka.connect.file.FileStream{name.title()}Connector"
+            put_until_accepted(
+                http,
+                f"http://127.0.0.1:{port}/connectors/{name}/config",
+                {"connector.class": cls, **config},
+            )
+        wait_for_lines(tmp_path / "out", ["one"])
+    # Another worker finds the connectors, and how far they were.
+    with (tmp_path / "in").open("a") as file:
+        file.write("two\n")
+    with started(command):
+        wait_until(lambda: lines_of(tmp_path / "out")[-1:] == ["two"])
+
+
+def put_until_accepted(http, url, content):
+    def is_accepted():
+        try:
+            return http.put(url, json=content, timeout=WAIT_S).is_success
+        except httpx.TransportError:
+            return False
+
+    wait_until(is_accepted)
+
+
+def test_mirror_maker_copies_topics(broker, tmp_path):
+    factors = (
+        *("replication", "checkpoints.topic.replication"),
+        *("heartbeats.topic.replication", "offset-syncs.topic.replication"),
+        *(f"{name}.storage.replication" for name in ("offset", "status", "config")),
+    )
+    settings = {
+        "clusters": "a, b",
+        "a.bootstrap.servers": broker.address,
+        "b.bootstrap.servers": broker.address,
+        "a->b.enabled": "true",
+        "a->b.topics": "t",
+        "refresh.topics.interval.seconds": "2",
+    } | {f"{name}.factor": "1" for name in factors}
+    file = tmp_path / "mirror.properties"
+    file.write_text("".join(f"{key}={each}\n" for key, each in settings.items()))
+    with sync.connect(broker.process.url) as client:
+        with client.producer("/default/t") as producer:
+            for number in range(5):
+                producer.send(b"%d" % number, key=f"k{number}")
+
+        def copied():
+            if "/default/a.t" not in client.topics.list():
+                return []
+            batches = client.read("/default/a.t")
+            return [(each.key, each.payload) for batch in batches for each in batch]
+
+        expected = [(f"k{number}", b"%d" % number) for number in range(5)]
+        command = [*java("org.apache.kafka.connect.mirror.MirrorMaker"), str(file)]
+        with started(command):
+            wait_until(lambda: copied() == expected)
+
+
 @contextmanager
 def started(command):
     """Run a program during the body."""
@@ -205,12 +288,18 @@ def started(command):
 
 
 def wait_for_lines(file, lines):
+    wait_until(lambda: lines_of(file) == lines)
+
+
+def lines_of(file):
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def wait_until(is_done):
     until = time.monotonic() + WAIT_S
-    found = []
-    while found != lines:
-        assert time.monotonic() < until, found
+    while not is_done():
+        assert time.monotonic() < until
         time.sleep(0.2)
-        found = file.read_text().splitlines() if file.exists() else []
 
 
 KAFKA_PYTHON = """

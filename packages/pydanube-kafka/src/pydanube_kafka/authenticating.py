@@ -92,6 +92,8 @@ def _credential_of(mechanism: str, data: bytes) -> str:
         parts = text.split("\0")
         if len(parts) != 3:
             raise ValueError("expected a user and a password")
+        if parts[0] not in {"", parts[1]}:
+            raise ValueError("a client cannot act for another user")
         return parts[2]
     if mechanism == "OAUTHBEARER":
         # RFC 7628: fields between control characters.

@@ -52,11 +52,28 @@ def test_what_holds_for_all_topics_may_be_said():
     assert changed(OWN, [("cleanup.policy", Change.SET, "delete")]) == (OWN, set())
 
 
+def test_compact_keeps_all_messages():
+    changes = [
+        ("cleanup.policy", Change.SET, "compact"),
+        ("retention.ms", Change.SET, "5000"),
+    ]
+    config, fields = changed(OWN, changes)
+    assert (config.retention, fields) == (Retention(), {"retention"})
+    shown = {each.name: each.value for each in describe(config, Retention())}
+    # Kafka Connect refuses topics whose policy is another one.
+    assert "cleanup.policy" not in shown
+    assert shown["retention.ms"] == "-1"
+    both = [("cleanup.policy", Change.SET, "delete, compact")]
+    assert changed(OWN, both) == (OWN, set())
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         (("unclean.leader.election.enable", 0, "true"), "no setting"),
-        (("cleanup.policy", 0, "compact"), "is delete for all"),
+        (("cleanup.policy", 0, "none"), "compact, delete or both"),
+        (("cleanup.policy", 0, None), "compact, delete or both"),
+        (("min.insync.replicas", 0, "2"), "is 1 for all"),
         (("retention.ms", 0, "a day"), "whole number"),
         (("retention.ms", 0, None), "whole number"),
         (("retention.ms", 0, "-5"), "-1 means"),

@@ -76,6 +76,8 @@ def test_a_last_message_that_does_not_fit_is_refused(last):
         b"n,,r=1",
         b"n,,n=user",
         b"n,,m=1,n=user,r=1",
+        b"n,a=admin,n=user,r=1",
+        b"n,admin,n=user,r=1",
         b"n,,n=" + b"u" * 600 + b",r=1",
         b"n,,n=user,r=" + b"1" * 5000,
     ],
@@ -90,4 +92,5 @@ def test_all_keys_of_a_name_have_one_salt():
 
 
 def test_names_of_users_may_have_commas():
-    assert parse_start(b"n,,n=a=2Cb=3Dc,r=1").user == "a,b=c"
+    for own in (b"", b"a=a=2Cb=3Dc"):
+        assert parse_start(b"n,%s,n=a=2Cb=3Dc,r=1" % own).user == "a,b=c"

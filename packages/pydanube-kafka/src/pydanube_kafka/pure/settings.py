@@ -62,6 +62,9 @@ def describe(
     Return the settings with these *names*, or all; unknown names are left out.
 
     *effective* is the retention in force, which may be that of the namespace.
+    ``cleanup.policy`` is left out if the topic keeps all messages by a setting of its
+    own: it fits programs that need ``compact``, and is none for a copy of the topic,
+    whose older messages a broker of Kafka would delete.
     """
     is_own = config.retention is not None
     age_ms = FOREVER if effective.age_s is None else round(effective.age_s * _MS)
@@ -69,11 +72,10 @@ def describe(
     seal_ms = FOREVER if config.seal_age_s is None else round(config.seal_age_s * _MS)
     described = [
         Described(
-            name="cleanup.policy",
+            name=_CLEANUP,
             value="delete",
             type=ValueType.STRING,
-            is_fixed=True,
-            documentation="danube maintenance compacts topics by key",
+            documentation="compact keeps all messages for danube maintenance",
         ),
         Described(
             name="compression.type",
@@ -132,6 +134,8 @@ def describe(
             documentation="a segment ends at this age; -1: as the broker says",
         ),
     ]
+    if config.retention == KEEP_ALL:
+        described = [each for each in described if each.name != _CLEANUP]
     if names is None:
         return described
     wanted = frozenset(names)
@@ -147,14 +151,15 @@ def changed(
     A change has a name, a ``Change`` and a value.
 
     Raises:
-        InvalidRequest: A setting is unknown or fixed, or a value is no number.
+        InvalidRequest: A setting is unknown or fixed, or a value is not allowed.
     """
     fields = set[str]()
+    keeps_all = False
     for name, change, text in changes:
         if change not in (Change.SET, Change.DELETE):
             raise InvalidRequest(f"{name} is no list: set it or delete it")
         limit = None
-        if change == Change.SET and name in _CHANGEABLE:
+        if change == Change.SET and name in _LIMITS:
             limit = _limit(name, text)
         match name:
             case "retention.ms" | "retention.bytes":
@@ -173,26 +178,50 @@ def changed(
                 age_s = None if limit is None else limit / _MS
                 config = replace(config, seal_age_s=age_s)
                 fields.add("seal_age_s")
-            case _ if name in _FIXED:
-                if change == Change.SET and text != _FIXED[name]:
-                    raise InvalidRequest(
-                        f"{name} is {_FIXED[name]} for all topics of the broker"
-                    )
+            case "cleanup.policy":
+                keeps_all = change == Change.SET and _policies(text) == {"compact"}
             case _:
-                raise InvalidRequest(
-                    f"topics have no setting {name!r}: those that can be changed are "
-                    f"{', '.join(_CHANGEABLE)}"
-                )
+                _check_fixed(name, change, text)
+    if keeps_all:
+        # Kafka does not look at limits of retention then.
+        return replace(config, retention=KEEP_ALL), fields | {"retention"}
     return config, fields
 
 
-_CHANGEABLE = ("retention.bytes", "retention.ms", "segment.bytes", "segment.ms")
+_CLEANUP = "cleanup.policy"
+_CHANGEABLE = (
+    _CLEANUP,
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.ms",
+)
+_LIMITS = frozenset(_CHANGEABLE) - {_CLEANUP}
 _FIXED: Mapping[str, str] = {
-    "cleanup.policy": "delete",
     "compression.type": "producer",
     "message.timestamp.type": "CreateTime",
     "min.insync.replicas": "1",
 }
+
+
+def _check_fixed(name: str, change: int, text: str | None) -> None:
+    """Raise unless the setting is the same for all topics, and has this value."""
+    if name not in _FIXED:
+        raise InvalidRequest(
+            f"topics have no setting {name!r}: those that can be changed are "
+            f"{', '.join(_CHANGEABLE)}"
+        )
+    if change == Change.SET and text != _FIXED[name]:
+        raise InvalidRequest(f"{name} is {_FIXED[name]} for all topics of the broker")
+
+
+def _policies(text: str | None) -> set[str]:
+    found = {each.strip() for each in (text or "").split(",")}
+    if not found <= {"compact", "delete"}:
+        raise InvalidRequest(
+            f"cleanup.policy is compact, delete or both, and not {text!r:.50}"
+        )
+    return found
 
 
 def _limit(name: str, text: str | None) -> int | None:

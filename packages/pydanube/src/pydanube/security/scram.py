@@ -71,9 +71,14 @@ def parse_start(message: bytes) -> ScramStart:
     fields = _fields(parts[2])
     if "m" in fields or not fields.get("n") or not fields.get("r"):
         raise Unauthenticated("the first message of SCRAM has a user and a nonce")
-    user = fields["n"].replace("=2C", ",").replace("=3D", "=")
-    if len(user) > USER_LENGTH_MAX:
+    if len(fields["n"]) > USER_LENGTH_MAX:
         raise Unauthenticated(f"a user name has at most {USER_LENGTH_MAX} characters")
+    if parts[1] and parts[1] != f"a={fields['n']}":
+        raise Unauthenticated(
+            "a client cannot act for another user: leave out the authorization "
+            "identity, or give the user's own name"
+        )
+    user = fields["n"].replace("=2C", ",").replace("=3D", "=")
     return ScramStart(user, fields["r"], parts[2], f"{parts[0]},{parts[1]},")
 
 
