@@ -21,6 +21,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
+import pydanube
 from pydanube import sync
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.parsing import parse_schema
@@ -156,6 +157,71 @@ def test_values_of_serializers_are_values_of_all_clients(tmp_path):
             *("--url", broker.url),
         )
         assert json.loads(shown)["value"] == ORDER
+
+
+@pytest.mark.soak
+def test_values_keep_their_schemas_in_transactions_and_dead_letters(tmp_path):
+    port, topic = str(free_port()), "/default/orders"
+    newer = AVRO | {"fields": [*AVRO["fields"], {"name": "n", "type": "int"}]}
+    newer["fields"][-1]["default"] = 0
+    with (
+        BrokerProcess(tmp_path / "data", "--kafka-port", port) as broker,
+        SchemaRegistryClient({"url": broker.http_url}) as registry,
+        sync.connect(broker.url) as client,
+    ):
+        address = f"127.0.0.1:{port}"
+        values = [ORDER, ORDER | {"n": 3}, ORDER]
+        old, new = (
+            AvroSerializer(registry, json.dumps(schema))(value, context("orders"))
+            for schema, value in ((AVRO, values[0]), (newer, values[1]))
+        )
+        client.topics.create(topic)
+        policy = pydanube.SchemaPolicy.ENFORCE
+        client.topics.configure(
+            topic,
+            schema=pydanube.TopicSchema(
+                subject="orders-value", policy=policy, validates_payload=True
+            ),
+        )
+        client.subscriptions.create(topic, "s", type="shared", start="earliest")
+        client.subscriptions.configure(
+            topic,
+            "s",
+            failure_policy=pydanube.FailurePolicy(
+                redeliveries_max=0,
+                poison=pydanube.PoisonPolicy.DEAD_LETTER,
+                dead_letter_topic="/default/dead",
+            ),
+        )
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": address,
+                "transactional.id": "orders",
+                "log_level": 0,
+            }
+        )
+        producer.init_transactions()
+        for payloads, is_valid in (([old, new, old], True), ([new + b"x"], False)):
+            producer.begin_transaction()
+            for each in payloads:
+                producer.produce("orders", each, b"k")
+            if is_valid:
+                producer.commit_transaction(20)
+                continue
+            with pytest.raises(confluent_kafka.KafkaException):
+                producer.commit_transaction(20)
+            producer.abort_transaction(20)
+        with client.consumer(topic, subscription="s", type="shared") as consumer:
+            for value in values:
+                message = consumer.receive()
+                assert message.value == value
+                consumer.nack(message)
+        assert fetch(address, "dead", 3) == [old, new, old]
+        dead = client.dead_letters(topic, "s")
+        letters = list(dead.messages())
+        assert [each.message.value for each in letters] == values
+        assert dead.replay(letters) == 3
+        assert fetch(address, "orders", 6) == [old, new, old] * 2
 
 
 def test_serializers_register_schemas_and_read_them(tmp_path):

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
+import pydanube
 from pydanube import sync
+from support.fakes.secured import (
+    AUDIENCE,
+    ISSUER,
+    bootstrap_key,
+    claims,
+    jwks,
+    now,
+    secured,
+    signed,
+)
 from support.project import ROOT
 from support.servers.ports import free_port
 from support.servers.processes import BrokerProcess
@@ -66,6 +79,47 @@ def run(command, text="", **options):
 def tool(broker, main, *arguments, text=""):
     command = [*java(main), "--bootstrap-server", broker.address, *arguments]
     return run(command, text)
+
+
+SCRAM = """
+sasl.mechanism=SCRAM-SHA-256
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \
+  username="alice" password="{}";
+"""
+BEARER = """
+sasl.mechanism=OAUTHBEARER
+sasl.login.callback.handler.class=\
+  org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler
+sasl.oauthbearer.token.endpoint.url={}
+sasl.jaas.config=\
+  org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
+"""
+
+
+async def test_java_clients_prove_who_they_are(tmp_path):
+    assert JARS.is_dir(), "this test needs Kafka's tools: run tools/kafka"
+    keys, token = tmp_path / "keys.json", tmp_path / "token"
+    keys.write_text(jwks())
+    jwt = {"issuer": ISSUER, "audience": AUDIENCE, "keys_file": str(keys)}
+    async with secured(tmp_path, jwt=jwt, kafka={"port": 0}) as broker:
+        async with pydanube.connect(
+            broker.stream_url, api_key=bootstrap_key(tmp_path)
+        ) as admin:
+            made = await admin.security.create_api_key("alice")
+        token.write_text(signed(claims(int(now().timestamp())), "RS256"))
+        secured_broker = Running(
+            broker, broker.listener_urls["kafka"].rpartition(":")[2]
+        )
+        file = tmp_path / "client.properties"
+        options = (f"{TOOLS}.TopicCommand", "--command-config", str(file))
+        for number, mechanism in enumerate(
+            (SCRAM.format(made.key), BEARER.format(token.as_uri()))
+        ):
+            file.write_text(f"security.protocol=SASL_PLAINTEXT{mechanism}")
+            create = ("--create", "--topic", f"t{number}")
+            await asyncio.to_thread(tool, secured_broker, *options, *create)
+        found = await asyncio.to_thread(tool, secured_broker, *options, "--list")
+        assert found.split() == ["t0", "t1"]
 
 
 def columns_of(table, *names):
@@ -377,6 +431,52 @@ def test_clients_in_python_work(broker, program, printed):
     assert CLIENTS.exists(), "this test needs clients of Kafka: run tools/kafka"
     found = run([str(CLIENTS), "-c", program, broker.address])
     assert found.splitlines()[-1] == printed
+
+
+FAUST = """
+import sys, faust
+
+address, directory = sys.argv.pop(1), sys.argv.pop(1)
+app = faust.App(
+    "adder",
+    broker="kafka://" + address,
+    datadir=directory,
+    topic_partitions=1,
+    web_enabled=False,
+)
+totals, sums = app.Table("totals", default=int), app.topic("sums")
+
+@app.agent(app.topic("numbers"))
+async def add(numbers):
+    async for number in numbers:
+        totals["all"] += number
+        await sums.send(value=totals["all"])
+
+app.main()
+"""
+
+
+def test_faust_finds_its_tables_again(broker, tmp_path):
+    assert CLIENTS.exists(), "this test needs clients of Kafka: run tools/kafka"
+    program = tmp_path / "adder.py"
+    program.write_text(FAUST)
+    command = [CLIENTS, program, broker.address, tmp_path / "state", "worker"]
+    with sync.connect(broker.process.url) as client:
+
+        def has_more_than(limit):
+            if "/default/sums" not in client.topics.list():
+                return False
+            batches = client.read("/default/sums")
+            return any(int(each.payload) > limit for batch in batches for each in batch)
+
+        with client.producer("/default/numbers") as producer:
+            for number, limit in ((b"100", 0), (b"1", 100)):
+                producer.send(number, key="k")
+                with started(list(map(str, command))) as worker:
+                    wait_until(partial(has_more_than, limit))
+                    # It commits its offsets and leaves its group.
+                    worker.terminate()
+                    worker.communicate(timeout=WAIT_S)
 
 
 def test_kcat_publishes_and_consumes(broker):
