@@ -410,6 +410,16 @@ def test_topic_is_created_described_and_deleted(url):
     assert (described["end_offset"], described["segments"]) == (1, [])
     assert "up to 7d old" in danube("topics", "describe", topic, url=url).stdout
 
+    trim = ("topics", "trim", topic, "--before")
+    refused = danube(*trim, "latest", url=url)
+    assert refused.returncode == 2
+    assert "--yes" in refused.stderr
+    assert danube(*trim, "2", "--yes", url=url).returncode == 2
+    (drops,) = answer_of(*trim, "1", "--yes", url=url)
+    assert (drops["topic"], drops["base_offset"]) == (topic, 1)
+    trimmed = danube(*trim, "latest", "--yes", url=url)
+    assert f"{topic} begins at offset 1." in trimmed.stdout
+
     refused = danube("topics", "delete", topic, url=url)
     assert refused.returncode == 2
     assert "--yes" in refused.stderr

@@ -116,8 +116,12 @@ async def apply_retention(call: Call, m: pb.ApplyRetention) -> pb.RetentionDrops
 @operation
 async def trim_topic(call: Call, m: pb.TrimTopic) -> pb.RetentionDrops:
     """Remove the messages of a topic before a position, for all readers at once."""
-    if not m.HasField("before"):
-        raise InvalidRequest("to trim a topic, give the position before which")
+    # An empty position would stand for the end of the topic.
+    if m.before.WhichOneof("to") is None:
+        raise InvalidRequest(
+            "the request names no position: give the offset, the publish_time or the "
+            "start before which to remove messages"
+        )
     name = TopicName.parse(m.topic)
     drops = await call.broker.topics.trim(name, position_from_wire(m.before))
     return to_wire(pb.RetentionDrops, drops)

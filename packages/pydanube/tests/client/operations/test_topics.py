@@ -535,6 +535,14 @@ async def test_topic_is_trimmed_and_its_consumers_go_on(broker, client):
         await client.topics.trim(TOPIC, 5)
 
 
+async def test_request_to_trim_before_no_position_removes_nothing(client):
+    await published(client, b"m")
+    for request in (pb.TrimTopic(), pb.TrimTopic(before=pb.Position())):
+        with pytest.raises(InvalidRequest, match="names no position"):
+            await client.requester.request_topic(TOPIC, request)
+    assert (await client.topics.list_offsets([TOPIC]))[TOPIC].base_offset == 0
+
+
 async def test_partitions_are_trimmed_by_time_and_one_by_offset(client):
     await client.topics.create(TOPIC, partitions=2)
     drops = await client.topics.trim(TOPIC, "latest")
