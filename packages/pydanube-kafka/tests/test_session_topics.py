@@ -71,6 +71,21 @@ async def test_topics_that_go_are_looked_at_and_not_followed(broker, topics):
     assert session.take_due(WANTED, (), ALICE) == []
 
 
+async def test_both_names_of_a_topic_are_looked_at_when_it_changes(broker, topics):
+    session, name = SessionTopics(broker), ("default.orders", 0)
+    wanted = WANTED | {name: WANTED[PARTITIONS[0]]}
+    session.take_due(wanted, wanted, ALICE)
+    for each in (PARTITIONS[0], name):
+        session.watch(each, topics[0])
+    await publish(topics[0], b"x")
+    session.take_due(wanted, (), ALICE)
+    await broker.topics.trim(topics[0].name, Start.LATEST)
+    assert sorted(session.take_due(wanted, (), ALICE)) == [name, PARTITIONS[0]]
+    session.forget([name])
+    await broker.topics.delete(A_TOPIC, force=True)
+    assert session.take_due(WANTED, (), ALICE) == PARTITIONS[:1]
+
+
 async def test_a_closed_session_leaves_no_watchers(broker, topics):
     session = SessionTopics(broker)
     for partition, topic in zip(PARTITIONS, topics, strict=True):

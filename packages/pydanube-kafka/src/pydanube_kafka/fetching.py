@@ -213,17 +213,19 @@ async def _fetch_in_session(
     offsets = {(each.name, each.index): each.offset for each in partitions}
     try:
         while True:
+            # Also the first time: since the partitions were chosen, others may have got
+            # messages.
             has_news.clear()
-            await _read_some(call, partitions, limits.bytes_max)
-            if not session.wanted or _is_enough(partitions, limits.bytes_min):
-                break
-            if not await _comes(has_news, limits.until):
-                break
             news = session_topics.take_news(session.wanted)
             new = [each for each in news if each not in offsets]
             opened = await _open_each(call, session, session_topics, new)
             offsets |= {(each.name, each.index): each.offset for each in opened}
             partitions += opened
+            await _read_some(call, partitions, limits.bytes_max)
+            if not session.wanted or _is_enough(partitions, limits.bytes_min):
+                break
+            if not await _comes(has_news, limits.until):
+                break
     finally:
         # Also if nobody gets the answer: those with records have their turn later.
         for each in sorted(partitions, key=lambda each: bool(each.batches)):

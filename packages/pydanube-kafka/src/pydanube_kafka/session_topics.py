@@ -28,7 +28,8 @@ class SessionTopics:
         """Set when there are messages in a partition."""
         self._broker = broker
         self._topics: dict[Partition, tuple[ReliableTopic, Callable[[], None]]] = {}
-        self._by_name: dict[str, Partition] = {}
+        # With namespaces, clients have two names for a topic of the default one.
+        self._by_name: dict[str, set[Partition]] = {}
         # The next to look at; those that had no records last time are first.
         self._due: dict[Partition, None] = {}
         # All changes up to this revision were seen, with the permissions of these.
@@ -57,8 +58,8 @@ class SessionTopics:
             self._due.clear()
             return list(wanted)
         self._due.update(dict.fromkeys(named))
-        found = (self._by_name.get(name) for name in changed)
-        self._due.update((each, None) for each in found if each is not None)
+        for name in changed:
+            self._due.update(dict.fromkeys(self._by_name.get(name, ())))
         return self.take_news(wanted)
 
     def take_news(self, wanted: Mapping[Partition, Wanted]) -> list[Partition]:
@@ -86,7 +87,7 @@ class SessionTopics:
                 self.has_news.set()
 
             self._topics[partition] = topic, topic.log.watch(on_news)
-            self._by_name[str(topic.name)] = partition
+            self._by_name.setdefault(str(topic.name), set()).add(partition)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """End following partitions that are not wanted any more."""
@@ -98,7 +99,9 @@ class SessionTopics:
     def _forget(self, partition: Partition) -> None:
         topic, unwatch = self._topics.pop(partition)
         unwatch()
-        if self._by_name.get(str(topic.name)) == partition:
+        named = self._by_name[str(topic.name)]
+        named.discard(partition)
+        if not named:
             del self._by_name[str(topic.name)]
 
     def close(self) -> None:
