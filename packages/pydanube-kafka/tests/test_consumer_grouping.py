@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+import struct
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -258,10 +259,11 @@ async def test_what_members_may_not_ask_for_is_refused_with_a_reason():
         assert "classic" in refused.error_message
 
 
-def joining(raw, member_id=""):
+def joining(raw, member_id="", topics=()):
     """The fields of a member of the classic protocol that joins."""
+    names = [struct.pack(f">h{len(each)}s", len(each), each) for each in topics]
     protocol = raw.types(Api.JOIN_GROUP, 5).JoinGroupRequestProtocol(
-        name="range", metadata=b"\0\0\0\0\0\0"
+        name="range", metadata=struct.pack(">hi", 0, len(topics)) + b"".join(names)
     )
     return {
         "group_id": "g",
@@ -311,7 +313,7 @@ async def test_tenants_use_the_same_name_without_knowing(tmp_path):
         pydanube.connect(broker.stream_url, api_key=bootstrap_key(tmp_path)) as admin,
     ):
         keys = {"admin": bootstrap_key(tmp_path)}
-        for name in ("alice", "bob"):
+        for name in ("carol", "bob"):
             made = await admin.security.create_api_key(name)
             keys[name] = made.key
             topics = [f"/default/{name}", "/default/t"]
@@ -320,24 +322,24 @@ async def test_tenants_use_the_same_name_without_knowing(tmp_path):
         await admin.topics.create("/default/t")
         port = int(broker.listener_urls["kafka"].rpartition(":")[2])
         async with (
-            KafkaRequests(port) as of_alice,
+            KafkaRequests(port) as of_carol,
             KafkaRequests(port) as of_bob,
             KafkaRequests(port) as of_admin,
         ):
-            raws = {"alice": of_alice, "bob": of_bob, "admin": of_admin}
+            raws = {"carol": of_carol, "bob": of_bob, "admin": of_admin}
             for name, raw in raws.items():
                 await raw.authenticate(name, keys[name])
             members = {name: Member(raw, name) for name, raw in raws.items()}
-            for name in ("alice", "bob"):
+            for name in ("carol", "bob"):
                 own = {"subscribed_topic_names": (name,)}
                 answer = await members[name].beat(**own)
                 assert answer.error_code is ErrorCode.none
                 assert members[name].numbers == [0]
                 assert await members_seen(raws[name]) == [name]
-            assert sorted(await members_seen(of_admin)) == ["alice", "bob"]
+            assert sorted(await members_seen(of_admin)) == ["bob", "carol"]
             # What one of them reads, nobody reads in another room.
-            more = {"subscribed_topic_names": ("alice", "t")}
-            assert not (await members["alice"].beat(**more)).error_code
+            more = {"subscribed_topic_names": ("carol", "t")}
+            assert not (await members["carol"].beat(**more)).error_code
             for number, changes in enumerate(
                 ({"subscribed_topic_names": ("t",)}, {"subscribed_topic_names": ()})
             ):
@@ -353,10 +355,96 @@ async def test_tenants_use_the_same_name_without_knowing(tmp_path):
             tool = Member(of_bob, "", epoch=-1)
             assert await tool.commit(0) is ErrorCode.unknown_member_id
             # Nor does one of them leave for the other.
-            left = await Member(of_bob, "alice", epoch=1).beat(member_epoch=-1)
+            left = await Member(of_bob, "carol", epoch=1).beat(member_epoch=-1)
             assert left.error_code is ErrorCode.unknown_member_id
-            assert (await members["alice"].beat()).error_code is ErrorCode.none
+            assert (await members["carol"].beat()).error_code is ErrorCode.none
             assert (await bob.beat()).error_code is ErrorCode.none
+
+
+@pytest.mark.e2e
+async def test_topics_that_members_may_not_consume_are_free_for_others(tmp_path):
+    async with (
+        secured(tmp_path, kafka={"port": 0, **FAST}) as broker,
+        pydanube.connect(broker.stream_url, api_key=bootstrap_key(tmp_path)) as admin,
+    ):
+        keys = {"admin": bootstrap_key(tmp_path)}
+        for name in ("mallory", "carol", "bob"):
+            keys[name] = (await admin.security.create_api_key(name)).key
+
+        async def bind(name, topic):
+            return await admin.security.add_binding(
+                f"user:{name}", ["consumer"], [f"/default/{topic}"]
+            )
+
+        for name in ("mallory", "bob"):
+            await bind(name, name)
+        binding_id = await bind("carol", "t")
+        await bind("carol", "carol")
+        for name in ("mallory", "carol", "bob", "t", "other"):
+            await admin.topics.create(f"/default/{name}")
+        port = int(broker.listener_urls["kafka"].rpartition(":")[2])
+        async with AsyncExitStack() as stack:
+            raws = {
+                name: await stack.enter_async_context(KafkaRequests(port))
+                for name in keys
+            }
+            for name, raw in raws.items():
+                await raw.authenticate(name, keys[name])
+            # A client says that it reads the topic of somebody else.
+            of_mallory = raws["mallory"]
+            topics = b"bob", b"mallory"
+            asked = await of_mallory.ask(
+                Api.JOIN_GROUP, 5, **joining(of_mallory, "", topics)
+            )
+            squatter = asked.member_id
+            answer = await of_mallory.ask(
+                Api.JOIN_GROUP, 5, **joining(of_mallory, squatter, topics)
+            )
+            assert not answer.error_code
+            bob = Member(raws["bob"], "bob")
+            own = {"subscribed_topic_names": ("bob",)}
+            assert (await bob.beat(**own)).error_code is ErrorCode.none
+            assert bob.numbers == [0]
+            # The ids of others are no credentials.
+            beat = {
+                "group_id": "g",
+                "generation_id": answer.generation_id,
+                "group_instance_id": None,
+            }
+            for name, code in (
+                ("bob", ErrorCode.unknown_member_id),
+                ("mallory", ErrorCode.none),
+            ):
+                answer = await raws[name].ask(
+                    Api.HEARTBEAT, 3, member_id=squatter, **beat
+                )
+                assert answer.error_code is code
+            # Clients choose ids themselves, and may choose the same.
+            carol, same = Member(raws["carol"], "x"), Member(raws["bob"], "x")
+            assert not (await carol.beat()).error_code
+            assert not (await same.beat(**own)).error_code
+            assert sorted(await members_seen(raws["bob"])) == ["bob", "x"]
+            # One that may read everything does not join others without need.
+            boss = Member(raws["admin"], "boss")
+            await boss.beat(subscribed_topic_names=("other",))
+            assert await members_seen(raws["carol"]) == ["x"]
+            described = await raws["admin"].ask(
+                Api.CONSUMER_GROUP_DESCRIBE,
+                1,
+                group_ids=("g",),
+                include_authorized_operations=False,
+            )
+            (group,) = described.groups
+            found = sorted(each.member_id for each in group.members)
+            assert found == ["bob", "boss", "x", "x"]
+            # A topic is free when those that read it may not any more.
+            await bind("bob", "t")
+            both = {"subscribed_topic_names": ("bob", "t")}
+            forbidden = ErrorCode.group_authorization_failed
+            assert (await bob.beat(**both)).error_code is forbidden
+            await admin.security.remove_binding(binding_id)
+            await beaten_until(lambda: not carol.numbers, carol)
+            assert (await bob.beat(**both)).error_code is ErrorCode.none
 
 
 async def members_seen(raw):

@@ -7,13 +7,21 @@ import asyncio
 from pydanube.aio.tasks import task_scope
 from pydanube_kafka.calls import waiting
 from pydanube_kafka.config import KafkaConfig
-from pydanube_kafka.coordinating import Groups
+from pydanube_kafka.coordinating import MEMBERS_MAX, Groups
 from pydanube_kafka.pure.groups import GroupError, JoinRequest
 
 
 async def join(groups, room, member_id=""):
     """Let a member join; return its answer, if it need not wait."""
-    request = JoinRequest(
+    token = waiting()
+    request = request_of(member_id)
+    room.group.join(request, token, asyncio.get_running_loop().time())
+    groups.settle(room)
+    return token.result() if token.done() else None
+
+
+def request_of(member_id=""):
+    return JoinRequest(
         member_id=member_id,
         instance_id=None,
         session_timeout_s=60.0,
@@ -21,10 +29,6 @@ async def join(groups, room, member_id=""):
         protocol_type="consumer",
         protocols=(("range", b""),),
     )
-    token = waiting()
-    room.group.join(request, token, asyncio.get_running_loop().time())
-    groups.settle(room)
-    return token.result() if token.done() else None
 
 
 async def test_who_was_only_given_an_id_is_in_a_room_of_its_own():
@@ -39,7 +43,8 @@ async def test_who_was_only_given_an_id_is_in_a_room_of_its_own():
             each.error is GroupError.MEMBER_ID_REQUIRED for each in answers.values()
         )
         alice = answers["alice"].member_id
-        assert groups.room_of("g", alice) is rooms["alice"]
+        knowing = [each for each in rooms.values() if each.group.knows(alice)]
+        assert knowing == [rooms["alice"]]
         await join(groups, rooms["alice"], alice)
         assert list(rooms["alice"].group.members) == [alice]
         assert not rooms["mallory"].group.members
@@ -61,3 +66,18 @@ async def test_a_principal_cannot_take_the_groups_of_others():
         groups.settle(room)
         groups.settle(groups.find("a", "mallory"))
         assert groups.add("c", "mallory", is_classic=True) is not GroupError.FULL
+
+
+async def test_members_that_are_only_expected_count():
+    async with task_scope() as tasks:
+        groups = Groups(KafkaConfig(port=0), tasks)
+        room = groups.add("g", "", is_classic=True)
+        room.group.members_max = MEMBERS_MAX
+        now = asyncio.get_running_loop().time()
+        for _ in range(MEMBERS_MAX):
+            room.group.join(request_of(), waiting(), now)
+        groups.settle(room)
+        assert groups.is_full("")
+        room.group.close()
+        groups.settle(room)
+        assert not groups.is_full("")

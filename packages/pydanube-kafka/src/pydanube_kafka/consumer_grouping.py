@@ -6,7 +6,6 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,9 +18,10 @@ from pydanube_kafka.coordinating import Room, group_code, refuse_foreign
 from pydanube_kafka.group_access import (
     choose_room,
     find_room,
-    may_see,
+    may_consume,
     may_take_part,
-    topics_of,
+    room_with,
+    topics_read,
     visible_rooms,
 )
 from pydanube_kafka.grouping import MEMBER_BYTES_MAX
@@ -114,7 +114,7 @@ async def _beaten(call: Call) -> Beaten:
     beat = _beat_of(call)
     _check_permissions(call, beat)
     now = asyncio.get_running_loop().time()
-    room = _room_of(call, beat)
+    room = find_room(call, name, beat.member_id)
     group = _group_in(room)
     if beat.epoch >= JOINING and not _is_shown(call, group, beat, now):
         matched = await _match(call, group, beat, now)
@@ -133,11 +133,6 @@ async def _beaten(call: Call) -> Beaten:
     answer = group.heartbeat(beat, asyncio.get_running_loop().time())
     server.groups.settle(room)
     return answer
-
-
-def _room_of(call: Call, beat: Beat) -> Room | None:
-    room = find_room(call, call.body.group_id, beat.member_id)
-    return room if room is not None and may_see(call, room) else None
 
 
 def _group_in(room: Room | None) -> ConsumerGroup | None:
@@ -167,9 +162,9 @@ def _find_room(call: Call, beat: Beat) -> Room | None:
         raise _Refused(
             ErrorCode.not_coordinator, "another broker coordinates the group"
         )
-    known = groups.room_of(name, beat.member_id)
+    known = room_with(call, name, beat.member_id)
     if beat.epoch != JOINING and (_group_in(known) is None or beat.names is None):
-        return _room_of(call, beat)
+        return find_room(call, name, beat.member_id)
     topics = {
         topic for each in beat.names or () if (topic := parsed(server.names, each))
     }
@@ -298,7 +293,11 @@ async def _match(
     pattern = beat.pattern
     if pattern is None and own is not None:
         pattern = own.pattern
-    if pattern:
+    if not pattern:
+        if group is not None and beat.member_id in group.matched:
+            # The member has taken back its pattern.
+            matched[beat.member_id] = frozenset()
+    else:
         try:
             found = await topics.match(pattern, beat.principal, now)
         except BadPattern as error:
@@ -315,7 +314,7 @@ def _left_over(
     names = call.server.names
     taken = set[TopicName]().union(
         *(
-            topics_of(each.group, names.parse) or ()
+            topics_read(call, each.group)
             for each in call.server.groups.rooms(call.body.group_id)
             if each is not room
         )
@@ -373,9 +372,8 @@ def _show_topics(
 
 
 def _may_consume(call: Call, principal: Any, name: str) -> bool:
-    caller = replace(call.connection.caller, principal=principal)
     topic = parsed(call.server.names, name)
-    return topic is not None and caller.may(Permission.CONSUME, Resource.topic(topic))
+    return topic is not None and may_consume(call, principal, topic)
 
 
 async def consumer_group_describe(call: Call) -> Awaitable[Any]:
@@ -385,15 +383,15 @@ async def consumer_group_describe(call: Call) -> Awaitable[Any]:
     for name in call.body.group_ids:
         code, reason = refuse_foreign(call, name), None
         rooms = visible_rooms(call, name)
-        group = next(
-            (found for each in rooms if (found := _group_in(each)) and found.members),
-            None,
-        )
+        groups = [
+            found for each in rooms if (found := _group_in(each)) and found.members
+        ]
+        group = groups[0] if groups else None
         if code is None and group is None:
             code = ErrorCode.group_id_not_found
             reason = f"the group {name[:80]!r} has no members of this protocol"
         if group is None or code is not None:
-            group = ConsumerGroup(0, 0.0)
+            group, groups = ConsumerGroup(0, 0.0), []
         described.append(
             answers.DescribedGroup(
                 error_code=code or ErrorCode.none,
@@ -413,11 +411,12 @@ async def consumer_group_describe(call: Call) -> Awaitable[Any]:
                         client_host=f"/{each.client_host}",
                         subscribed_topic_names=tuple(sorted(each.names)),
                         subscribed_topic_regex=each.pattern or None,
-                        assignment=_described(call, group, each.assigned),
-                        target_assignment=_described(call, group, each.target),
+                        assignment=_described(call, some, each.assigned),
+                        target_assignment=_described(call, some, each.target),
                         member_type=1,
                     )
-                    for each in group.members.values()
+                    for some in groups
+                    for each in some.members.values()
                 ),
             )
         )

@@ -47,7 +47,7 @@ class Room:
     epoch: int = 0
     """The epoch or generation that is counted."""
     size: int = 0
-    """The number of members that is counted."""
+    """The number of members that is counted, with those that are expected."""
     timer: asyncio.TimerHandle | None = None
 
 
@@ -78,12 +78,6 @@ class Groups:
     def find(self, name: str, owner: str) -> Room | None:
         """Return the room of a group whose first member was of *owner*."""
         return self._rooms.get(name, {}).get(owner)
-
-    def room_of(self, name: str, member_id: str) -> Room | None:
-        """Return the room in which a member is, or is expected."""
-        return next(
-            (each for each in self.rooms(name) if each.group.knows(member_id)), None
-        )
 
     def all_rooms(self) -> list[Room]:
         """Return all rooms of all groups."""
@@ -145,8 +139,8 @@ class Groups:
         epoch = group.epoch if isinstance(group, ConsumerGroup) else group.generation
         self._rebalances[type(group)] += epoch - room.epoch
         for owner in (room.owner, _ALL):
-            self._member_counts[owner] += len(group.members) - room.size
-        room.epoch, room.size = epoch, len(group.members)
+            self._member_counts[owner] += group.size - room.size
+        room.epoch, room.size = epoch, group.size
         answers, group.answers = group.answers, []
         for token, answer in answers:
             if not token.done():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName
@@ -28,18 +30,18 @@ def may_see(call: Call, room: Room) -> bool:
     """
     Return whether the client may know of the members in a room.
 
-    It may if the first was of the same principal, or if it may consume all topics that
-    they read.
+    It may if the first was of the same principal, or if it may consume all topics to
+    which they subscribe.
     """
     if room.owner == owner_for(call):
         return True
     if not room.group.members or not may_take_part(call):
         return False
     caller = call.connection.caller
-    topics = topics_of(room.group, call.server.names.parse)
-    return topics is not None and all(
-        caller.may(Permission.CONSUME, Resource.topic(each)) for each in topics
-    )
+    topics = _subscribed_by(room.group, call.server.names.parse)
+    if not topics:
+        return False
+    return all(caller.may(Permission.CONSUME, Resource.topic(each)) for each in topics)
 
 
 def owner_for(call: Call) -> str:
@@ -55,6 +57,28 @@ def visible_rooms(call: Call, name: str) -> list[Room]:
     return sorted(rooms, key=lambda each: not each.group.members)
 
 
+def room_with(call: Call, name: str, member_id: str) -> Room | None:
+    """
+    Return the room in which the client has a member, or one that it may see.
+
+    Clients choose ids of members themselves, so others may have the same.
+    """
+    owner = owner_for(call)
+    rooms = [
+        each for each in call.server.groups.rooms(name) if each.group.knows(member_id)
+    ]
+    for room in sorted(rooms, key=lambda each: each.owner != owner):
+        member = room.group.members.get(member_id)
+        is_own = member is not None and _name_of(member.principal) == owner
+        if is_own or may_see(call, room):
+            return room
+    return None
+
+
+def _name_of(principal: Any) -> str:
+    return "" if principal is None else principal.name
+
+
 def find_room(call: Call, name: str, member_id: str) -> Room | None:
     """
     Return the room in which a member is.
@@ -62,7 +86,7 @@ def find_room(call: Call, name: str, member_id: str) -> Room | None:
     If it is in none, that is the first room that the client may see, which knows what
     is wrong with its request.
     """
-    room = call.server.groups.room_of(name, member_id)
+    room = room_with(call, name, member_id)
     return room or next(iter(visible_rooms(call, name)), None)
 
 
@@ -77,33 +101,26 @@ def choose_room(
     """
     Return the room for a member that joins to read *topics*, or why it may not.
 
-    Principals that may not consume each other's topics use the same name of a group
-    without knowing, in rooms of their own.  No topic is read in two of them.
+    Principals use the same name of a group for different topics without knowing, in
+    rooms of their own.  No topic is read in two of them.  Topics that the client may
+    not consume do not count: it cannot read them.
     """
     groups, owner = call.server.groups, owner_for(call)
     if not may_take_part(call):
         return GroupError.FORBIDDEN
-    room = groups.room_of(name, member_id)
-    if room is not None and not may_see(call, room):
-        return GroupError.FORBIDDEN
-    room = room or groups.find(name, owner)
+    room = room_with(call, name, member_id) or groups.find(name, owner)
     others = [
         each for each in groups.rooms(name) if each is not room and each.group.members
     ]
-    parse = call.server.names.parse
-    reading = [
-        each
-        for each in others
-        if (topics or set()) & (topics_of(each.group, parse) or set())
-    ]
-    if room is not None or len(reading) > 1:
-        if reading:
-            return GroupError.FORBIDDEN
-    elif reading:
-        if not may_see(call, reading[0]):
+    principal = call.connection.identity.principal
+    wanted = {each for each in topics or () if may_consume(call, principal, each)}
+    reading = [each for each in others if wanted & topics_read(call, each.group)]
+    if reading:
+        if room is not None or len(reading) > 1 or not may_see(call, reading[0]):
             return GroupError.FORBIDDEN
         room = reading[0]
-    else:
+    elif room is None and not wanted and not is_classic:
+        # It has a pattern, and what that matches may be read in a room already.
         room = next((each for each in others if may_see(call, each)), None)
     if room is None:
         return groups.add(name, owner, is_classic=is_classic)
@@ -116,18 +133,41 @@ def is_busy(call: Call, name: str, topics: set[TopicName]) -> bool:
 
     Those are the members that it may see, and all that read one of *topics*.
     """
-    parse = call.server.names.parse
     return any(
-        may_see(call, each) or bool((topics_of(each.group, parse) or set()) & topics)
+        may_see(call, each) or bool(topics_read(call, each.group) & topics)
         for each in call.server.groups.rooms(name)
         if each.group.members
     )
 
 
-def topics_of(
+def may_consume(call: Call, principal: Any, topic: TopicName) -> bool:
+    """Return whether a member of *principal* may consume a topic now."""
+    access = call.server.broker.access
+    return not access.is_enforced or replace(
+        call.connection.caller, principal=principal
+    ).may(Permission.CONSUME, Resource.topic(topic))
+
+
+def topics_read(call: Call, group: AnyGroup) -> set[TopicName]:
+    """Return the topics to which the members of a group subscribe and may consume."""
+    parse = call.server.names.parse
+    if isinstance(group, ConsumerGroup):
+        return {topic for each in group.readable if (topic := _parsed(parse, each))}
+    found = set[TopicName]()
+    if group.protocol_type == CONSUMERS:
+        for member in group.members.values():
+            found.update(
+                each
+                for each in topics_in(member.request.protocols, parse) or ()
+                if each not in found and may_consume(call, member.principal, each)
+            )
+    return found
+
+
+def _subscribed_by(
     group: AnyGroup, parse: Callable[[str], TopicName]
 ) -> set[TopicName] | None:
-    """Return the topics that the members of a group read; None if nobody can tell."""
+    """Return the topics of all subscriptions in a group; None if nobody can tell."""
     if isinstance(group, ConsumerGroup):
         return {topic for each in group.names if (topic := _parsed(parse, each))}
     if group.protocol_type != CONSUMERS:

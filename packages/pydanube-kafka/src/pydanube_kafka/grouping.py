@@ -127,6 +127,7 @@ async def join_group(call: Call) -> Awaitable[Any]:
         protocols=protocols,
         client_id=call.request.client_id,
         client_host=call.connection.address,
+        principal=call.connection.identity.principal,
         # From version 4 on, clients join again with the id that they get.
         knows_ids=call.request.version >= 4,
     )

@@ -182,6 +182,11 @@ class ConsumerGroup:
             return GroupError.STALE_EPOCH
         return None
 
+    @property
+    def size(self) -> int:
+        """The number of members."""
+        return len(self.members)
+
     def knows(self, member_id: str) -> bool:
         """Return whether a member has the id."""
         return member_id in self.members
@@ -250,6 +255,18 @@ class ConsumerGroup:
         """The topics of all subscriptions."""
         named = (each.names for each in self.members.values())
         return frozenset().union(*named, *self.matched.values())
+
+    @property
+    def readable(self) -> frozenset[str]:
+        """The topics of all subscriptions that their members may have."""
+        hidden, nothing = self.hidden, frozenset[str]()
+        named = {
+            (each.names, hidden.get(each.member_id, nothing))
+            for each in self.members.values()
+        }
+        return nothing.union(
+            *(names - some for names, some in named), *self.matched.values()
+        )
 
     def by_name(self, partitions: Iterable[Partition]) -> dict[str, list[int]]:
         """Return partitions by the names of their topics, if these exist."""

@@ -64,6 +64,8 @@ class JoinRequest:
     """The ways to divide the work that it knows, the best first, with its data."""
     client_id: str = ""
     client_host: str = ""
+    principal: Any = None
+    """Its client; the group does not look at it."""
     knows_ids: bool = True
     """Whether it joins again with the id that it is given."""
 
@@ -90,6 +92,11 @@ class Member:
     """The token of its request to join, which waits for the others."""
     syncing: Any = None
     """The token of its request for its part, which waits for the leader."""
+
+    @property
+    def principal(self) -> Any:
+        """The client that joined."""
+        return self.request.principal
 
     def metadata(self, protocol: str) -> bytes:
         """Return what it says about *protocol*."""
@@ -231,6 +238,11 @@ class Group:
             return GroupError.UNKNOWN_MEMBER
         self._remove([member_id], now)
         return None
+
+    @property
+    def size(self) -> int:
+        """The number of members, with those that were only given an id."""
+        return len(self.members) + len(self._pending)
 
     def knows(self, member_id: str) -> bool:
         """Return whether a member has the id, or was given it to join."""
