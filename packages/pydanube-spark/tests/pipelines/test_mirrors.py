@@ -153,6 +153,16 @@ def test_patterns_stand_for_the_tables_that_have_topics(tmp_path):
     assert spec.sources["shop_public_orders"].topic == "/default/shop.public.orders"
 
 
+def test_dead_letters_are_no_tables_even_if_their_table_is_gone(tmp_path):
+    text = OPEN.replace("{table}.dead", "{table}-dead")
+    gone = "carts-dead", "public.old-dead", "transaction-dead", "carts-dead-backfill"
+    topics = [f"/default/shop.{each}" for each in ("a", "public.b", "c-dead.d", *gone)]
+    assert tables_among(mirror_of(tmp_path, text), topics) == ["a", "public.b"]
+    all_in_one = OPEN.replace("shop.{table}.dead", "shop.dead")
+    topics = ["/default/shop.dead", "/default/shop.a-dead", "/default/shop.dead-x"]
+    assert tables_among(mirror_of(tmp_path, all_in_one), topics) == ["a-dead"]
+
+
 def test_tables_of_the_last_run_are_known_to_all_commands(tmp_path):
     first = loaded(tmp_path, OPEN)
     assert list(first.spec.sources) == ["shop_public_lines"]

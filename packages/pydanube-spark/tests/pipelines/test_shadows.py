@@ -106,3 +106,18 @@ def test_unusable_names_and_positions_are_refused(pipeline, tmp_path):
 
 def test_all_formats_with_a_table_have_a_target():
     assert SINKS.keys() <= TARGETS.keys()
+
+
+def test_backfill_does_not_need_the_tables_of_an_earlier_run(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        'name: p\nmirrors: {m: {topic: "/default/{table}", tables: {"*": {key: id}}, '
+        'format: danube-delta, path: "lake/{table}"}}\n'
+    )
+
+    def backfill(**tables):
+        shadow = shadow_of(load(file, tables=tables), "v2").pipeline
+        return backfill_of(shadow, "earliest", "latest", NOW).spec
+
+    assert list(backfill().mirrors) == ["m"]
+    assert backfill(m=["a"]).sinks["m_a"].path == "lake/a-v2"

@@ -1,13 +1,19 @@
 """Tests of parts of keys."""
 
 import datetime as dt
+import tracemalloc
 from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from pydanube_spark.tables.pure.key_parts import KeyPart, key_hashes, part_count
+from pydanube_spark.tables.pure.key_parts import (
+    CONTENT_BYTES,
+    KeyPart,
+    key_hashes,
+    part_count,
+)
 
 COUNT = 4096
 NUMBERS = range(COUNT)
@@ -69,3 +75,17 @@ def test_part_of_a_coarse_division_has_whole_parts_of_a_fine_one():
 )
 def test_count_of_parts_is_a_power_of_two(size, count):
     assert part_count(size, 100) == count
+
+
+def test_hashes_of_large_keys_take_little_memory():
+    column = pa.array(["x" * 1024] * 4096 + ["y" * (CONTENT_BYTES * 2), "", "x"])
+    tracemalloc.start()
+    try:
+        hashes = key_hashes([column])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 80 * CONTENT_BYTES
+    few = [0, len(column) - 3, len(column) - 2, len(column) - 1]
+    assert list(hashes[few]) == [key_hashes([column.slice(n, 1)])[0] for n in few]
+    assert len(np.unique(hashes)) == 4

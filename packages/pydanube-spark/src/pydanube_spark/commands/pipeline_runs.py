@@ -87,10 +87,12 @@ def with_mirrored_tables(
     )
 
     found = discover_tables(pipeline, partial(sync.connect, wait_s=BROKER_WAIT_S))
+    # Tables that the pipeline cannot have must not be known to the next run.
+    loaded = reload(found)
     if is_run:
         for note in remember_tables(pipeline.state, found):
             print_note(f"{pipeline.name}: {note}")
-    return reload(found)
+    return loaded
 
 
 @contextmanager

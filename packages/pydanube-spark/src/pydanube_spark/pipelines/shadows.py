@@ -58,7 +58,8 @@ def shadow_of(pipeline: Pipeline, name: str) -> Shadow:
     spec = pipeline.spec
     sinks = {each: _renamed(sink, name) for each, sink in spec.sinks.items()}
     kept = {each: sink for each, sink in sinks.items() if sink is not None}
-    if not kept:
+    # A run finds the tables of mirrors, of which others may know none yet.
+    if not kept and not spec.mirrors:
         raise InvalidRequest(
             f"no sink of {spec.name} can have another target: a backfill needs a topic "
             "or a table"
@@ -105,7 +106,7 @@ def backfill_of(shadow: Pipeline, start: str, end: str, now: datetime) -> Pipeli
         for name, source in spec.sources.items()
         if source.is_topic and source.is_stream
     }
-    if not bounds:
+    if not bounds and not spec.mirrors:
         raise InvalidRequest(f"no source of {spec.name} is a stream of topics")
     sources = {
         name: structs.replace(source, read=Read.TABLE, watermark=None)

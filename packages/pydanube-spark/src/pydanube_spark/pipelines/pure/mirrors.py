@@ -80,27 +80,41 @@ def tables_among(mirror: Mirror, topics: Iterable[str]) -> list[str]:
     Return the tables with patterns of *mirror* whose topics are among *topics*.
 
     *topics* are names of topics and of partitions.  The topics of dead letters are no
-    tables.
+    tables, even if the topic of their table is gone.
     """
-    before, _, after = mirror.topic.partition(TABLE)
     names = {TopicName.parse(each) for each in topics}
     texts = {str((each.split_partition() or (each,))[0]) for each in names}
-    found = sorted(
-        text[len(before) : len(text) - len(after)]
+    return sorted(
+        table
         for text in texts
-        if text.startswith(before)
-        and text.endswith(after)
-        and len(text) > len(before) + len(after)
+        if (table := _table_in(text, mirror.topic)) is not None
+        and table not in mirror.tables
+        and _pattern_of(mirror, table) is not None
+        # A backfill has topics of its own, with its name at their end.
+        and not _has_dead_letters(mirror, text)
+        and not _has_dead_letters(mirror, text.rpartition("-")[0])
     )
+
+
+def _table_in(topic: str, template: str) -> str | None:
+    """Return the text in *topic* in the place of ``{table}`` in *template*."""
+    before, mark, after = template.partition(TABLE)
+    size = len(topic) - len(before) - len(after)
+    if not mark or size <= 0 or not topic.startswith(before):
+        return None
+    return topic[len(before) : len(before) + size] if topic.endswith(after) else None
+
+
+def _has_dead_letters(mirror: Mirror, topic: str) -> bool:
+    """Return whether *topic* is that of the dead letters of a table, or of all."""
     letters = mirror.dead_letters.topic if mirror.dead_letters is not None else None
-    dead = {(letters or "").replace(TABLE, each) for each in [*found, *mirror.tables]}
-    return [
-        each
-        for each in found
-        if each not in mirror.tables
-        and _pattern_of(mirror, each) is not None
-        and mirror.topic.replace(TABLE, each) not in dead
-    ]
+    if letters is None:
+        return False
+    table = _table_in(topic, letters)
+    if table is None:
+        return topic == letters
+    is_named = table in mirror.tables or table in mirror.exclude
+    return is_named or _pattern_of(mirror, table) is not None
 
 
 def _tables(

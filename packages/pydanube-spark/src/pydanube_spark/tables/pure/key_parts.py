@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
 
 PARTS_MAX = 1 << 16
+CONTENT_BYTES = 1 << 20
+"""How many bytes of texts are hashed at a time, which takes 32 times the memory."""
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
@@ -83,11 +85,25 @@ def _text_numbers(column: Any) -> Any:
     found = lengths.astype(np.uint64)
     if not lengths.any():
         return found
-    content = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-    starts = offsets[:-1] - offsets[0]
+    content = np.frombuffer(data, np.uint8)
     powers = np.cumprod(np.full(int(lengths.max()), _FACTOR))
-    places = np.arange(len(content)) - np.repeat(starts, lengths)
+    start = 0
+    while start < count:
+        last = np.searchsorted(offsets, offsets[start] + CONTENT_BYTES, "right") - 1
+        end = max(start + 1, int(last))
+        found[start:end] += _polynomials(content, offsets[start : end + 1], powers)
+        start = end
+    return found
+
+
+def _polynomials(content: Any, offsets: Any, powers: Any) -> Any:
+    """Return the sum of the bytes of each value, each times the power of its place."""
+    lengths, starts = np.diff(offsets), offsets[:-1] - offsets[0]
+    found = np.zeros(len(lengths), np.uint64)
     has_bytes = lengths > 0
-    terms = content.astype(np.uint64) * powers[places]
-    found[has_bytes] += np.add.reduceat(terms, starts[has_bytes])
+    if has_bytes.any():
+        part = content[offsets[0] : offsets[-1]].astype(np.uint64)
+        places = np.arange(len(part)) - np.repeat(starts, lengths)
+        sums = np.add.reduceat(part * powers[places], starts[has_bytes])
+        found[has_bytes] = sums
     return found

@@ -1,0 +1,43 @@
+"""The tables of mirrors that a run knows."""
+
+from functools import partial
+
+import pytest
+
+from pydanube.declarations.pure.problems import InvalidDeclaration
+from pydanube_spark.commands.pipeline_process import load_pipeline
+from pydanube_spark.commands.pipeline_runs import with_mirrored_tables
+from pydanube_spark.pipelines import table_discovery
+
+PIPELINE = """\
+name: p
+mirrors:
+  shop:
+    topic: /shop/{table}
+    tables: {"*": {key: id}, "*.*": {key: id}}
+    format: danube-delta
+    path: lake/{table}
+"""
+
+
+def test_a_run_forgets_tables_that_cannot_be_together(tmp_path, monkeypatch):
+    file = tmp_path / "p.yaml"
+    file.write_text(PIPELINE)
+    reload = partial(load_pipeline, file, None, None, None)
+
+    def run(*tables):
+        monkeypatch.setattr(
+            table_discovery, "discover_tables", lambda *_: {"shop": list(tables)}
+        )
+        # With the tables that are known from before.
+        pipeline = load_pipeline(file, None)
+        pipeline.state.path.mkdir(parents=True, exist_ok=True)
+        found = with_mirrored_tables(pipeline, reload, is_run=True)
+        return list(found.spec.sources)
+
+    assert run("a.b", "c") == ["shop_a_b", "shop_c"]
+    with pytest.raises(InvalidDeclaration, match="are called shop_a_b, as another"):
+        run("a.b", "a_b")
+    # The topic of one of the two was deleted since.
+    assert run("a.b") == ["shop_a_b"]
+    assert list(load_pipeline(file, None).spec.sources) == ["shop_a_b"]
