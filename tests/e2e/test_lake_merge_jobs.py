@@ -1,6 +1,7 @@
 """Merges into tables whose jobs are Spark tasks, started by the commit of a sink."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,8 @@ def upsert(spark, directory, number, rows):
 
 
 def test_jobs_of_a_merge_are_tasks_of_the_application(eager, tmp_path):
+    temporary = Path(eager.sparkContext._temp_dir).parent
+    before = set(temporary.glob("pyspark-*"))
     columns = "cast(id as string) as text"
     first = eager.range(1000).selectExpr("id", "0 as at", columns)
     # One job writes; the latest keys are found, and the rows are written.
@@ -64,3 +67,4 @@ def test_jobs_of_a_merge_are_tasks_of_the_application(eager, tmp_path):
     assert upsert(eager, tmp_path, 1, second) == 1
     assert data_files(tmp_path) == files
     assert eager.range(3).count() == 3
+    assert set(temporary.glob("pyspark-*")) == before

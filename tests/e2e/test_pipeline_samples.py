@@ -307,7 +307,7 @@ sources:
     topic: /default/changes
     cdc: debezium-mongodb
     schema: _id STRING, name STRING, n BIGINT, at BIGINT, price STRING, raw BINARY,
-      tags ARRAY<BIGINT>, inner STRUCT<x:DOUBLE>
+      tags ARRAY<BIGINT>, inner STRUCT<x:DOUBLE, y:DOUBLE>
     optional_columns: [old]
     dead_letters: {topic: /default/dead}
 sinks:
@@ -332,7 +332,7 @@ def documents_tests():
         price={"$numberDecimal": "1.50"},
         raw={"$binary": {"base64": "QUI=", "subType": "00"}},
         tags=[{"$numberInt": "1"}, 2],
-        inner={"x": {"$numberDouble": "-1.5E3"}},
+        inner={"x": {"$numberDouble": "-1.5E3"}, "y": {"$numberDouble": "-Infinity"}},
     )
     older = document(
         _id="b", at={"$date": 7}, raw={"$binary": "QUI=", "$type": "00"}, old=1
@@ -374,7 +374,7 @@ def documents_tests():
             "price": "1.50",
             "raw": "AB",
             "tags": [1, 2],
-            "inner": {"x": -1500.0},
+            "inner": {"x": -1500.0, "y": "-Infinity"},
             "_op": "c",
             "_deleted": False,
         },

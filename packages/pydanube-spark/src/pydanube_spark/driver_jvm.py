@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -79,6 +80,8 @@ def application() -> Iterator[Any]:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, on_interrupt)
         context._accumulatorServer.shutdown()  # noqa: SLF001
+        # Otherwise the JVM keeps it until the application ends.
+        shutil.rmtree(context._temp_dir, ignore_errors=True)  # noqa: SLF001
         SparkContext._active_spark_context = None  # noqa: SLF001
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
         gateway.shutdown_callback_server()

@@ -4,6 +4,8 @@ import datetime as dt
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitStateUnknownException
 
 from pydanube.model.errors import Conflict, InvalidConfig, InvalidRequest
 from pydanube_spark.pure.upserts import UpsertColumns
@@ -184,3 +186,22 @@ def test_merge_refuses_files_from_before_a_column_was_renamed(table):
     renamed = ROWS.rename_columns(["n", "name", "moment"])
     with pytest.raises(InvalidRequest, match="changed columns"):
         table.merge(MemoryChanges(renamed), UpsertColumns(keys=("n",)), [])
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_deletion_is_reported_only_if_it_was_committed(table, monkeypatch, is_named):
+    add(table)
+    gone = ROWS.append_column("gone", pa.array([True] * 4))
+    columns = UpsertColumns(keys=("n",), delete="gone")
+    transactions = [AppTransaction("app", 1)] if is_named else []
+
+    def lost(*_):
+        raise CommitStateUnknownException("gateway timeout")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlCatalog, "commit_table", lost)
+        with pytest.raises(CommitStateUnknownException):
+            table.merge(MemoryChanges(gone), columns, transactions)
+    assert len(read(table)) == 4
+    assert table.merge(MemoryChanges(gone), columns, transactions)
+    assert len(read(table)) == 0

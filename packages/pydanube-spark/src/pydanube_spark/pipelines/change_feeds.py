@@ -93,7 +93,10 @@ These are heartbeats, the limits of transactions, and changes of schemas.
 _PLAIN_VALUES = (
     (r'\{\s*"\$number(?:Int|Long|Double)"\s*:\s*"([-0-9][-+0-9.eE]*)"\s*\}', "$1"),
     (
-        r'\{\s*"\$(?:oid|numberDecimal|uuid|date)"\s*:\s*("[^"\\]*"|[-0-9]+)\s*\}',
+        (
+            r'\{\s*"\$(?:oid|numberDouble|numberDecimal|uuid|date)"\s*:\s*'
+            r'("[^"\\]*"|[-0-9]+)\s*\}'
+        ),
         "$1",
     ),
     (r'\{\s*"\$binary"\s*:\s*("[^"\\]*")\s*,\s*"\$type"[^{}]*\}', "$1"),

@@ -249,7 +249,8 @@ class IcebergLakeTable(LakeTable):
         if transactions:
             now = self.app_versions([each.app for each in transactions])
             return all(now[each.app] == each.version for each in transactions)
-        return not self.unreferenced(files)
+        # A merge that only deletes leaves nothing by which it could be recognised.
+        return bool(files) and not self.unreferenced(files)
 
     def _check(
         self, table: Table | None, schema: pa.Schema, options: WriteOptions
