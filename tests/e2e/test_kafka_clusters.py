@@ -349,6 +349,59 @@ async def copied_over(addresses, total, disturb):
     assert sorted(chain.from_iterable(found.values())) == list(range(total))
 
 
+def publish_while(producer, disturb, *, sends_on):
+    """Publish a transaction, which *disturb* disturbs, until it is committed."""
+    attempts = 0
+    while True:
+        producer.begin_transaction()
+        producer.produce("t", b"%d" % attempts, partition=0)
+        assert producer.flush(WAIT_S) == 0
+        if not attempts:
+            disturb()
+        attempts += 1
+        try:
+            if sends_on:
+                producer.produce("t", b"7", partition=0)
+            producer.commit_transaction(WAIT_S)
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            producer.abort_transaction(WAIT_S)
+        else:
+            return attempts
+
+
+async def test_a_transaction_whose_partition_moves_is_committed_or_can_be_aborted():
+    async with KafkaCluster().running("a", "b") as cluster:
+        await create(cluster.addresses, "t")
+        await cluster.move_shard(shard_of("tx", SHARDS), "a")
+        options = options_of(cluster.addresses) | {"transactional.id": "tx"}
+        producer, loop = Producer(options), asyncio.get_running_loop()
+        await asyncio.to_thread(producer.init_transactions, WAIT_S)
+
+        def moving(broker_id):
+            move = cluster.move("/default/t-part-0", broker_id)
+            asyncio.run_coroutine_threadsafe(move, loop).result(WAIT_S)
+
+        for broker_id, sends_on, attempts in (
+            ("b", False, 1),
+            ("a", True, 2),
+            ("b", True, 2),
+        ):
+            await cluster.move("/default/t-part-0", "a" if broker_id == "b" else "b")
+            needed = await asyncio.to_thread(
+                publish_while, producer, partial(moving, broker_id), sends_on=sends_on
+            )
+            assert needed == attempts
+        found = await asyncio.to_thread(
+            consume,
+            options_of(cluster.addresses),
+            "t",
+            lambda found: len(found[0]) >= 5,
+        )
+        assert found[0] == [0, 1, 7, 1, 7]
+
+
 async def test_records_are_copied_once_while_topics_move():
     async with KafkaCluster().running(*BROKERS) as cluster:
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -54,6 +55,15 @@ SESSION_IDLE_S = 600.0
 """An idempotent producer that was silent for so long is closed; it may continue."""
 SEQUENCE_END = 2**31
 """Sequences of Kafka begin again at 0 here."""
+FOR_GOOD = frozenset(
+    {
+        ErrorCode.invalid_record,
+        ErrorCode.message_too_large,
+        ErrorCode.policy_violation,
+        ErrorCode.transaction_abortable,
+    }
+)
+"""The errors of a batch after which clients abort its transaction."""
 _EPOCH_MAX = 2**15 - 1
 
 
@@ -215,23 +225,24 @@ async def _publish(call: Call, name: str, data: Any) -> Awaitable[_Result]:
         return await _publish_batch(call, topic, batches[0])
     except HANDLED as error:
         if batches and batches[0].is_transactional:
-            await _refuse_staged(call, name, data.index, batches[0])
+            await _refuse_staged(call, name, data.index, batches[0], code_of(error))
         return Done(_failed(error))
 
 
 async def _refuse_staged(
-    call: Call, kafka_name: str, index: int, batch: RecordBatch
+    call: Call, kafka_name: str, index: int, batch: RecordBatch, code: ErrorCode
 ) -> None:
     """Note that a batch of a transaction was refused."""
+    parts, transactional_id = call.server.transactions.parts, call.body.transactional_id
+    producer = batch.producer_id, batch.producer_epoch
     with suppress(*HANDLED):
         name = await call.find_name(Kind.OPEN_PRODUCER, kafka_name, index)
-        call.server.transactions.parts.refuse(
-            call.body.transactional_id or "",
-            (batch.producer_id, batch.producer_epoch),
-            name,
-            batch.base_sequence,
-            call.server.parts.wall_clock_us(),
-        )
+        if code in FOR_GOOD:
+            parts.forget(transactional_id or "", producer, name)
+            return
+        now = call.server.parts.wall_clock_us()
+        sequence = batch.base_sequence
+        parts.refuse(transactional_id or "", producer, name, sequence, now)
 
 
 async def _wait_for_room(call: Call, topic: Topic) -> None:
@@ -405,6 +416,7 @@ async def _stage_batch(
     transactional_id = call.body.transactional_id or ""
     producer = batch.producer_id, batch.producer_epoch
     writer, state = await parts.open_writer(transactional_id, producer, topic)
+    forget = partial(parts.forget, transactional_id, producer, topic.name)
     now_us = call.server.parts.wall_clock_us()
     header = BatchHeader(first_publish_time=now_us, last_publish_time=now_us)
     if writer.stage is not None:
@@ -414,20 +426,26 @@ async def _stage_batch(
     if writer.stage is None or not parts.place(
         transactional_id, state, topic, batch.base_sequence, batch.count
     ):
-        return _staged(parts, writer.written())
+        return _staged(parts, writer.written(), forget)
     for each in frames:
         if writer.stage is None:
             # The one before has ended the part.
             break
         restamp_producer(each, 0, 0, writer.stage.next_sequence)
         writer.put(each)
-    return _staged(parts, writer.written())
+    return _staged(parts, writer.written(), forget)
 
 
 def _staged(
-    parts: TransactionParts, written: asyncio.Future[BrokerError | None]
+    parts: TransactionParts,
+    written: asyncio.Future[BrokerError | None],
+    forget: Callable[[], None],
 ) -> asyncio.Future[_Result]:
-    """Return the result for a batch of which the stage tells *written*."""
+    """
+    Return the result for a batch of which the stage tells *written*.
+
+    If it has failed for good, *forget* is called.
+    """
     result = waiting()
 
     def tell(done: asyncio.Future[BrokerError | None]) -> None:
@@ -439,6 +457,8 @@ def _staged(
                 parts.check_session()
             except BrokerError as lost:
                 error = lost
+        if error is not None and code_of(error) in FOR_GOOD:
+            forget()
         result.set_result(_Result() if error is None else _failed(error))
 
     written.add_done_callback(tell)

@@ -535,7 +535,8 @@ def _code_of_commit(error: BrokerError) -> ErrorCode:
         return ErrorCode.invalid_producer_epoch
     if isinstance(error, Refused) and not isinstance(error, QuotaExceeded):
         return ErrorCode.transactional_id_authorization_failed
-    # Clients abort then, and begin a transaction with the same records.
+    # Clients abort then.  Those of Java that do not know TRANSACTION_ABORTABLE would
+    # end, but as an error of Produce, this one lets them send the same again.
     return ErrorCode.unknown_producer_id
 
 

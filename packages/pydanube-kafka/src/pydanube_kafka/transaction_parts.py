@@ -212,6 +212,19 @@ class TransactionParts:
         sequences = self._sequences_of(transactional_id, producer)
         sequences.refuse(name, claim, sequence, now)
 
+    def forget(
+        self, transactional_id: str, producer: tuple[int, int], name: TopicName
+    ) -> None:
+        """
+        Forget the sequences of a partition, because a batch has failed for good.
+
+        The transaction can only be aborted.  Some clients count that batch for the
+        next one, and others do not.
+        """
+        sequences = self._sequences.get((transactional_id, *producer))
+        if sequences is not None:
+            sequences.forget(name)
+
     def check_session(self) -> None:
         """
         Raise if records that were just staged may belong to an earlier transaction.
@@ -326,6 +339,6 @@ def _claim_of(state: ProducerState) -> tuple[int, int]:
 
 def _moved(name: TopicName) -> Refusal:
     return Refusal(
-        ErrorCode.unknown_producer_id,
+        ErrorCode.transaction_abortable,
         f"another broker served {name} when the transaction began: abort it",
     )

@@ -125,6 +125,15 @@ def test_no_batch_overtakes_one_that_was_refused():
     assert sequences.place(T, 6, BEGUN, 9, 1) is Order.NEXT
 
 
+def test_any_sequence_may_follow_a_batch_that_failed_for_good():
+    for next_sequence in (3, 5):
+        sequences = Sequences()
+        assert sequences.place(T, 6, BEGUN, 3, 2) is Order.NEXT
+        sequences.forget(T)
+        assert sequences.place(T, 6, BEGUN + 1, next_sequence, 1) is Order.NEXT
+        assert sequences.place(T, 6, BEGUN + 1, next_sequence, 1) is Order.REPEATED
+
+
 def test_sequences_begin_again_at_the_end():
     sequences = Sequences()
     last = SEQUENCE_END - 1

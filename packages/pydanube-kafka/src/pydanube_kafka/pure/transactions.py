@@ -198,6 +198,10 @@ class Sequences:
         if known is None or known.claim != claim:
             self._expected[partition] = _Expected(sequence, claim, now)
 
+    def forget(self, partition: TopicName) -> None:
+        """Let the next batch of a partition have any sequence."""
+        self._expected.pop(partition, None)
+
     def place(
         self, partition: TopicName, claim: int, begun: int, sequence: int, count: int
     ) -> Order:
