@@ -1,5 +1,7 @@
 """Rings keep an hour in steps of 10 s and two days in steps of 5 minutes."""
 
+import pytest
+
 from pydanube.model.activity_history import LONG_STEP_S, SHORT_STEP_S
 from pydanube.model.ids import TopicId
 from pydanube_broker.broker.pure.activity_rings import BROKER, ActivityRings
@@ -18,7 +20,7 @@ def record(rings, now_s, topics, elapsed_s=SHORT_STEP_S):
 def add(measured, key, number, published, delivered, *lag):
     new = measured.count(TopicId(number), key[1], published, delivered)
     if any((*new, *lag)):
-        measured.add(key, new, *lag)
+        measured.add(key, TopicId(number), new, *lag)
 
 
 def rates(rings, key, step_s=SHORT_STEP_S):
@@ -75,9 +77,45 @@ def test_late_measurement_fills_its_steps_and_a_long_pause_is_a_gap():
     record(rings, 3000, {TOPIC: (1, 50, 0)})
     steps = [at for at, *_ in rates(rings, TOPIC)]
     assert steps == [1000, 1010, 1020, 1030, 2990]
-    # The clock was set back.
-    record(rings, 2000, {TOPIC: (1, 60, 0)})
-    assert [at for at, *_ in rates(rings, TOPIC)] == steps
+
+
+def test_points_go_on_when_the_clock_is_set_back():
+    rings = ActivityRings(1000)
+    for number in range(1, 4):
+        record(rings, 1000 + 10 * number, {TOPIC: (1, 10 * number, 0)})
+    record(rings, 1022, {TOPIC: (1, 90, 0)})
+    record(rings, 1031, {TOPIC: (1, 110, 0)})
+    # The point of 1010 is one of the time after the change, as is that of 1020.
+    assert rates(rings, TOPIC) == [(1000, 1, 0), (1010, 6, 0), (1020, 2, 0)]
+    assert rates(rings, BROKER) == rates(rings, TOPIC)
+
+
+@pytest.mark.parametrize("jump_s", [500, 1500, 5000, 86_400, 40_000_000])
+def test_clock_that_jumps_ahead_and_back_leaves_no_points_of_the_future(jump_s):
+    rings = ActivityRings(1000)
+    record(rings, 1010, {TOPIC: (1, 10, 0)})
+    record(rings, 1020 + jump_s, {TOPIC: (1, 20, 0)})
+    for now in (1030, 1040):
+        record(rings, now, {TOPIC: (1, 10 + now, 0)})
+    for key in (TOPIC, BROKER):
+        assert [at for at, *_ in rates(rings, key)][-2:] == [1020, 1030]
+        assert {at for at, *_ in rates(rings, key)} <= {1000, 1020, 1030}
+        assert {at for at, *_ in rates(rings, key, LONG_STEP_S)} == {900}
+
+
+def test_topic_that_moves_to_another_broker_has_no_points_here_until_it_is_back():
+    rings = ActivityRings(1000)
+    record(rings, 1010, {TOPIC: (1, 10, 0), SUBSCRIPTION: (1, 0, 5)})
+    record(rings, 1020, {TOPIC: (1, 10, 0), SUBSCRIPTION: (1, 0, 5)})
+    record(rings, 1030, {})
+    record(rings, 1040, {TOPIC: (1, 20, 0)})
+    assert rates(rings, TOPIC) == [(1000, 1, 0), (1010, 0, 0), (1030, 2, 0)]
+    assert [at for at, *_ in rates(rings, SUBSCRIPTION)] == [1000, 1010, 1030]
+    assert [at for at, *_ in rates(rings, BROKER)] == [1000, 1010, 1020, 1030]
+    for number in range(400):
+        record(rings, 1050 + 10 * number, {})
+    assert rates(rings, TOPIC) == []
+    assert rates(rings, TOPIC, LONG_STEP_S) == [(900, 1, 0)]
 
 
 def test_rings_are_bounded_in_time_and_number():

@@ -54,7 +54,7 @@ async def record_activity(broker: Broker, elapsed_s: float) -> None:
         new = measured.count(number, "", counts.published, counts.delivered)
         # Most of many topics are idle, and need no name.
         if any(new):
-            measured.add((_base_name(topic.name), ""), new)
+            measured.add((_base_name(topic.name), ""), number, new)
         await work.did()
         for each in list(topic.subscriptions.values()):
             lag = each.backlog(end_offset)
@@ -62,7 +62,7 @@ async def record_activity(broker: Broker, elapsed_s: float) -> None:
             if lag or any(new):
                 age_s = each.lag_s(now_us) if lag else 0.0
                 key = _base_name(topic.name), str(each.name)
-                measured.add(key, new, lag, age_s)
+                measured.add(key, number, new, lag, age_s)
             await work.did()
     broker.activity.end(measured, now_us / 1e6, max(elapsed_s, 1e-3))
 

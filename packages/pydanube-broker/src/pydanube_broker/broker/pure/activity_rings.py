@@ -3,9 +3,11 @@ The rates and the lag of the last hours, as a broker remembers them.
 
 A ring has a point for each 10 s of the last hour, and one for each 5 minutes of the
 last 48 hours.  There is one ring for the whole broker, and one for each topic and each
-subscription that was active in this time.  Partitions of a topic are added up.
+subscription that was active in this time.  Partitions of a topic are added up.  While a
+topic is not open here, because another broker serves it, its points are missing.
 
-A broker that restarts begins again.
+A broker that restarts begins again.  If the clock is set back, the points of the time
+that has not come yet are forgotten.
 """
 
 from __future__ import annotations
@@ -58,7 +60,10 @@ class _Points:
 
     def add(self, step: int, values: Values) -> None:
         """Add the point of *step*, which comes after those before it."""
-        missing = min(step - self._end, self._max) if self._values else 0
+        missing = step - self._end if self._values else 0
+        if missing > self._max:
+            del self._values[:]
+            missing = 0
         self._values.extend(_UNKNOWN * missing)
         self._values.extend(values)
         self._end = step + 1
@@ -66,6 +71,13 @@ class _Points:
         # Some at a time: to remove the first ones moves the others.
         if excess > WIDTH * self._max // 10:
             del self._values[:excess]
+
+    def forget_from(self, step: int) -> None:
+        """Forget the points of *step* and of those after it."""
+        excess = min(max(0, self._end - step) * WIDTH, len(self._values))
+        if excess:
+            del self._values[-excess:]
+            self._end = step
 
     def points(self) -> Iterator[ActivityPoint]:
         """Yield the points that are known."""
@@ -86,11 +98,16 @@ class _Points:
 class _Ring:
     """The points of one topic, one subscription or the broker."""
 
-    __slots__ = ("_count", "_long", "_long_step", "_short", "_sum", "last_active")
+    __slots__ = (
+        *("_count", "_long", "_long_step", "_short", "_sum"),
+        *("last_active", "topics"),
+    )
 
     def __init__(self) -> None:
         self.last_active = 0
         """The last step with a message, or with one that waited."""
+        self.topics: set[TopicId] = set()
+        """The topic, or the partitions that were active."""
         self._short = _Points(SHORT_STEP_S)
         self._long = _Points(LONG_STEP_S)
         # The long step that has not ended, and what was added in it.
@@ -113,6 +130,15 @@ class _Ring:
             max(age_s, values[3]),
         )
         self._count += 1
+
+    def forget_from(self, step: int) -> None:
+        """Forget the points of *step* and of those after it."""
+        self.last_active = min(self.last_active, step)
+        self._short.forget_from(step)
+        long_step = step * SHORT_STEP_S // LONG_STEP_S
+        self._long.forget_from(long_step)
+        if long_step < self._long_step:
+            self._sum, self._count = _IDLE, 0
 
     def points(self, step_s: int) -> list[ActivityPoint]:
         if step_s == SHORT_STEP_S:
@@ -149,6 +175,9 @@ class Measurement:
     sums: defaultdict[Key, list[float]] = field(
         default_factory=lambda: defaultdict(lambda: [0.0] * WIDTH)
     )
+    topics: defaultdict[Key, set[TopicId]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
 
     def count(
         self, topic_id: TopicId, subscription: str, published: int, delivered: int
@@ -168,18 +197,28 @@ class Measurement:
         return published - old_published, delivered - old_delivered
 
     def add(
-        self, key: Key, new: tuple[int, int], lag: int = 0, age_s: float = 0.0
+        self,
+        key: Key,
+        topic_id: TopicId,
+        new: tuple[int, int],
+        lag: int = 0,
+        age_s: float = 0.0,
     ) -> None:
         """
         Add what ``count`` has returned of a topic or a subscription, if it is active.
 
         *key* has the base name of a partition.
         """
+        self.topics[key].add(topic_id)
         found = self.sums[key]
         found[0] += new[0]
         found[1] += new[1]
         found[2] += lag
         found[3] = max(found[3], age_s)
+
+    def has_open(self, topic_ids: set[TopicId]) -> bool:
+        """Return whether one of these topics is open."""
+        return any((each, "") in self.counts for each in topic_ids)
 
     def rates(self, elapsed_s: float) -> dict[Key, Values]:
         """Return what was added, and of the broker, in *elapsed_s*; nothing if idle."""
@@ -229,24 +268,35 @@ class ActivityRings:
         """
         self._counts = measured.counts
         last = int(now_s // SHORT_STEP_S) - 1
-        if last <= self._step:
-            # The clock was set back.
+        if last == self._step:
             return
+        if last < self._step:
+            # The clock was set back.
+            self._step = last - 1
+            for each in (self._broker, *self._rings.values()):
+                each.forget_from(last)
         is_gap = last - self._step > BRIDGED_MAX
         steps = range(last if is_gap else self._step + 1, last + 1)
         self._step = last
         rates = measured.rates(elapsed_s)
         self._make_room([each for each in rates if each != BROKER], last)
+        for key, topic_ids in measured.topics.items():
+            if key in self._rings:
+                self._rings[key].topics |= topic_ids
         for step in steps:
             self._broker.add(step, rates.get(BROKER, _IDLE))
             for key, ring in self._rings.items():
-                ring.add(step, rates.get(key, _IDLE))
+                if key in rates or measured.has_open(ring.topics):
+                    ring.add(step, rates.get(key, _IDLE))
 
     def history(self, key: Key, step_s: int) -> ActivityHistory:
         """Return the points of a topic, a subscription or the broker, if any."""
         ring = self._broker if key == BROKER else self._rings.get(key)
         points = [] if ring is None else ring.points(step_s)
-        return ActivityHistory(step_s=step_s, points=tuple(points))
+        # A ring of a topic that another broker serves may end long ago.
+        first_s = (self._step + 1) * SHORT_STEP_S - POINTS_MAX[step_s] * step_s
+        known = tuple(each for each in points if each.begins_at_s >= first_s)
+        return ActivityHistory(step_s=step_s, points=known)
 
     def _make_room(self, active: list[Key], step: int) -> None:
         """Add rings for what is *active*; forget what is idle, if there is no room."""
