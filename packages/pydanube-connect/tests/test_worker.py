@@ -140,6 +140,29 @@ async def test_paused_connector_runs_on_from_where_it_stopped(shop):
     await eventually(lambda: shop.has_more_than(count))
 
 
+async def test_connector_that_is_stored_as_paused_does_not_run(shop):
+    await shop.connectors.set("n", TOPIC, definition(count=5), is_paused=True)
+    shop.start("w")
+    await shop.until(lambda report: report.state == "paused")
+    assert TOPIC not in await shop.client.topics.list()
+    # A changed definition does not run before it is paused, either.
+    await shop.connectors.set("n", TOPIC, definition(count=6))
+    await shop.until(lambda each: (each.state, each.revision) == ("paused", 2))
+    assert TOPIC not in await shop.client.topics.list()
+    await shop.connectors.resume("n")
+    await shop.until(lambda report: report.state == "finished")
+    assert await shop.count() == 6
+
+
+async def test_connector_that_is_made_anew_at_once_runs_its_new_definition(shop):
+    await shop.connectors.set("n", TOPIC, definition(count=5))
+    shop.start("w")
+    await shop.until(lambda report: report.state == "finished")
+    await shop.connectors.delete("n")
+    await shop.connectors.set("n", TOPIC, definition(count=8))
+    await eventually(lambda: shop.has_more_than(7))
+
+
 async def test_worker_takes_over_what_another_one_leaves(shop):
     await shop.connectors.set("n", TOPIC, definition(rate=1000))
     stops = {}

@@ -337,7 +337,7 @@ class _Share:
     async def _apply(self) -> None:
         """Run the connector as its definition says now, if it may run."""
         stored, running = self._stored, self._running
-        if running is not None and running.revision != stored.revision:
+        if running is not None and _written(running) != _written(stored):
             await self._end()
             running = None
         try:
@@ -436,6 +436,11 @@ class _Share:
         if self._running is not None:
             self._running = None
             await self._worker.runs.remove(self._stored.name)
+
+
+def _written(stored: StoredConnector) -> tuple[int, int]:
+    """Return what differs for another definition, also of a connector made anew."""
+    return stored.revision, stored.changed_at
 
 
 def _reason_of(error: Exception) -> str:

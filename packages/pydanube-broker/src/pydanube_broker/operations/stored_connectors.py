@@ -27,7 +27,12 @@ async def set_connector(call: Call, m: pb.SetConnector) -> pb.ConnectorSet:
     """Store the definition of a connector, or change it, for workers to run."""
     expected = m.expected_revision if m.HasField("expected_revision") else None
     revision = await call.broker.connectors.set(
-        m.name, m.topic, m.definition, author_of_settings(), expected_revision=expected
+        m.name,
+        m.topic,
+        m.definition,
+        author_of_settings(),
+        expected_revision=expected,
+        is_paused=m.is_paused if m.HasField("is_paused") else None,
     )
     return pb.ConnectorSet(revision=revision)
 

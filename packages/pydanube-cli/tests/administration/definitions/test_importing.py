@@ -63,6 +63,21 @@ async def fill(client):
     await client.connectors.pause("numbers")
 
 
+async def test_imported_definition_is_paused_before_a_worker_can_run_it():
+    async with guarded_broker() as broker, client_of(broker, ROOT) as client:
+        await fill(client)
+        wanted = await export_definitions(client)
+        await client.connectors.delete("numbers")
+
+        async def refuse(_):
+            raise AssertionError
+
+        # It is paused in the request that stores it.
+        client.connectors.pause = refuse
+        await import_definitions(client, wanted)
+        assert (await client.connectors.describe("numbers")).is_paused
+
+
 def counts(outcomes):
     return Counter((each.kind, each.action) for each in outcomes)
 

@@ -50,10 +50,10 @@ from pydanube_broker.cluster.mirror import Mirror
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import ConnectorRecord, ConnectorReportRecord
 from pydanube_broker.metadata.store import (
-    ABSENT,
     OPERATIONS_MAX,
     Delete,
     MetadataStore,
+    Operation,
     Put,
     Revision,
     retry_on_conflict,
@@ -106,9 +106,12 @@ class StoredConnectors:
         author: Principal,
         *,
         expected_revision: int | None = None,
+        is_paused: bool | None = None,
     ) -> int:
         """
         Store the definition of a connector, or change it; return its revision.
+
+        With *is_paused*, it is paused or resumed in the same change.
 
         Durability: On return it is on disk.
 
@@ -146,10 +149,14 @@ class StoredConnectors:
                 revision=before.revision + 1,
                 changed_at=self._wall_clock_us(),
                 author=replace(author, expires_at_s=None),
+                is_paused=before.is_paused if is_paused is None else is_paused,
             )
-            expected = ABSENT if stored is None else stored.revision
-            revision = await self._store.put(key, record, expected=expected)
-            return record.revision, revision
+            changes: list[Operation] = [Put(key, record)]
+            if stored is None:
+                # A worker may have reported in the moment of a deletion.
+                changes.append(Delete(keys.CONNECTOR_REPORTS.key(name)))
+            checks = [unchanged(key, stored)]
+            return record.revision, await self._store.transaction(checks, changes)
 
         number, revision = await retry_on_conflict(attempt)
         await self._until(revision)

@@ -312,8 +312,9 @@ class _Import:
         is_paused = known is not None and known.is_paused
         if not self._is_dry:
             if old != wanted.definition:
-                await connectors.set(name, str(wanted.definition.get("topic")), text)
-            if is_paused is not wanted.is_paused:
+                topic = str(wanted.definition.get("topic"))
+                await connectors.set(name, topic, text, is_paused=wanted.is_paused)
+            elif is_paused is not wanted.is_paused:
                 await (connectors.pause if wanted.is_paused else connectors.resume)(
                     name
                 )

@@ -68,6 +68,7 @@ class Connectors:
         definition: str,
         *,
         expected_revision: int | None = None,
+        is_paused: bool | None = None,
     ) -> int:
         """
         Store the definition of a connector, or change it; return its revision.
@@ -81,6 +82,8 @@ class Connectors:
             definition: A JSON object as in a file of connectors.  Secrets are
                 references such as ``${file:NAME}``.
             expected_revision: Refuse the change if it has another one; 0: if it exists.
+            is_paused: Whether it is paused from now on; None: as before.  No worker
+                runs the definition before it is paused.
 
         Durability: On return it is on disk.
 
@@ -96,6 +99,8 @@ class Connectors:
             definition=definition,
             expected_revision=expected_revision,
         )
+        if is_paused is not None:
+            request.is_paused = is_paused
         return int((await self._requester.send_request(request)).revision)
 
     async def delete(self, name: str) -> None:

@@ -2195,16 +2195,18 @@ class CloseConnection(_message.Message):
     def __init__(self, connection_id: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class SetConnector(_message.Message):
-    __slots__ = ("name", "topic", "definition", "expected_revision")
+    __slots__ = ("name", "topic", "definition", "expected_revision", "is_paused")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     DEFINITION_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_REVISION_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic: str
     definition: str
     expected_revision: int
-    def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., definition: _Optional[str] = ..., expected_revision: _Optional[int] = ...) -> None: ...
+    is_paused: bool
+    def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., definition: _Optional[str] = ..., expected_revision: _Optional[int] = ..., is_paused: bool = ...) -> None: ...
 
 class ConnectorSet(_message.Message):
     __slots__ = ("revision",)
