@@ -8,7 +8,8 @@ from pydanube.aio.tasks import task_scope
 from pydanube_kafka.calls import waiting
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.coordinating import MEMBERS_MAX, Groups
-from pydanube_kafka.pure.groups import GroupError, JoinRequest
+from pydanube_kafka.pure.consumer_groups import Beat
+from pydanube_kafka.pure.groups import Claim, GroupError, JoinRequest
 
 
 async def join(groups, room, member_id=""):
@@ -81,3 +82,18 @@ async def test_members_that_are_only_expected_count():
         room.group.close()
         groups.settle(room)
         assert not groups.is_full("")
+
+
+async def test_an_epoch_of_another_coordinator_is_stale():
+    async with task_scope() as tasks:
+        epochs, beat = [], Beat(member_id="m", epoch=0, rebalance_timeout_s=60.0)
+        for _ in range(2):
+            groups = Groups(KafkaConfig(port=0), tasks)
+            room = groups.add("g", "", is_classic=False)
+            epochs.append(room.group.heartbeat(beat, 0.0).epoch)
+            groups.settle(room)
+            assert groups.counts()["consumer"].rebalances == 1
+        late = Claim(member_id="m", generation=epochs[0])
+        assert room.group.check_commit(late) is GroupError.STALE_EPOCH
+        room.group.close()
+        groups.settle(room)

@@ -21,6 +21,9 @@ MEMBERS_MAX = 20_000
 SHARES = 4
 """A principal has at most one of so many parts of the groups and members."""
 
+FIRST_EPOCH_MAX = 2**30
+"""The epochs of a group begin with a random number below this one."""
+
 AnyGroup: TypeAlias = "Group | ConsumerGroup"
 
 _KINDS: dict[str, type[AnyGroup]] = {"classic": Group, "consumer": ConsumerGroup}
@@ -109,7 +112,8 @@ class Groups:
             1, groups_max // self._shares
         ):
             return GroupError.FULL
-        room = Room(name, owner, self._new(is_classic=is_classic))
+        group = self._new(is_classic=is_classic)
+        room = Room(name, owner, group, _epoch_of(group))
         self._rooms.setdefault(name, {})[owner] = room
         for each in (owner, _ALL):
             self._room_counts[each] += 1
@@ -121,14 +125,18 @@ class Groups:
             return None
         if room.group.members:
             return GroupError.OTHER_PROTOCOL
-        room.group, room.epoch = self._new(is_classic=is_classic), 0
+        room.group = self._new(is_classic=is_classic)
+        room.epoch = _epoch_of(room.group)
         return None
 
     def _new(self, *, is_classic: bool) -> AnyGroup:
         members_max = self._config.group_members_max
         if is_classic:
             return Group(_new_member_id, members_max)
-        return ConsumerGroup(members_max, self._config.group_session_timeout_s)
+        # Members of before, at another coordinator, are in other epochs.
+        epoch = uuid.uuid4().int % FIRST_EPOCH_MAX
+        session_timeout_s = self._config.group_session_timeout_s
+        return ConsumerGroup(members_max, session_timeout_s, epoch)
 
     def settle(self, room: Room) -> None:
         """Answer the requests that need not wait any more, and set the timer."""
@@ -136,7 +144,7 @@ class Groups:
             # It was closed since.
             return
         group = room.group
-        epoch = group.epoch if isinstance(group, ConsumerGroup) else group.generation
+        epoch = _epoch_of(group)
         self._rebalances[type(group)] += epoch - room.epoch
         for owner in (room.owner, _ALL):
             self._member_counts[owner] += group.size - room.size
@@ -184,6 +192,10 @@ class Groups:
 
 _ALL = "\0"
 """No principal is called so."""
+
+
+def _epoch_of(group: AnyGroup) -> int:
+    return group.epoch if isinstance(group, ConsumerGroup) else group.generation
 
 
 def _new_member_id(client_id: str) -> str:

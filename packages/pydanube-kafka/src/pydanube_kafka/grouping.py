@@ -7,6 +7,7 @@ import struct
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pydanube.aio.long_work import LongWork
 from pydanube.model.errors import InvalidRequest, SubscriptionNotFound
 from pydanube.model.names import parse_subscription
 from pydanube.wire.native.kinds import Kind
@@ -282,7 +283,9 @@ async def list_groups(call: Call) -> Awaitable[Any]:
     listed: dict[str, tuple[str, GroupState, str]] = dict.fromkeys(
         await committed_topics(call), (CONSUMERS, GroupState.EMPTY, CLASSIC)
     )
+    work = LongWork()
     for room in call.server.groups.all_rooms():
+        await work.did(1 + room.size)
         if may_see(call, room):
             group = room.group
             type_ = CLASSIC if isinstance(group, Group) else CONSUMERS

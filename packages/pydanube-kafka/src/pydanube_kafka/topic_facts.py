@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -28,10 +29,10 @@ from pydanube_kafka.pure.topic_ids import uuid_of
 
 KNOWN_MAX = 100_000
 """The most names, and the most ids, that are remembered."""
-
-
 PATTERNS_MAX = 1000
-"""The most patterns that are remembered, and the most lists of what they match."""
+"""The most patterns of which is remembered what they match."""
+MATCHED_MAX = 1_000_000
+"""The most names that they match together."""
 
 
 class _Matched(NamedTuple):
@@ -45,17 +46,25 @@ class TopicsByName:
     The topics to which groups subscribe.
 
     Bounds: ``KNOWN_MAX`` names, which are looked up again when they are older than
-        *age_max_s*.
+        *age_max_s*; ``PATTERNS_MAX`` patterns, and *matched_max* names that they match.
     """
 
-    def __init__(self, broker: Broker, names: TopicNames, age_max_s: float) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        names: TopicNames,
+        age_max_s: float,
+        matched_max: int = MATCHED_MAX,
+    ) -> None:
         self._broker = broker
         self._names = names
         self._age_max_s = age_max_s
         self._known: dict[str, tuple[float, TopicFacts | None]] = {}
         self._listed: tuple[float, Sequence[str]] = -math.inf, ()
-        self._patterns: dict[str, Pattern] = {}
+        self._listing = asyncio.Lock()
         self._matched: dict[tuple[str, Principal], _Matched] = {}
+        self._matched_max = matched_max
+        self._matched_count = 0
 
     async def look_up(self, names: Iterable[str], now: float) -> None:
         """
@@ -96,11 +105,6 @@ class TopicsByName:
             BadPattern: It is no pattern, or takes too much work.
             MetadataUnavailable: The metadata store does not answer.
         """
-        pattern = self._patterns.get(text)
-        if pattern is None:
-            if len(self._patterns) >= PATTERNS_MAX:
-                self._patterns.clear()
-            pattern = self._patterns[text] = Pattern(text)
         names, policy = await self._list(now), self._broker.access.policy
         matched = self._matched.get((text, principal))
         if (
@@ -108,33 +112,43 @@ class TopicsByName:
             or matched.seen[0] is not names
             or matched.seen[1] is not policy
         ):
-            if len(self._matched) >= PATTERNS_MAX:
-                self._matched.clear()
-            found, work = set[str](), LongWork()
+            # Its automaton may be large, and is not kept.
+            pattern, found, work = Pattern(text), set[str](), LongWork()
             for name in names:
                 await work.did()
                 if self._may_consume(principal, name) and pattern.matches(name):
                     found.add(name)
             matched = _Matched((names, policy), frozenset(found))
-            self._matched[text, principal] = matched
+            self._remember((text, principal), matched)
         return matched.names
+
+    def _remember(self, key: tuple[str, Principal], matched: _Matched) -> None:
+        before = self._matched.pop(key, None)
+        self._matched_count += len(matched.names)
+        if before is not None:
+            self._matched_count -= len(before.names)
+        is_full = self._matched_count > self._matched_max
+        if is_full or len(self._matched) >= PATTERNS_MAX:
+            self._matched.clear()
+            self._matched_count = len(matched.names)
+        self._matched[key] = matched
 
     async def _list(self, now: float) -> Sequence[str]:
         """Return all names; the same object if they are the same as before."""
-        listed_at, names = self._listed
-        if listed_at <= now - self._age_max_s:
-            self._listed = now, names
-            async with self._broker.lists.of(""):
-                topics = await self._broker.catalog.names()
-            found = {
-                self._names.name_of((each.split_partition() or (each, 0))[0])
-                for each in topics
-            }
-            after = sorted(each for each in found if each is not None)
-            if after != names:
-                names = after
-            self._listed = now, names
-        return names
+        async with self._listing:
+            listed_at, names = self._listed
+            if listed_at <= now - self._age_max_s:
+                async with self._broker.lists.of(""):
+                    topics = await self._broker.catalog.names()
+                found = {
+                    self._names.name_of((each.split_partition() or (each, 0))[0])
+                    for each in topics
+                }
+                after = sorted(each for each in found if each is not None)
+                if after != names:
+                    names = after
+                self._listed = now, names
+            return names
 
     def _may_consume(self, principal: Principal, name: str) -> bool:
         access = self._broker.access
