@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from pydanube.aio.long_work import LongWork
 from pydanube.model.errors import InvalidRequest, MetadataUnavailable
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.security.permissions import Permission
@@ -379,8 +380,9 @@ def _may_consume(call: Call, principal: Any, name: str) -> bool:
 async def consumer_group_describe(call: Call) -> Awaitable[Any]:
     """Describe groups whose coordinator divides the work, and their members."""
     answers = call.answers
-    described = []
-    for name in call.body.group_ids:
+    described, work = [], LongWork()
+    # Each group once, however often it is named.
+    for name in dict.fromkeys(call.body.group_ids):
         code, reason = refuse_foreign(call, name), None
         rooms = visible_rooms(call, name)
         groups = [
@@ -390,6 +392,7 @@ async def consumer_group_describe(call: Call) -> Awaitable[Any]:
         if code is None and group is None:
             code = ErrorCode.group_id_not_found
             reason = f"the group {name[:80]!r} has no members of this protocol"
+        await work.did(1 + sum(len(each.members) for each in groups))
         if group is None or code is not None:
             group, groups = ConsumerGroup(0, 0.0), []
         described.append(

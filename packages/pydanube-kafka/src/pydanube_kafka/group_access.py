@@ -131,10 +131,13 @@ def is_busy(call: Call, name: str, topics: set[TopicName]) -> bool:
     """
     Return whether a group has members that what the client asks for would disturb.
 
-    Those are the members that it may see, and all that read one of *topics*.
+    Those are the members that it may see, and all that read one of *topics* that it
+    may consume; it may not change what others have committed.
     """
+    principal = call.connection.identity.principal
+    own = {each for each in topics if may_consume(call, principal, each)}
     return any(
-        may_see(call, each) or bool(topics_read(call, each.group) & topics)
+        may_see(call, each) or bool(topics_read(call, each.group) & own)
         for each in call.server.groups.rooms(name)
         if each.group.members
     )

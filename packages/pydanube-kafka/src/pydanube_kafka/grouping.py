@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydanube.aio.long_work import LongWork
 from pydanube.model.errors import InvalidRequest, SubscriptionNotFound
-from pydanube.model.names import parse_subscription
+from pydanube.model.names import TopicName, parse_subscription
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_kafka.calls import Call, Done, Handler, waiting
@@ -316,10 +316,12 @@ async def list_groups(call: Call) -> Awaitable[Any]:
 async def describe_groups(call: Call) -> Awaitable[Any]:
     """Describe groups and their members."""
     answers = call.answers
-    described = []
-    for name in call.body.groups:
+    described, work = [], LongWork()
+    # Each group once, however often it is named.
+    for name in dict.fromkeys(call.body.groups):
         code = refuse_foreign(call, name) or ErrorCode.none
         rooms = visible_rooms(call, name)
+        await work.did(1 + sum(each.size for each in rooms))
         group = rooms[0].group if rooms else None
         described.append(
             answers.DescribedGroup(
@@ -386,9 +388,10 @@ def _encoded(assigned: Mapping[str, Sequence[int]]) -> bytes:
 async def delete_groups(call: Call) -> Awaitable[Any]:
     """Delete the subscriptions of groups that have no members."""
     answers = call.answers
-    results = []
-    for name in call.body.groups_names:
-        code = refuse_foreign(call, name) or await _delete_group(call, name)
+    results, committed = [], await committed_topics(call)
+    for name in dict.fromkeys(call.body.groups_names):
+        topics = committed.get(name, ())
+        code = refuse_foreign(call, name) or await _delete_group(call, name, topics)
         results.append(answers.DeletableGroupResult(group_id=name, error_code=code))
     return Done(
         answers.DeleteGroupsResponse(
@@ -397,8 +400,9 @@ async def delete_groups(call: Call) -> Awaitable[Any]:
     )
 
 
-async def _delete_group(call: Call, group_id: str) -> ErrorCode:
-    names = (await committed_topics(call, group_id)).get(group_id, ())
+async def _delete_group(
+    call: Call, group_id: str, names: Iterable[TopicName]
+) -> ErrorCode:
     if is_busy(call, group_id, {base_of(each) for each in names}):
         return ErrorCode.non_empty_group
     code = ErrorCode.group_id_not_found
