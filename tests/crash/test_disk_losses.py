@@ -11,6 +11,7 @@ import pytest
 
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import BrokerError, CorruptJournal, ObjectsUnavailable
+from pydanube.model.policy import TopicPolicy
 from pydanube_broker.storage.config import JournalConfig
 from pydanube_broker.storage.segments.manifest import change_manifest
 from support.fakes.batches import frame_of, payloads_of
@@ -142,6 +143,13 @@ async def test_a_lost_segment_without_messages_in_the_journal_is_reported():
         with pytest.raises(CorruptJournal, match="neither on the local disk"):
             await open_topic(storage, epoch=2)
     assert world.manifest.segments[1] == before
+    # If all of its messages were trimmed, nothing is missing.
+    async with world.storage(journal=JOURNAL) as storage:
+        log = await storage.open_log(
+            1, "/default/t1", 2, TopicPolicy(), start_offset=30
+        )
+        assert (log.base_offset, log.end_offset) == (30, 30)
+    assert world.manifest.segments[1] == {}
 
 
 async def test_replacements_are_uploaded_before_the_manifest_names_them():

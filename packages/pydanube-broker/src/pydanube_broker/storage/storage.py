@@ -222,7 +222,7 @@ class Storage:
         await self._check_objects(topic_id, str(name), recorded, end_offset)
         lost = recorded[len(segments) :]
         if lost:
-            if sealed_offset > lost[0].base:
+            if sealed_offset > max(lost[0].base, start_offset):
                 raise CorruptJournal(
                     f"topic {topic_id}: the segment {lost[0].object_name} is neither "
                     "on the local disk nor in the remote object store, and the "

@@ -1,5 +1,6 @@
 """Policies of topics that change: retention by topic and namespace, and sealing."""
 
+import asyncio
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -40,7 +41,7 @@ from support.fakes.brokers import (
     BrokerWorld,
     MeddledStore,
 )
-from support.fakes.readers import S, attach, publish, stored, subscribe
+from support.fakes.readers import S, attach, forget_frame, publish, stored, subscribe
 from support.fakes.storages import seal
 
 SMALL = Retention(bytes_max=1)
@@ -553,6 +554,35 @@ async def test_failed_messages_are_forgotten_when_they_are_trimmed(broker):
     subscription.credit(consumer, 100, 1 << 20)
     assert (await reader.offsets(5))[1:] == [2, 3, 4, 5]
     assert topic.log.base_offset == 2
+
+
+@pytest.mark.parametrize("is_redelivered", [False, True])
+async def test_consumer_stays_while_what_is_read_for_it_is_trimmed(
+    broker, monkeypatch, is_redelivered
+):
+    topic = await grown(broker)
+    subscription = await subscribe(broker)
+    is_reading, goes_on = asyncio.Event(), asyncio.Event()
+    read = topic.log.read
+
+    async def read_slowly(offset, *, bytes_max):
+        is_reading.set()
+        await goes_on.wait()
+        return await read(offset, bytes_max=bytes_max)
+
+    if is_redelivered:
+        earlier, _ = attach(subscription, "earlier", messages=2)
+        await earlier.first(2)
+        forget_frame(subscription)
+    monkeypatch.setattr(topic.log, "read", read_slowly)
+    reader, _ = attach(subscription)
+    if is_redelivered:
+        subscription.detach(earlier.consumer)
+    await is_reading.wait()
+    await broker.topics.trim(A_TOPIC, 3)
+    goes_on.set()
+    assert await reader.offsets(3) == [3, 4, 5]
+    assert reader.reason is None
 
 
 async def test_trim_is_refused_beyond_the_end_and_without_stored_messages(broker):

@@ -560,6 +560,11 @@ class ReliableSubscription(Subscription):
                 except CorruptSegment as error:
                     self._skip_ahead(offset, error)
                     continue
+                except OffsetDropped:
+                    if machine.next_offset == offset:
+                        raise
+                    # The topic was trimmed while it was read.
+                    continue
                 # Decoded segments are read without waiting.  What is ready for other
                 # consumers is sent before the next messages of the history.
                 await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice, takewhile
 
-from pydanube.model.errors import CorruptSegment
+from pydanube.model.errors import CorruptSegment, OffsetDropped
 from pydanube.model.ranges import Range, RangeSet
 from pydanube.wire.batches import BatchFrame
 from pydanube_broker.broker.pure.frame_cuts import (
@@ -132,6 +132,11 @@ class SubscriptionReader:
                 frame = await self._read_at(left[0][0])
             except CorruptSegment as error:
                 missing += skip(error, left)
+                continue
+            except OffsetDropped:
+                if left[0][0] >= self._log.start_offset:
+                    raise
+                # The topic was trimmed while it was read.
                 continue
             if frame is None:
                 missing += left
