@@ -54,8 +54,6 @@ def lagging(*kinds, topic_count=5, measured=5):
         (findings.memory(3 * GIB, GIB), Verdict.OK),
         (findings.memory(2 * GIB, GIB), Verdict.WARNING),
         (findings.memory(GIB // 2, GIB), Verdict.PROBLEM),
-        (findings.memory(8 * GIB, GIB, 4), Verdict.WARNING),
-        (findings.memory(3 * GIB, GIB, 4), Verdict.PROBLEM),
         (findings.event_loop(has_uvloop=True), Verdict.OK),
         (findings.event_loop(has_uvloop=False), Verdict.WARNING),
         (findings.certificate("c", NOW + timedelta(days=31), NOW), Verdict.OK),

@@ -187,7 +187,7 @@ class _Supervisor:
         configure_logging(config.log, process=child.number)
         return ProcessPart(
             config=config,
-            own=own_listens(self.config, child.ports),
+            own=own_listens(config, child.ports),
             listener_ports=child.ports.listeners,
             pipe=pipe,
             shared_counts=self._counts_of(child),

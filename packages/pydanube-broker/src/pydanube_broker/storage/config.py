@@ -221,8 +221,8 @@ class StorageConfig(
     """How often the sealer checks for topics that are due, unless it is woken."""
     tail_bytes_max: AtLeastOne = 512 * MIB
     """
-    How much memory the unsealed messages of all topics may take. Messages count as for
-    ``seal_bytes``.
+    How much memory the unsealed messages of all topics may take, in all processes of
+    the broker together. Messages count as for ``seal_bytes``.
 
     From three quarters of this, the largest topics are sealed at once; at the limit,
     publishers wait.

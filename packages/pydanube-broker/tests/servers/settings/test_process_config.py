@@ -63,6 +63,23 @@ def test_messages_that_wait_for_a_full_disk_fit_into_the_reserve():
     assert config_of_process(without, 1).storage.journal.pending_bytes_max == before
 
 
+def test_processes_divide_the_memory_of_the_broker():
+    config = config_of(**{"processes.count": 4})
+    part = config_of_process(config, 1)
+    whole, own = config.storage, part.storage
+    assert own.tail_bytes_max == whole.tail_bytes_max // 4
+    assert own.cache_bytes_max == whole.cache_bytes_max // 4
+    assert part.listen.receive_bytes_max == config.listen.receive_bytes_max // 4
+    assert own_listens(part, PORTS).receive_bytes_max == part.listen.receive_bytes_max
+
+
+def test_part_of_the_memory_has_room_for_the_longest_frame():
+    config = config_of(**{"processes.count": 256, "storage.tail_bytes_max": 100})
+    part = config_of_process(config, 1)
+    assert part.listen.receive_bytes_max == config.listen.frame_bytes_max
+    assert part.storage.tail_bytes_max == 1
+
+
 def test_number_of_processes_is_one_less_than_the_cores():
     config = load_config(None, {"DANUBE_PROCESSES__COUNT": "auto"}, {})
     assert process_count(config) == max(1, usable_cores() - 1)

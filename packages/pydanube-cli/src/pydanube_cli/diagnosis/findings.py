@@ -102,19 +102,14 @@ def open_files(limit: int) -> Finding:
     )
 
 
-def memory(available: int, tail_bytes_max: int, processes: int = 1) -> Finding:
-    """
-    Judge the memory for a broker with this setting ``storage.tail_bytes_max``.
-
-    Each of its *processes* has so much for itself.
-    """
-    needed = MEMORY_PER_TAIL * tail_bytes_max * processes
-    of_each = f" for each of {processes} processes" if processes > 1 else ""
+def memory(available: int, tail_bytes_max: int) -> Finding:
+    """Judge the memory for a broker with this setting ``storage.tail_bytes_max``."""
+    needed = MEMORY_PER_TAIL * tail_bytes_max
     return Finding(
         check="memory",
-        verdict=worse_than(-available, -needed, -tail_bytes_max * processes),
+        verdict=worse_than(-available, -needed, -tail_bytes_max),
         found=f"{format_bytes(available)} are available; storage.tail_bytes_max is "
-        f"{format_bytes(tail_bytes_max)}{of_each}",
+        f"{format_bytes(tail_bytes_max)}",
         advice=f"make {format_bytes(needed)} available, or lower "
         "storage.tail_bytes_max",
     )

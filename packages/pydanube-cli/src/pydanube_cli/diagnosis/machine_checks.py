@@ -16,7 +16,6 @@ from pathlib import Path
 from cryptography import x509
 
 from pydanube_broker.servers.settings.config import BrokerConfig
-from pydanube_broker.servers.settings.process_config import process_count
 from pydanube_cli.diagnosis import findings
 from pydanube_cli.diagnosis.findings import Finding
 
@@ -46,9 +45,7 @@ def check_machine(config: BrokerConfig, now: datetime) -> Iterator[Finding]:
     yield findings.open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     available = available_memory(MEMORY_FILE)
     if available is not None:
-        yield findings.memory(
-            available, config.storage.tail_bytes_max, process_count(config)
-        )
+        yield findings.memory(available, config.storage.tail_bytes_max)
     yield findings.event_loop(has_uvloop=find_spec("uvloop") is not None)
     if config.tls.certificate_file:
         yield _check_certificate(config.tls.certificate_file, now)

@@ -149,10 +149,11 @@ class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
     the connection."""
     receive_bytes_max: Annotated[int, Meta(ge=MIB)] = 256 * MIB
     """The maximum memory for partly received frames of the native protocol, over all
-    connections; each connection also has a buffer of 32 KiB. A frame that does not fit
-    waits, and while frames wait, connections with a stalled frame are closed. At least
-    frame_bytes_max. The same limit applies to the unanswered requests of each gRPC
-    port; beyond it, the connection that uses most memory is closed."""
+    connections and processes; each connection also has a buffer of 32 KiB. A frame that
+    does not fit waits, and while frames wait, connections with a stalled frame are
+    closed. At least frame_bytes_max, which each process may use. The same limit applies
+    to the unanswered requests of each gRPC port; beyond it, the connection that uses
+    most memory is closed."""
     idle_timeout_s: Annotated[float, Meta(ge=1, le=3600)] = 30.0
     """A connection of the native protocol is closed if its client sends nothing for
     this time. Clients get the time when they connect, send a ping after a third of it,

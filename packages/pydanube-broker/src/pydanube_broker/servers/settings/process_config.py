@@ -12,7 +12,7 @@ import msgspec
 
 from pydanube.security.addresses import host_in_url
 from pydanube_broker.servers.settings.config import BrokerConfig, ListenConfig
-from pydanube_broker.storage.config import FILES, GIB
+from pydanube_broker.storage.config import FILES, GIB, MIB
 
 PROCESSES = "processes"
 """The directory with a data directory for each process."""
@@ -70,8 +70,10 @@ def config_of_process(config: BrokerConfig, number: int) -> BrokerConfig:
 
     Each process has a data directory of its own for what it alone uses.  All have the
     metadata, the directory of the journals, and, if there is no remote object store,
-    the directory of the uploaded segments in common.
+    the directory of the uploaded segments in common.  Each has an equal part of the
+    memory that the settings allow the broker.
     """
+    count = process_count(config)
     data_dir = config.data_dir.absolute()
     replace = msgspec.structs.replace
     storage = config.storage
@@ -93,13 +95,26 @@ def config_of_process(config: BrokerConfig, number: int) -> BrokerConfig:
         journal = replace(
             journal, pending_bytes_max=min(journal.pending_bytes_max, bytes_max)
         )
+    storage = replace(
+        storage,
+        remote=remote,
+        journal=journal,
+        tail_bytes_max=max(1, storage.tail_bytes_max // count),
+        cache_bytes_max=storage.cache_bytes_max // count,
+    )
+    listen = config.listen
+    # A frame of any allowed length has to fit.
+    receive_bytes_max = max(
+        listen.receive_bytes_max // count, listen.frame_bytes_max, MIB
+    )
     metadata = config.metadata
     path = metadata.path or str(data_dir / "metadata.sqlite")
     return replace(
         config,
         data_dir=data_dir / PROCESSES / str(number),
         metadata=replace(metadata, path=path),
-        storage=replace(storage, remote=remote, journal=journal),
+        storage=storage,
+        listen=replace(listen, receive_bytes_max=receive_bytes_max),
         cluster=replace(config.cluster, broker_id=process_id(number)),
     )
 
