@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from pydanube import connect
+from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import (
     BackupRunning,
     CorruptBackup,
@@ -23,7 +26,9 @@ from pydanube.model.policy import FailurePolicy, PoisonPolicy, Retention
 from pydanube.objects.directory import DirectoryObjects
 from pydanube_broker.servers.directories.restore import choose_backup, restore_backup
 from pydanube_cli.main import app
-from support.fakes.directories import publish, serving
+from pydanube_connect.running import ConnectorRuns
+from pydanube_connect.worker import ConnectorWorker
+from support.fakes.directories import publish, served, serving
 from support.servers.processes import BrokerProcess
 from support.servers.redis_servers import DurableRedis
 
@@ -371,3 +376,63 @@ async def test_failed_messages_and_failure_policies_are_restored(
                 await consumer.receive(timeout_s=0.1)
             await client.subscriptions.skip(TOPIC, "blocked", 1)
             assert (await consumer.receive(timeout_s=60)).payload == b"1"
+
+
+@asynccontextmanager
+async def working(broker, directory):
+    """Run a worker of the stored connectors of the broker at an address."""
+    stop = asyncio.Event()
+    runs = ConnectorRuns([], lambda _: None, is_open=True)
+    worker = ConnectorWorker(
+        "w",
+        runs,
+        broker=broker,
+        directory=directory,
+        environment={},
+        poll_s=0.05,
+        absent_s=0.3,
+    )
+    async with task_scope() as tasks:
+        tasks.run(runs.run(stop))
+        ending = tasks.start(worker.run(stop))
+        yield
+        stop.set()
+        await ending
+
+
+async def test_stored_connectors_go_on_from_the_positions_in_a_backup(
+    data, store, restored
+):
+    def definition(topic):
+        fields = {"kind": "generator-source", "topic": topic, "options": {"rate": 1000}}
+        return json.dumps(fields)
+
+    async def end(client):
+        found = await client.topics.list_offsets([TOPIC])
+        return found[TOPIC].end_offset if TOPIC in found else 0
+
+    async def until_more_than(client, count):
+        async with asyncio.timeout(60):
+            while await end(client) <= count:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async with served(data, **named(store)) as url, connect(url) as client:
+        await client.connectors.set("n", TOPIC, definition(TOPIC))
+        idle = definition("/default/idle")
+        await client.connectors.set("idle", "/default/idle", idle, is_paused=True)
+        async with working(url, data):
+            await until_more_than(client, 20)
+            assert (await backed_up(client)).error == ""
+            await until_more_than(client, await end(client))
+    await restore(store, restored)
+    async with served(restored) as url, connect(url) as client:
+        found = (await client.connectors.list()).connectors
+        assert [(each.name, each.is_paused) for each in found] == [
+            ("idle", True),
+            ("n", False),
+        ]
+        async with working(url, restored):
+            await until_more_than(client, await end(client))
+        numbers = [json.loads(each) for each in (await read(client, TOPIC)).values()]
+        assert [each["number"] for each in numbers] == list(range(len(numbers)))
+        assert "/default/idle" not in await client.topics.list()

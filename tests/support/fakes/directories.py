@@ -16,14 +16,18 @@ PORTS = {
 
 
 @asynccontextmanager
-async def serving(path, **settings):
-    """A client of a broker over the data directory *path*."""
+async def served(path, **settings):
+    """The address of a broker over the data directory *path*."""
     named = {name.replace("__", "."): value for name, value in settings.items()}
     config = load_config(None, {}, {"data_dir": path, **PORTS, **named})
-    async with (
-        serve(config) as running,
-        pydanube.connect(running.stream_url) as client,
-    ):
+    async with serve(config) as running:
+        yield running.stream_url
+
+
+@asynccontextmanager
+async def serving(path, **settings):
+    """A client of a broker over the data directory *path*."""
+    async with served(path, **settings) as url, pydanube.connect(url) as client:
         yield client
 
 

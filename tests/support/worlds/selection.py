@@ -45,6 +45,7 @@ OF_CLIENTS = frozenset({"without-arrow"})
 
 ROTATED = (
     CLIENTS,
+    "packages/pydanube-connect/tests/test_worker.py",
     "e2e/test_cli.py",
     "e2e/test_cli_",
     "e2e/test_admin_cli.py",
