@@ -73,6 +73,21 @@ def test_brokers_of_sources_and_sinks_are_asked(tmp_path):
     assert brokers.asked == ["danube://here", "danube://there"]
 
 
+def test_each_broker_is_asked_once_for_all_parts(tmp_path):
+    dead = "dead_letters: {topic: /default/dead}}\n  more: {topic: /default/orders"
+    brokers = Brokers(here=["/default/orders", "/default/parts"], there=[])
+    assert problems(tmp_path, brokers, dead) == {}
+    lost = ConnectionLost("refused")
+    silent = Brokers(here=lost, there=lost)
+    assert problems(tmp_path, silent, dead).keys() == {
+        "sources.orders",
+        "sources.orders.dead_letters",
+        "sources.more",
+        "sinks.copies.broker",
+    }
+    assert brokers.asked == silent.asked == ["danube://here", "danube://there"]
+
+
 def test_broker_that_does_not_answer_is_named_where_the_file_names_it(tmp_path):
     lost = ConnectionLost("refused")
     dead = "dead_letters: {topic: /default/dead, broker: danube://dead}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
 from typing import Any
 
 from pydanube import sync
@@ -43,9 +44,9 @@ def check_brokers(pipeline: Pipeline, connect: Connect = sync.connect) -> None:
         NoBrokerAnswers: Nothing else is wrong.
     """
     problems = Problems(pipeline.document.line_of)
-    checks = BrokerChecks(pipeline, problems, connect)
-    checks.unusable_sources()
-    checks.check_sinks()
+    with BrokerChecks(pipeline, problems, connect) as checks:
+        checks.unusable_sources()
+        checks.check_sinks()
     refuse_unanswered(pipeline, problems, checks.unanswered)
 
 
@@ -74,7 +75,11 @@ def unanswered_text(url: str, error: ConnectionLost) -> str:
 
 
 class BrokerChecks:
-    """The checks of one pipeline, which report its problems."""
+    """
+    The checks of one pipeline, which report its problems; a context manager.
+
+    It connects to each broker once, because a mirror has hundreds of sources.
+    """
 
     def __init__(
         self, pipeline: Pipeline, problems: Problems, connect: Connect = sync.connect
@@ -82,8 +87,22 @@ class BrokerChecks:
         self._pipeline = pipeline
         self._problems = problems
         self._connect = connect
+        self._open = ExitStack()
+        self._clients: dict[str, Any] = {}
+        """The client of each broker by URL, or the error of the connection."""
         self.unanswered = 0
         """The number of problems that are brokers that do not answer."""
+
+    def __enter__(self) -> BrokerChecks:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.close()
 
     def unusable_sources(self) -> set[str]:
         """Return the sources whose topics cannot be read."""
@@ -132,11 +151,9 @@ class BrokerChecks:
         If it does not answer, report the problem of *part* and return None.
         """
         try:
-            with self._connect(url) as client:
-                missing = [
-                    each for each in topics if not client.topics.partitions(each)
-                ]
-                return missing, client.topics.list() if missing else []
+            client = self._client(url)
+            missing = [each for each in topics if not client.topics.partitions(each)]
+            return missing, client.topics.list() if missing else []
         except ConnectionLost as error:
             self.unanswered += 1
             self._problems.add(
@@ -146,6 +163,20 @@ class BrokerChecks:
         except BrokerError as error:
             self._problems.add(path, f"the broker at {url} says: {error}")
         return None
+
+    def _client(self, url: str) -> Any:
+        """Return the client of the broker at *url*, or raise why there is none."""
+        if url not in self._clients:
+            try:
+                found = self._open.enter_context(self._connect(url))
+            except BrokerError as error:
+                found = error
+            self._clients[url] = found
+        found = self._clients[url]
+        if isinstance(found, BrokerError):
+            # The error is raised again for each part of the pipeline.
+            raise found.with_traceback(None)
+        return found
 
 
 def _topic_sinks(pipeline: Pipeline) -> list[tuple[Path, Sink]]:

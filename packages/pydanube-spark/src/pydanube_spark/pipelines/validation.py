@@ -69,7 +69,8 @@ def _build(
 ) -> tuple[Builder, list[Query]]:
     problems = Problems(pipeline.document.line_of)
     with _quiet():
-        unusable = BrokerChecks(pipeline, problems).unusable_sources()
+        with BrokerChecks(pipeline, problems) as checks:
+            unusable = checks.unusable_sources()
         builder = Builder(spark, pipeline, problems, starts, is_run=is_run)
         queries = builder.build(unusable)
         for query in queries:

@@ -180,8 +180,9 @@ def merge_rows(
     only the key and order columns are read; small files, those with many deleted rows,
     and those of an earlier partitioning are rewritten.
 
-    Bounds: A job has one part of the changes in memory, one batch of a file, a byte for
-        each row of one file, and a bit for each row of the files of its group.  This
+    Bounds: A job has one part of the changes in memory, with the values of the table
+        that they lack, one batch of a file, a byte for each row of one file, and a bit
+        for each row of the files of its group.  This
         process has at most a bit for each row of the files that are rewritten and for
         each change that is earlier than a row of the table.
 

@@ -56,10 +56,11 @@ def with_mirrors(
         for table, (entry, how) in _tables(mirror, known.get(name, ())).items():
             own = _UNUSUAL.sub("_", f"{name}_{table}")
             if own in sources or own in sinks or own in spec.steps:
+                other = "" if entry == table else f", or name {table} in 'exclude'"
                 problems.add(
                     (*path, "tables", entry),
                     f"the source and the sink of {table} are called {own}, as another "
-                    "part is; rename that, or the mirror",
+                    f"part is; rename that, or the mirror{other}",
                 )
                 continue
             sources[own] = _source(mirror, table, how)
