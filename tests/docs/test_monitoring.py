@@ -259,6 +259,11 @@ FIRING = {
         {},
         "",
     ),
+    "KafkaTransactionsOpen": (
+        [series("danube_kafka_transactions_oldest_seconds", "0x5 660x120")],
+        {},
+        "11m 0s",
+    ),
     "TopicFails": ([series("danube_topic_failures_total", "0+1x120")], {}, ""),
     "RecordsDamaged": (
         [series("danube_metadata_damaged_records", "0x5 4x120")],

@@ -18,7 +18,7 @@ from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.connection import listen_kafka
 from pydanube_kafka.samples import of_kafka
 from pydanube_kafka.server import open_kafka_server
-from pydanube_kafka.transacting import PARTITIONS_MAX
+from pydanube_kafka.transacting import OPEN_S_LATE, PARTITIONS_MAX
 from pydanube_kafka.wire.apis import Api, ErrorCode
 from support.drivers.kafka_requests import KafkaRequests
 from support.drivers.kafka_transactions import ID, Producer
@@ -159,6 +159,10 @@ async def test_a_transaction_that_takes_too_long_is_given_up():
         assert transactions.timed_out_count == 1
         assert not await producer.init()
         assert not await producer.add()
+        transactions.sweep()
+        assert not transactions.problems()
+        transactions.oldest_s = OPEN_S_LATE + 60
+        assert "open for 11m" in transactions.problems()[0]
         transactions.sweep()
         found = {each.name: value for each, _, value in await of_kafka(world.server)}
         assert found["danube_kafka_transactions_open"] == 1

@@ -25,4 +25,8 @@ async def open_kafka(
             server, parts.host, config.port, parts.tls, parts.own_port
         ) as port,
     ):
-        yield ListenerState(port=port, samples=partial(of_kafka, server))
+        yield ListenerState(
+            port=port,
+            samples=partial(of_kafka, server),
+            problems=server.transactions.problems,
+        )

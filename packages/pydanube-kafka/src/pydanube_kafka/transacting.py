@@ -30,6 +30,7 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.names import TopicName, parse_subscription
+from pydanube.model.quantity_formats import format_age
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import ranges_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
@@ -60,6 +61,8 @@ from pydanube_kafka.wire.apis import Api, ErrorCode
 
 TIMEOUT_S_MAX = 900.0
 """The longest time that a transaction may take."""
+OPEN_S_LATE = 600.0
+"""A transaction that is open for longer is shown as a problem."""
 PARTITIONS_MAX = 1000
 """The most partitions, and the most offsets, of a transaction."""
 NEW_GROUP = -1
@@ -417,6 +420,13 @@ class Transactions:
         await gather(ask(*each) for each in state.parts.items())
 
     # Timeouts.
+
+    def problems(self) -> Sequence[str]:
+        """Describe the oldest open transaction of this coordinator, if it is late."""
+        if self.oldest_s <= OPEN_S_LATE:
+            return ()
+        age = format_age(self.oldest_s)
+        return (f"a Kafka client has had a transaction open for {age}",)
 
     def sweep(self) -> None:
         """Count the transactions of this coordinator; give up what takes too long."""

@@ -7,7 +7,7 @@ TLS, identities, permissions, quotas and limits.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pkgutil import resolve_name
@@ -56,6 +56,10 @@ async def _no_samples() -> Iterable[Sample]:
     return ()
 
 
+def _no_problems() -> Sequence[str]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerState:
     """The port and the metrics of an open listener."""
@@ -63,6 +67,8 @@ class ListenerState:
     port: int
     samples: Callable[[], Awaitable[Iterable[Sample]]] = _no_samples
     """Return the current values of its metrics, and do not hold other tasks."""
+    problems: Callable[[], Sequence[str]] = _no_problems
+    """Return descriptions of present problems, for everybody who reaches /readyz."""
 
 
 OpenFunction: TypeAlias = (

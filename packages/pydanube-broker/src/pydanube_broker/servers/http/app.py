@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -134,7 +135,8 @@ class BrokerState:
         """Return the problems of a broker that serves topics."""
         if not self._serving:
             return ()
-        return self._serving[0].problems
+        of_listeners = (each.state.problems() for each in self.listeners)
+        return [*self._serving[0].problems, *chain.from_iterable(of_listeners)]
 
     async def report(self, question: Question) -> Answer:
         """Return what this process reports, to another one of the broker."""
