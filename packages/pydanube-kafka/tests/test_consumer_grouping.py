@@ -7,10 +7,12 @@ import struct
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
 import pydanube
+from pydanube.model.errors import SessionLost
 from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
 from pydanube_broker.testing import memory_broker
@@ -205,6 +207,27 @@ async def by_ids(raw, ids):
         include_topic_authorized_operations=False,
     )
     return answer.topics
+
+
+async def test_a_broker_whose_session_is_over_gives_up_its_groups(monkeypatch):
+    def check_session():
+        raise SessionLost("the session is over")
+
+    async with memory_broker() as memory:
+        parts = listener_parts(memory.broker, "kafka")
+        async with (
+            open_kafka_server(KafkaConfig(port=0), parts) as server,
+            listen_kafka(server, "127.0.0.1", 0) as port,
+            KafkaRequests(port) as raw,
+        ):
+            await Member(raw, "one").beat()
+            assert server.groups.rooms("g")
+            owners = SimpleNamespace(check_session=check_session)
+            with monkeypatch.context() as patch:
+                clustered = SimpleNamespace(shards=SimpleNamespace(owners=owners))
+                patch.setattr(server.brokers, "_broker", clustered)
+                while server.groups.rooms("g"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
 
 
 MISTAKES = [

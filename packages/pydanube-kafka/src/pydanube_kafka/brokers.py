@@ -83,25 +83,20 @@ class Brokers:
             return Leader(NOBODY, -1)
         return Leader(number_of(owner), shards.claims_of(shard))
 
-    def coordinates(self, key: str) -> bool:
+    def is_coordinator(self, key: str) -> bool:
         """
         Return whether this broker coordinates a group or transactional id.
 
-        Raises:
-            SessionLost: The session of this broker in the cluster is over.
+        Without a session in the cluster, it coordinates none.
         """
         shards = self._broker.shards
         if shards is None:
             return True
-        shards.owners.check_session()
-        return shards.serves(shard_of(key, shards.count))
-
-    def is_coordinator(self, key: str) -> bool:
-        """Return whether this broker coordinates *key*, and its session goes on."""
         try:
-            return self.coordinates(key)
+            shards.owners.check_session()
         except Unavailable:
             return False
+        return shards.serves(shard_of(key, shards.count))
 
     def coordinator_of(self, key: str, local_host: str) -> Node | None:
         """Return the broker that does; None if there is none at the moment."""

@@ -101,7 +101,7 @@ class KafkaServer:
         """Do what is due from time to time, for ever."""
         while True:
             await asyncio.sleep(SWEEP_INTERVAL_S)
-            self.groups.sweep(self.brokers.coordinates)
+            self.groups.sweep(self.brokers.is_coordinator)
             self.sessions.sweep()
             self.transactions.sweep()
             for connection in list(self._connections):
