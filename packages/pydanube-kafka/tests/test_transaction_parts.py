@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pydanube.model.errors import StagedPartNotFound, StagingClosed
+from pydanube.model.errors import OutOfSequence, StagedPartNotFound, StagingClosed
 from pydanube.model.names import TopicName
 from pydanube_kafka.pure.transactions import ProducerState
 from pydanube_kafka.transaction_parts import (
@@ -40,16 +40,20 @@ class World:
         self.stages = []
         self._states = {}
         staging = SimpleNamespace(open_stage=self._open_stage)
-        broker = SimpleNamespace(shards=None, staging=staging)
-        self._parts = TransactionParts(broker, self, 1)
+        topics = SimpleNamespace(find_open=lambda name: None)
+        broker = SimpleNamespace(shards=None, staging=staging, topics=topics)
+        self.parts = TransactionParts(broker, self, 1)
 
     async def writer(self, transactional_id):
-        found, _ = await self._parts.open_writer(transactional_id, (7, 0), TOPIC)
+        found, _ = await self.parts.open_writer(transactional_id, (7, 0), TOPIC)
         return found
 
     async def _open_stage(self, key, name, schema, port):
         self.stages.append(key)
         return SimpleNamespace(next_sequence=0)
+
+    def known(self, transactional_id):
+        return self._states.get(transactional_id)
 
     async def get(self, transactional_id):
         state = ProducerState(producer_id=7, epoch=0, timeout_s=10.0, version=1)
@@ -76,3 +80,24 @@ async def test_a_part_that_was_lost_and_forgotten_does_not_begin_again():
     with pytest.raises(StagedPartNotFound, match="abort it"):
         await world.writer("a")
     assert len(world.stages) == 2
+
+
+async def test_no_batch_overtakes_the_first_one_that_was_refused():
+    world = World()
+    # The broker does not know the producer yet, and does not serve the topic.
+    for sequence in (0, 5):
+        world.parts.refuse("a", (7, 0), TOPIC.name, sequence, 2)
+    state = await world.get("a")
+    with pytest.raises(OutOfSequence, match="sequence 5; 0 was expected"):
+        world.parts.place("a", state, TOPIC, 5, 5)
+    assert world.parts.place("a", state, TOPIC, 0, 5)
+    assert world.parts.place("a", state, TOPIC, 5, 5)
+
+
+async def test_refused_batches_of_others_push_nothing_out():
+    world = World()
+    state = await world.get("a")
+    assert world.parts.place("a", state, TOPIC, 0, 5)
+    for number in range(10):
+        world.parts.refuse(f"other-{number}", (8, 0), TOPIC.name, 0, 2)
+    assert not world.parts.place("a", state, TOPIC, 0, 5)

@@ -144,6 +144,9 @@ class TransactionParts:
         # Those that were used last are at the end.
         self._parts: OrderedDict[str, OpenPart] = OrderedDict()
         self._sequences: OrderedDict[tuple[str, int, int], Sequences] = OrderedDict()
+        # Batches that were refused before the state of their producer was known here.
+        # Apart, because anybody can send them.
+        self._refused: OrderedDict[tuple[str, int, int], Sequences] = OrderedDict()
         # Held while a stage is opened for a producer.
         self._turns: NamedSemaphores[str] = NamedSemaphores(1)
 
@@ -204,12 +207,18 @@ class TransactionParts:
     ) -> None:
         """Note that a batch was refused, so that no later one overtakes it."""
         state = self._states.known(transactional_id)
-        if state is None or state.check(*producer) is not None:
-            # Others may not push out what is known of producers.
+        if state is not None and state.check(*producer) is not None:
             return
         topic = self._broker.topics.find_open(name)
         claim = None if topic is None else self._claim(topic)
-        sequences = self._sequences_of(transactional_id, producer)
+        key = (transactional_id, *producer)
+        if state is not None or key in self._sequences:
+            sequences = self._sequences_of(transactional_id, producer)
+        else:
+            sequences = self._refused.setdefault(key, Sequences())
+            self._refused.move_to_end(key)
+            if len(self._refused) > self._producers_max:
+                self._refused.popitem(last=False)
         sequences.refuse(name, claim, sequence, now)
 
     def forget(
@@ -303,7 +312,8 @@ class TransactionParts:
         key = (transactional_id, *producer)
         found = self._sequences.get(key)
         if found is None:
-            found = self._sequences[key] = Sequences()
+            found = self._refused.pop(key, None) or Sequences()
+            self._sequences[key] = found
         self._sequences.move_to_end(key)
         while len(self._sequences) > self._producers_max:
             self._sequences.popitem(last=False)
