@@ -285,7 +285,7 @@ def test_changes_are_merged_part_by_part(table, tmp_path):
                 group_bytes=[100, 1 << 20][index],
             )
         ]
-        changes = StagedChanges(sink.location, tuple(files), COLUMNS, part_bytes=1000)
+        changes = StagedChanges(sink.location, tuple(files), COLUMNS, part_bytes=500)
         assert changes.part_count > 4
         assert table.merge(changes, COLUMNS, [AppTransaction(key.app, number)])
         for file in files:

@@ -57,7 +57,7 @@ async def test_reply_belongs_to_its_request(broker, client):
         asyncio.TaskGroup() as tasks,
     ):
         asked = {
-            (n, each): tasks.create_task(each.request(TOPIC, f"a{n}"))
+            (n, each): tasks.create_task(each.request(TOPIC, f"a{n}", timeout_s=60))
             for n in range(50)
             for each in (client, other)
         }
