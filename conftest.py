@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+from asyncio.selector_events import BaseSelectorEventLoop
 from collections.abc import Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -46,6 +47,20 @@ os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
 # Runs of pipelines must not be recorded among those of this user.
 _STATE = TemporaryDirectory(prefix="danube-state-")
 os.environ["XDG_STATE_HOME"] = _STATE.name
+
+# A connection that was accepted just before its server is closed fails an assertion of
+# asyncio, and is never closed (https://github.com/python/cpython/issues/109564).
+_accept = BaseSelectorEventLoop._accept_connection2  # noqa: SLF001
+
+
+async def _accept_if_open(loop, factory, connection, extra, sslcontext, server, *rest):
+    if server is not None and not server.sockets:
+        connection.close()
+        return
+    await _accept(loop, factory, connection, extra, sslcontext, server, *rest)
+
+
+BaseSelectorEventLoop._accept_connection2 = _accept_if_open  # noqa: SLF001
 
 ASYNC_TIMEOUT_S = 120
 """How long an asynchronous test may take, unless it is marked with a timeout."""

@@ -21,8 +21,13 @@ MEMBERS_MAX = 20_000
 SHARES = 4
 """A principal has at most one of so many parts of the groups and members."""
 
-FIRST_EPOCH_MAX = 2**30
-"""The epochs of a group begin with a random number below this one."""
+FIRST_EPOCH_MAX = 2**23
+"""
+The epochs of a group begin with a random number below this one.
+
+Their first byte is zero: librdkafka reads the id of a member up to the first zero, and
+the epoch follows the id.
+"""
 
 AnyGroup: TypeAlias = "Group | ConsumerGroup"
 
