@@ -478,7 +478,7 @@ async def test_topics_that_members_may_not_consume_are_free_for_others(tmp_path)
 
 
 async def members_seen(raw, times=1):
-    """The members of the group that a client sees, who asks for it so often."""
+    """The members that one answer describes if it names the group so often."""
     answer = await raw.ask(
         Api.DESCRIBE_GROUPS,
         5,

@@ -263,7 +263,8 @@ class Group:
         """
         Return why offsets cannot be committed, if they cannot.
 
-        Without members, anybody may who is no member, as tools are.
+        If the group has no members, clients that are no members may commit, too:
+        tools that move offsets are such clients.
         """
         if claim.generation < 0 and not claim.member_id:
             return GroupError.UNKNOWN_MEMBER if self.members else None

@@ -480,7 +480,7 @@ class SchemaRegistry:
                 raise _no_version(each.subject, each.version)
             found[stored.value.schema_id, each.version] = each.name
             if each.subject not in changed:
-                # So that a deletion of it notices.
+                # It is written again, so that a deletion at the same time fails.
                 changed.add(each.subject)
                 key = keys.subject(each.subject)
                 conditions.append(unchanged(key, stored))
