@@ -8,16 +8,11 @@ from datetime import timedelta
 import pytest
 
 from pydanube.model.names import TopicName
-from pydanube_broker.testing import memory_broker
-from pydanube_kafka.config import KafkaConfig
-from pydanube_kafka.connection import listen_kafka
 from pydanube_kafka.deleting import HIGH_WATERMARK
-from pydanube_kafka.server import open_kafka_server
 from pydanube_kafka.wire.apis import Api, ErrorCode
-from support.drivers.kafka_requests import KafkaRequests
+from support.drivers.kafka_requests import KafkaRequests, kafka_broker
 from support.fakes.brokers import RELIABLE
 from support.fakes.kafka_clusters import KafkaCluster
-from support.fakes.listener_parts import listener_parts
 
 pytestmark = pytest.mark.slow
 
@@ -43,15 +38,7 @@ async def delete(raw, *offsets, topic="orders", version=2):
 
 @asynccontextmanager
 async def served():
-    async with (
-        memory_broker() as memory,
-        memory.connect() as client,
-        open_kafka_server(
-            KafkaConfig(port=0), listener_parts(memory.broker, "kafka")
-        ) as server,
-        listen_kafka(server, "127.0.0.1", 0) as port,
-        KafkaRequests(port) as raw,
-    ):
+    async with kafka_broker() as (_, client, _, raw):
         yield client, raw
 
 

@@ -13,16 +13,11 @@ from pydanube.model.errors import StagedPartNotFound
 from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
 from pydanube.security.quotas import Quota, QuotaTarget
-from pydanube_broker.testing import memory_broker
-from pydanube_kafka.config import KafkaConfig
-from pydanube_kafka.connection import listen_kafka
 from pydanube_kafka.samples import of_kafka
-from pydanube_kafka.server import open_kafka_server
 from pydanube_kafka.transacting import OPEN_S_LATE, PARTITIONS_MAX
 from pydanube_kafka.wire.apis import Api, ErrorCode
-from support.drivers.kafka_requests import KafkaRequests
+from support.drivers.kafka_requests import KafkaRequests, kafka_broker
 from support.drivers.kafka_transactions import ID, Producer
-from support.fakes.listener_parts import listener_parts
 
 pytestmark = pytest.mark.slow
 
@@ -43,15 +38,7 @@ class World:
 
 @asynccontextmanager
 async def opened():
-    async with (
-        memory_broker() as memory,
-        memory.connect() as client,
-        open_kafka_server(
-            KafkaConfig(port=0), listener_parts(memory.broker, "kafka")
-        ) as server,
-        listen_kafka(server, "127.0.0.1", 0) as port,
-        KafkaRequests(port) as raw,
-    ):
+    async with kafka_broker() as (memory, client, server, raw):
         await memory.broker.topics.create(TOPIC, TopicPolicy())
         yield World(memory, client, server, raw)
 

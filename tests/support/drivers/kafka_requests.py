@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import io
 import struct
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from kio.index import load_payload_module, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
+from pydanube_broker.testing import memory_broker
+from pydanube_kafka.config import KafkaConfig
+from pydanube_kafka.connection import listen_kafka
+from pydanube_kafka.server import open_kafka_server
 from pydanube_kafka.wire.apis import Api
 from pydanube_kafka.wire.record_batches import Records, encode_batch
+from support.fakes.listener_parts import listener_parts
 
 PRODUCE_VERSION = 9
 
@@ -94,3 +100,18 @@ class KafkaRequests:
             topic_data=(types.TopicProduceData(name=topic, partition_data=(data,)),),
         )
         return answer.responses[0].partition_responses[0]
+
+
+@asynccontextmanager
+async def kafka_broker():
+    """A broker in memory, a native client, its Kafka server, and a connection to it."""
+    async with (
+        memory_broker() as memory,
+        memory.connect() as client,
+        open_kafka_server(
+            KafkaConfig(port=0), listener_parts(memory.broker, "kafka")
+        ) as server,
+        listen_kafka(server, "127.0.0.1", 0) as port,
+        KafkaRequests(port) as raw,
+    ):
+        yield memory, client, server, raw
