@@ -323,8 +323,10 @@ async def test_middlewares_are_around_decoding_calls_and_publication(
         await until_processed(client)
     assert found.attributes == {"by": "middleware"}
     invoice = Invoice(1)
-    expected = ["published", f"inner {invoice}", f"outer {invoice}", "invalid"]
-    assert list(dict.fromkeys(seen)) == expected
+    # A publication that a lost connection ends begins again, after the other message.
+    assert set(seen) == {"published", f"inner {invoice}", f"outer {invoice}", "invalid"}
+    around = [step for step in seen if step != "invalid"]
+    assert around[-3:] == ["published", f"inner {invoice}", f"outer {invoice}"]
 
 
 async def test_too_many_results_are_a_failure(client, orders):
