@@ -199,8 +199,15 @@ def pytest_collection():
 def pytest_collection_modifyitems(config, items):
     items[:] = selection.without_differences(items)
     selection.rotate(config, items)
-    # The tests that start Spark take longest, so they are first.
-    items.sort(key=lambda item: (not _starts_spark(_file_of(item)), _file_of(item)))
+    items.sort(key=lambda item: _turn_of(_file_of(item)))
+
+
+def _turn_of(file):
+    """Return when a file has its turn: long files first, so that workers end together.
+
+    Those that start Spark take longest, and the files of one package's tests are short.
+    """
+    return not _starts_spark(file), file.startswith("packages/"), file
 
 
 def _file_of(item):

@@ -294,6 +294,7 @@ async def messages_of(topic):
         yield broker, client, count
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     ("kind", "server"),
     [

@@ -456,6 +456,7 @@ MAPPINGS = {
 }
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     ("kind", "system"),
     [

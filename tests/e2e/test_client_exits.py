@@ -9,7 +9,12 @@ from uuid import uuid4
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+    pytest.mark.rotated,
+]
 
 START = """
 import asyncio, atexit, contextlib, os, sys, threading

@@ -25,7 +25,7 @@ from support.servers.aws import REGION, new_queue, options_of, service
 from support.servers.object_stores import SECRET_KEY, S3Server
 from support.servers.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated]
 
 TOPIC = "/default/orders"
 

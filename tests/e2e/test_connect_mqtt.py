@@ -19,7 +19,7 @@ from support.drivers.connectors import ConnectProcess, declared, running
 from support.servers.mosquitto import MosquittoProcess
 from support.servers.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated]
 
 TOPIC = "/default/sensors"
 COUNT = 4000

@@ -25,7 +25,7 @@ from support.drivers.change_events import (
 from support.drivers.connectors import declared, running
 from support.servers.postgres import PostgresProcess
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotated]
 
 
 @pytest.fixture(scope="module")

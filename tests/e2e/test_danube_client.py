@@ -20,7 +20,7 @@ from support.servers.danube_client import (
 )
 from support.servers.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated]
 
 _numbers = count()
 

@@ -12,7 +12,7 @@ from support.fakes.schemas import order_schema
 from support.servers.danube_client import ClientFailed, DanubeClient, encoded, payloads
 from support.servers.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated]
 
 _numbers = count()
 

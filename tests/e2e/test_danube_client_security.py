@@ -19,7 +19,7 @@ from support.fakes.secured import (
 from support.servers.certificates import tls_settings, write_certificates
 from support.servers.danube_client import ClientFailed, DanubeClient, encoded, payloads
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated]
 
 OWN, SECRET = "/default/orders", "/bank/accounts"
 

@@ -13,7 +13,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
 
 @pytest.mark.soak
-@pytest.mark.smoke
 def test_demo_proves_exactly_once(tmp_path):
     output = tmp_path / "output"
     process = start_demo(DEMO, output, "--small", "--seconds", "4")

@@ -6,7 +6,7 @@ from pydanube_spark.jobs import SparkRunner
 from pydanube_spark.tables.export.exporter import Exporter, ExportOptions
 from support.drivers.lake_tables import KINDS, catalog_of, data_files, read, table_in
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.rotated]
 
 
 @pytest.fixture(params=KINDS)

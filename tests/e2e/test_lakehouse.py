@@ -25,7 +25,7 @@ from support.drivers.lake_tables import (
     table_in,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated]
 
 COUNT = 5000
 

@@ -18,7 +18,7 @@ from support.drivers.pipelines import (  # noqa: E402
     unique_topic,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.rotated]
 
 PIPELINE = """\
 name: expectations

@@ -13,7 +13,7 @@ from pydanube_spark.pipelines.sample_cases import check_names, load_cases  # noq
 from pydanube_spark.pipelines.sample_runs import run_case  # noqa: E402
 from support.project import ROOT  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.rotated]
 
 PAGE = (ROOT / "docs/guide/pipeline-checks.md").read_text(encoding="utf-8")
 PIPELINE, TESTS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[:2]

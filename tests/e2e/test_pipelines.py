@@ -31,7 +31,7 @@ from support.drivers.pipelines import (  # noqa: E402
 )
 from support.project import ROOT  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.rotated]
 
 ORDER = Schema.json_schema(
     json.dumps(

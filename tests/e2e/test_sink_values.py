@@ -60,6 +60,7 @@ from support.servers.postgres import PostgresProcess  # noqa: E402
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.slow,
+    pytest.mark.rotated,
     # pyiceberg raises it.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]

@@ -21,7 +21,7 @@ from support.drivers.replays import (  # noqa: E402
 from support.servers.clickhouse import PASSWORD, ClickHouseProcess  # noqa: E402
 from support.servers.http_server import Answer, Broken, LocalServer  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.rotated]
 
 FORMAT = "danube-clickhouse"
 

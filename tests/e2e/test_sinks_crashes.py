@@ -24,7 +24,7 @@ from support.servers.clickhouse import PASSWORD, ClickHouseProcess
 from support.servers.http_server import Broken, LocalServer
 from support.servers.postgres import PostgresProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated]
 
 SCHEMA = pa.schema({"id": pa.int64(), "text": pa.string()})
 ROWS = range(30)

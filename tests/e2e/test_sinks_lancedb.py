@@ -13,7 +13,7 @@ from support.drivers.replays import (  # noqa: E402
     run_to_end,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.rotated]
 
 FORMAT = "danube-lancedb"
 

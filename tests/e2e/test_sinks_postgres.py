@@ -18,7 +18,7 @@ from support.drivers.replays import (  # noqa: E402
 )
 from support.servers.postgres import PostgresProcess  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.rotated]
 
 FORMAT = "danube-postgres"
 

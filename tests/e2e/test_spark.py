@@ -14,7 +14,7 @@ pyspark = pytest.importorskip("pyspark")
 
 from pyspark.errors import AnalysisException, StreamingQueryException  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.rotated]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pyspark.errors import (  # noqa: E402
 from pydanube import Schema  # noqa: E402
 from pydanube.model.schemas import TopicSchema  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.rotated]
 
 
 def record(*fields):

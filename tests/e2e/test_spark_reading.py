@@ -23,7 +23,7 @@ from pydanube_spark.topic_table import read_topics  # noqa: E402
 from support.drivers.pipelines import PipelineDirectory  # noqa: E402
 from support.fakes.awkward_messages import ATTRIBUTES, KEYS, PAYLOADS  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.rotated]
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 COLUMNS = (

@@ -19,7 +19,7 @@ from pydanube.client.pure.routing import fnv1a_64  # noqa: E402
 from pydanube.model.schemas import SchemaPolicy, TopicSchema  # noqa: E402
 from pydanube_spark.formats import check_sink  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.rotated]
 
 
 class Site:

@@ -220,6 +220,7 @@ async def run_with_dead_letters(seed: int) -> None:
         )
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 async def test_each_refused_message_has_one_dead_letter(seed, monkeypatch) -> None:
@@ -228,6 +229,7 @@ async def test_each_refused_message_has_one_dead_letter(seed, monkeypatch) -> No
 
 
 # An owner that uses segments which are not uploaded is found by four of these seeds.
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 async def test_nothing_acknowledged_is_lost_by_brokers_of_a_cluster(seed: int) -> None:

@@ -139,6 +139,7 @@ def simulate(seed: int) -> World:
     return world
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_every_shard_has_one_owner_in_the_end(seed: int) -> None:

@@ -462,6 +462,7 @@ def explore(rules=Rules(), bounds=Bounds()):
     return len(seen), recovered_counts, reports
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "bounds",
@@ -500,6 +501,7 @@ def check_all(bounds):
     assert bool(reports) == bool(bounds.lost_objects)
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", sorted(Rules.__dataclass_fields__))
 def test_model_finds_the_loss_if_a_rule_is_left_out(rule):

@@ -508,6 +508,7 @@ ALL_BOUNDS = {
 }
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize("bounds", ALL_BOUNDS.values(), ids=ALL_BOUNDS)
 def test_every_interleaving_keeps_the_promises(bounds):

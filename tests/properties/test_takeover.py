@@ -89,6 +89,7 @@ def check_all(bounds: Bounds) -> None:
     assert epochs == set(range(1, 2 + claims))
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BOUNDS)
 def test_every_interleaving_keeps_the_promises(name: str) -> None:
@@ -112,6 +113,7 @@ IN_SOAK = {
 """The rules whose models are so large that they are left out in the long tests only."""
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "rule",
@@ -127,6 +129,7 @@ def test_model_finds_a_broken_promise_if_a_rule_is_left_out(rule: str) -> None:
     assert violation.message.startswith(promise), str(violation)
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "bounds",

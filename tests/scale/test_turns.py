@@ -114,6 +114,7 @@ async def with_subscriptions(memory, count):
         )
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     ("make", "work"),
     [

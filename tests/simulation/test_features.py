@@ -22,6 +22,7 @@ FOUND_WITHIN = 30
 
 
 @pytest.mark.slow
+@pytest.mark.rotated
 @pytest.mark.parametrize("kind", FEATURES, ids=[each.__name__ for each in FEATURES])
 def test_feature_keeps_its_promises_through_faults(kind: type[Feature]) -> None:
     world = simulate_features(3, lambda world: [kind(world)])

@@ -120,16 +120,26 @@ def _differs(item: pytest.Item) -> bool:
 
 
 def rotate(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests marked as rotated whose turn it is not."""
+    """
+    Leave out the tests marked as rotated whose turn it is not.
+
+    Of those of a file, one of ``PARTS`` parts has its turn, and at least one test.
+    """
     if config.option.world != ROTATING:
         return
-    left_out = [
+    rotated: dict[str, list[pytest.Item]] = {}
+    for each in items:
+        # Whether the long tests run is decided elsewhere.
+        if each.get_closest_marker("rotated") and not each.get_closest_marker("soak"):
+            rotated.setdefault(each.nodeid.partition("::")[0], []).append(each)
+    gone = {
         each
-        for each in items
-        if each.get_closest_marker("rotated") and not _has_turn(config, each.nodeid)
-    ]
+        for tests in rotated.values()
+        for number, each in enumerate(tests)
+        if (number - config.option.world_seed) % min(PARTS, len(tests))
+    }
+    left_out = [each for each in items if each in gone]
     config.hook.pytest_deselected(items=left_out)
-    gone = set(left_out)
     items[:] = [each for each in items if each not in gone]
 
 
