@@ -125,10 +125,36 @@ async def test_what_differs_is_changed_and_named():
             "orders": "compatibility: full → forward",
             "/shop/orders": "1 more partitions, retention: inherit → age=1h, "
             "size=none, acknowledged=no",
-            "billing of /shop/orders": "paused: yes → no",
+            "billing of /shop/orders": "in 1 more partitions, paused: yes → no",
             "packer": "consume",
         }
         assert len(await client.topics.partitions("/shop/orders")) == 3
+
+
+async def test_import_completes_what_an_earlier_one_did_in_some_partitions():
+    async with guarded_broker() as broker, client_of(broker, ROOT) as client:
+        await fill(client)
+        wanted = await export_definitions(client)
+        # The first partition is as it should be.
+        last = (await client.topics.partitions("/shop/orders"))[1]
+        await client.subscriptions.delete(last, "billing")
+        await client.topics.add_partitions("/shop/orders", 3)
+        wanted.topics["/shop/orders"].partitions = 3
+        [done] = await changed_by(client, wanted)
+        assert (done.action, done.detail) == (CHANGED, "in 2 more partitions")
+        await client.subscriptions.configure(last, "billing", is_paused=True)
+        [done] = await changed_by(client, wanted)
+        assert (done.action, done.detail) == (CHANGED, "paused: yes → no")
+        assert await changed_by(client, wanted) == []
+        for part in await client.topics.partitions("/shop/orders"):
+            settings = (await client.subscriptions.describe(part, "billing")).settings
+            assert settings.failure_policy is not None
+            assert not settings.is_paused
+
+
+async def changed_by(client, wanted):
+    done = await import_definitions(client, wanted)
+    return [each for each in done if each.action is not UNCHANGED]
 
 
 @pytest.mark.parametrize(

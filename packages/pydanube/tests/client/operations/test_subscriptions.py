@@ -185,6 +185,24 @@ async def test_only_messages_of_the_topic_are_marked(client):
         )
 
 
+async def test_subscription_of_some_partitions_can_be_completed_and_deleted(client):
+    await client.topics.create(TOPIC, partitions=2)
+    subscriptions = client.subscriptions
+    await subscriptions.create(PARTS[0], "s", type="shared")
+    with pytest.raises(pydanube.AlreadyExists):
+        await subscriptions.create(TOPIC, "s", type="exclusive")
+    with pytest.raises(pydanube.SubscriptionNotFound):
+        await subscriptions.describe(PARTS[1], "s")
+    await subscriptions.create(TOPIC, "s", type="shared")
+    assert (await subscriptions.describe(PARTS[1], "s")).type.value == "shared"
+    with pytest.raises(pydanube.AlreadyExists):
+        await subscriptions.create(TOPIC, "s", type="shared")
+    await subscriptions.delete(PARTS[0], "s")
+    await subscriptions.delete(TOPIC, "s")
+    with pytest.raises(pydanube.SubscriptionNotFound):
+        await subscriptions.delete(TOPIC, "s")
+
+
 async def test_operations_on_a_partitioned_topic_apply_to_all_partitions(client):
     await client.topics.create(TOPIC, partitions=2)
     await client.subscriptions.create(TOPIC, "s", type="shared", start="earliest")

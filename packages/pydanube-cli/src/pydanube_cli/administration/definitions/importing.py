@@ -20,6 +20,7 @@ import msgspec
 
 from pydanube.aio.tasks import gather
 from pydanube.client.client import Client
+from pydanube.client.described_topics import describe_all
 from pydanube.client.messages.schema import Schema
 from pydanube.client.operations.changes import changes_of
 from pydanube.model.descriptions import TopicDescription
@@ -248,31 +249,50 @@ class _Import:
         self, topic: str, name: str, wanted: SubscriptionDefinition
     ) -> Found:
         subscriptions = self._client.subscriptions
-        types = await self._types_in(topic)
-        if types is None:
+        partitions = await self._client.topics.partitions(topic)
+        if not partitions:
             if self._is_dry:
                 return Action.CREATED, ""
             return Action.FAILED, f"there is no topic {topic}"
-        type_ = types.get(name)
-        if type_ is not None and type_ != wanted.type:
-            return Action.FAILED, f"it is {type_}, and not {wanted.type}"
-        old = await subscriptions.settings(topic, name)
-        new = with_subscription_document(old, wanted.settings)
+        # An attempt may have ended between two partitions, and some may be new.
+        known = {
+            each.topic: one
+            for each in await describe_all(self._client, partitions)
+            for one in each.subscriptions
+            if one.subscription == name
+        }
+        for each in known.values():
+            if each.type.value != wanted.type:
+                return Action.FAILED, f"it is {each.type.value}, and not {wanted.type}"
+        missing = [each for each in partitions if each not in known]
+        old = [each.settings for each in known.values()]
+        if missing:
+            old.append(await subscriptions.settings(missing[0], name))
+        changes: dict[str, Any] = {}
+        shown: list[str] = []
+        for before in old:
+            after = with_subscription_document(before, wanted.settings)
+            changes |= changes_of(before, after)
+            shown.append(
+                _changes(
+                    subscription_document_of(before), subscription_document_of(after)
+                )
+            )
         if not self._is_dry:
-            if type_ is None:
-                await subscriptions.create(topic, name, type=wanted.type)
-            if new != old:
-                await subscriptions.configure(topic, name, **changes_of(old, new))
-        shown = _changes(subscription_document_of(old), subscription_document_of(new))
-        return _found(type_ is None, shown)
-
-    async def _types_in(self, topic: str) -> Mapping[str, str] | None:
-        """Return the types of the subscriptions of *topic*; None: it does not exist."""
-        partitions = await self._client.topics.partitions(topic)
-        if not partitions:
-            return None
-        described = await self._client.topics.describe(partitions[0])
-        return {each.subscription: each.type.value for each in described.subscriptions}
+            for partition in missing:
+                await subscriptions.create(
+                    partition,
+                    name,
+                    type=wanted.type,
+                    # Consumers begin there, too, in partitions that were added.
+                    start="earliest" if known else "latest",
+                )
+            if changes:
+                await subscriptions.configure(topic, name, **changes)
+        if known and missing:
+            shown[-1] = f"in {len(missing)} more partitions"
+        texts = dict.fromkeys(filter(None, reversed(shown)))
+        return _found(not known, ", ".join(texts))
 
     async def role(self, name: str, wanted: RoleDefinition) -> Found:
         security = self._client.security

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Unpack
 
 from pydanube.aio.tasks import gather
@@ -13,7 +14,13 @@ from pydanube.client.pure.offsets import AckTarget, parts_of
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.descriptions import SubscriptionDescription
-from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.model.errors import (
+    AlreadyExists,
+    BrokerError,
+    InvalidRequest,
+    PermissionDenied,
+    SubscriptionNotFound,
+)
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.policy import SubscriptionSettings, SubscriptionType
 from pydanube.model.positions import PositionLike, parse_choice, to_position
@@ -74,8 +81,13 @@ class Subscriptions:
         """
         Create a subscription that has no consumer yet.
 
+        In a partitioned topic, each partition gets one, one partition after the other.
+        Partitions that have it with this type keep it, so repeat the call if it has
+        failed half way, or after partitions were added.
+
         Raises:
-            AlreadyExists: There is a subscription of this name.
+            AlreadyExists: There is a subscription of this name, in all partitions or
+                with another type.
             TopicNotFound: There is no such topic.
         """
         type_ = parse_choice("type", type, SubscriptionType)
@@ -83,7 +95,23 @@ class Subscriptions:
             type=enum_to_wire(type_),
             position=position_to_wire(to_position(start), pb.Position),
         )
-        await _request_all(self._requester, topic, subscription, message)
+        partitions = await existing_partitions(self._requester, topic)
+        left = len(partitions)
+        for each in partitions:
+            try:
+                await _request_one(self._requester, each, subscription, message)
+            except AlreadyExists:
+                left -= 1
+                if not left or not await self._has_type(each, subscription, type_):
+                    raise
+
+    async def _has_type(
+        self, topic: str, subscription: str, type_: SubscriptionType
+    ) -> bool:
+        """Return whether a subscription is known to be of a type."""
+        with suppress(PermissionDenied, SubscriptionNotFound):
+            return (await self.describe(topic, subscription)).type is type_
+        return False
 
     async def delete(
         self, topic: str, subscription: str, *, force: bool = False
@@ -91,12 +119,23 @@ class Subscriptions:
         """
         Delete a subscription and its progress.
 
+        In a partitioned topic, those of all partitions are deleted, one after the
+        other; repeat the call if it has failed half way.
+
         Raises:
-            SubscriptionNotFound: There is no such subscription.
+            SubscriptionNotFound: There is no such subscription, in no partition.
             SubscriptionInUse: It has consumers, and *force* is false.
         """
         message = pb.DeleteSubscription(force=force)
-        await _request_all(self._requester, topic, subscription, message)
+        partitions = await existing_partitions(self._requester, topic)
+        left = len(partitions)
+        for each in partitions:
+            try:
+                await _request_one(self._requester, each, subscription, message)
+            except SubscriptionNotFound:
+                left -= 1
+                if not left:
+                    raise
 
     async def describe(self, topic: str, subscription: str) -> SubscriptionDescription:
         """
