@@ -141,6 +141,7 @@ SECTIONS = {
         "Schemas",
         "SchemaType",
         "SchemaVersion",
+        "ReferencedVersion",
         "SubjectDescription",
         "Compatibility",
         "Violation",

@@ -28,7 +28,11 @@ from pydanube.model.errors import (
 )
 from pydanube.model.policy import FailurePolicy, PoisonPolicy
 from pydanube.model.retry import RetryPolicy
-from pydanube.model.schemas import SchemaReference, TopicSchema
+from pydanube.model.schemas import (
+    ReferencedVersion,
+    SchemaReference,
+    TopicSchema,
+)
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding
 from pydanube.wire.native.kinds import OPERATIONS, Kind, On, Target
@@ -284,10 +288,11 @@ class Acknowledgements(Uses):
 
 
 class Subjects(Uses):
-    """A subject whose schemas the messages of a topic, or of a producer, have."""
+    """A subject whose schemas messages have, or to which another schema refers."""
 
     async def prepare(self) -> None:
         await self.root.schemas.register(SUBJECT, Reading)
+        await self.world.let("schemas", "subject:own", Permission.SCHEMA_WRITE)
 
     async def write(
         self, client: Client, *, topic: str = OWN, subject: str = SUBJECT
@@ -299,6 +304,9 @@ class Subjects(Uses):
             case Kind.CONFIGURE_TOPIC:
                 schema = TopicSchema(subject=subject)
                 await client.topics.configure(topic, schema=schema)
+            case Kind.REGISTER_SCHEMA:
+                to = ReferencedVersion(name="R", subject=subject, version=1)
+                await client.schemas.register("own", Reading, references=[to])
             case _:
                 part = client.staging("q", 1).part("0")
                 batch = pa.RecordBatch.from_pydict({"payload": [b"x"]})
@@ -356,6 +364,9 @@ class Subjects(Uses):
         await self.write(self.alice)
 
     async def target_is_of_the_system(self) -> None:
+        if self.kind is Kind.REGISTER_SCHEMA:
+            # No subject belongs to the system.
+            return
         await self.let_read(Permission.SCHEMA_READ)
         with pytest.raises(Refused):
             await self.write(self.alice, topic="/system/audit")

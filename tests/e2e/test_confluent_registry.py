@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from contextlib import ExitStack
+from functools import partial
 
 import confluent_kafka
 import pytest
@@ -24,7 +26,12 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 import pydanube
 from pydanube import sync
 from pydanube.model.schemas import SchemaType
+from pydanube.objects.directory import DirectoryObjects
 from pydanube.schemas.parsing import parse_schema
+from pydanube_broker.servers.directories.restore import choose_backup, restore_backup
+from pydanube_broker.storage.config import NamedStoreConfig
+from support.fakes.secured import bootstrap_key, secured
+from support.servers.certificates import tls_settings, write_certificates
 from support.servers.ports import free_port
 from support.servers.processes import BrokerProcess
 
@@ -87,18 +94,18 @@ def shipment_class():
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Shipment"))
 
 
-def send(address, topic, payload, key=b"k"):
+def send(address, topic, payload, key=b"k", options=None):
     """Publish with librdkafka."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": address, "log_level": 0})
+    settings = {"bootstrap.servers": address, "log_level": 0, **(options or {})}
+    producer = confluent_kafka.Producer(settings)
     producer.produce(topic, payload, key)
     assert producer.flush(20) == 0
 
 
-def fetch(address, topic, number):
+def fetch(address, topic, number, options=None):
     """Read with librdkafka, and return the values."""
-    consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": address, "group.id": "g", "log_level": 0}
-    )
+    settings = {"bootstrap.servers": address, "group.id": "g", "log_level": 0}
+    consumer = confluent_kafka.Consumer(settings | (options or {}))
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     found = consumer.consume(number, 20)
     consumer.close()
@@ -281,6 +288,84 @@ def test_serializers_register_schemas_and_read_them(tmp_path):
             == ORDER
         )
         assert registry.delete_subject("json-value") == [1]
+
+
+def ship(registry, address, options):
+    """Publish a message whose schema refers to another one; return its value."""
+    cls = shipment_class()
+    write = ProtobufSerializer(cls, registry)
+    payload = write(cls(to={"city": "Rome"}), context("shipments"))
+    send(address, "shipments", payload, options=options)
+    return payload
+
+
+async def test_registry_is_used_over_tls_and_restored_from_a_backup(tmp_path):
+    files = write_certificates(tmp_path)
+    authority, (certificate, key) = str(files["ca"][0]), map(str, files["client"])
+    trust = {"ssl.ca.location": authority}
+    proof = {"ssl.certificate.location": certificate, "ssl.key.location": key}
+    options = {"security.protocol": "SSL", **trust, **proof}
+    audit_file = tmp_path / "audit.jsonl"
+    settings = {
+        "tls": tls_settings(files),
+        "kafka": {"port": 0},
+        "stores": {"backups": NamedStoreConfig(url=f"fs://{tmp_path}/backups")},
+        "audit_file": str(audit_file),
+    }
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    async with secured(before, **settings) as broker:
+        address = broker.listener_urls["kafka"].partition("://")[2]
+        with SchemaRegistryClient({"url": broker.http_url, **trust, **proof}) as known:
+            payload = await asyncio.to_thread(ship, known, address, options)
+            versions = await asyncio.to_thread(known.get_versions, "acme/address.proto")
+        assert versions == [1]
+        made = [
+            each
+            for each in map(json.loads, audit_file.read_text().splitlines())
+            if each["operation"] == "register_schema"
+        ]
+        assert [each["resource"] for each in made] == [
+            "subject:acme%2Faddress.proto",
+            "subject:shipments-value",
+        ]
+        assert {each["principal"] for each in made} == {"localhost"}
+        assert "acme%2Faddress.proto" in made[1]["details"]
+        async with pydanube.connect(
+            broker.stream_url, ca_file=authority, api_key=bootstrap_key(before)
+        ) as admin:
+            bob = await admin.security.create_api_key("bob")
+            await admin.security.set_role("reader", ["schema_read"], ["subject:*"])
+            bound = await admin.security.add_binding(
+                "user:bob", ["reader"], ["subject:shipments-value"]
+            )
+            found = {"basic.auth.user.info": f"bob:{bob.key}"}
+            with SchemaRegistryClient(
+                {"url": broker.http_url, **trust, **found}
+            ) as other:
+                ask = partial(asyncio.to_thread, other.get_versions)
+                assert await ask("shipments-value") == [1]
+                with pytest.raises(SchemaRegistryError, match="not allowed"):
+                    await ask("acme/address.proto")
+                await admin.security.remove_binding(bound)
+                with pytest.raises(SchemaRegistryError, match="not allowed"):
+                    await ask("shipments-value")
+            await admin.storage.create_backup("backups")
+            while (progress := await admin.storage.describe_backup()).is_running:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert not progress.error
+    objects = DirectoryObjects(tmp_path / "backups")
+    chosen = await choose_backup(objects, progress.id)
+    await restore_backup(objects, chosen, after / "data")
+    async with secured(after, **settings) as broker:
+        address = broker.listener_urls["kafka"].partition("://")[2]
+        fetched = fetch, address, "shipments", 1, options
+        assert await asyncio.to_thread(*fetched) == [payload]
+        with SchemaRegistryClient({"url": broker.http_url, **trust, **proof}) as again:
+            same = await asyncio.to_thread(ship, again, address, options)
+            assert same == payload
+            with pytest.raises(SchemaRegistryError, match="refer to version 1"):
+                await asyncio.to_thread(again.delete_subject, "acme/address.proto")
 
 
 @pytest.mark.soak

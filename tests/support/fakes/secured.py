@@ -77,13 +77,16 @@ RESOURCES = ("cluster", "/default", "/default/*", "subject:*")
 
 
 @asynccontextmanager
-async def secured(directory, *, tls=None, jwt=None, mqtt=None, kafka=None, **security):
+async def secured(
+    directory, *, tls=None, jwt=None, mqtt=None, kafka=None, stores=None, **security
+):
     """Run a broker in this process that needs credentials, and knows ``PERMITTED``."""
     config = config_type()(
         data_dir=directory / "data",
         listen=ListenConfig(stream_port=0, grpc_port=0, admin_port=0, http_port=0),
         kafka=KafkaConfig(**(kafka or {})),
         mqtt=MqttConfig(**(mqtt or {})),
+        stores=stores or {},
         tls=TlsConfig(**(tls or {})),
         security=SecurityConfig(
             enabled=True,

@@ -146,9 +146,10 @@ async def error_of_touching(broker, kind, target, **bindings):
     """
     Return the class of the error of a request of Alice that touches something else.
 
-    *bindings* are the permissions on the topic, and on the other thing.
+    *bindings* are the permissions on the topic or subject, and on the other thing.
     """
-    places = {"own": TOPIC, "other": PATTERNS[target.on]}
+    own = RESOURCES[On.SUBJECT] if kind.on is On.SUBJECT else TOPIC
+    places = {"own": own, "other": PATTERNS[target.on]}
     for name, permissions in bindings.items():
         await bind(broker, name, places[name], permissions)
     peer = await peer_of(broker, ALICE)

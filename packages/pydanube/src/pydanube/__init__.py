@@ -21,6 +21,7 @@ from pydanube.model.policy import SubscriptionSettings as SubscriptionSettings
 from pydanube.model.policy import SubscriptionType as SubscriptionType
 from pydanube.model.policy import TopicPolicy as TopicPolicy
 from pydanube.model.schemas import Compatibility as Compatibility
+from pydanube.model.schemas import ReferencedVersion as ReferencedVersion
 from pydanube.model.schemas import SchemaPolicy as SchemaPolicy
 from pydanube.model.schemas import SchemaReference as SchemaReference
 from pydanube.model.schemas import SchemaType as SchemaType

@@ -17,7 +17,12 @@ from pydanube.model.policy import (
     SubscriptionType,
     TopicPolicy,
 )
-from pydanube.model.schemas import Compatibility, SchemaType, TopicSchema
+from pydanube.model.schemas import (
+    Compatibility,
+    ReferencedVersion,
+    SchemaType,
+    TopicSchema,
+)
 from pydanube.model.stored_connectors import ConnectorReport
 from pydanube.security.principals import Principal
 
@@ -185,6 +190,7 @@ class SchemaVersionRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     created_by: str
     tags: tuple[str, ...]
+    references: tuple[ReferencedVersion, ...] = ()
     is_deleted: bool = False
     """Whether only the type and the path are left, for readers of its messages."""
 

@@ -240,13 +240,20 @@ def _needs_of_subjects(targets: Iterable[Target], message: Any) -> list[Need]:
     needs = []
     for target in targets:
         if target.on is On.SUBJECT and target.permission is not None:
-            value = message
-            for name in target.field.split("."):
-                value = getattr(value, name)
-            if value:
+            for value in filter(None, _values_at(message, target.field)):
                 subject = Resource.subject(parse_subject(value))
                 needs.append(Need(target.permission, subject))
     return needs
+
+
+def _values_at(message: Any, path: str) -> list[Any]:
+    """Return the values of a field, of which each part of the path may repeat."""
+    found = [message]
+    for name in path.split("."):
+        values = [getattr(each, name) for each in found]
+        is_repeated = bool(values) and hasattr(values[0], "extend")
+        found = [item for each in values for item in each] if is_repeated else values
+    return found
 
 
 def resources_of(kind: Kind, message: Any) -> list[Resource]:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subject
-from pydanube.model.schemas import Compatibility, SchemaType
+from pydanube.model.schemas import (
+    Compatibility,
+    ReferencedVersion,
+    SchemaType,
+    SchemaVersion,
+)
 from pydanube.schemas.compatibility import Violation
-from pydanube.wire.native.messages import to_wire
+from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.publishing.schema_registry import NewSchema
 from pydanube_broker.operations.authorization import visible_subjects
@@ -23,12 +29,19 @@ VIOLATIONS_MAX = 1000
 @operation
 async def register_schema(call: Call, m: pb.RegisterSchema) -> pb.SchemaRegistered:
     """Register a version of a subject, or return the same one."""
-    version, is_new = await call.broker.registry.register(
-        m.subject, new_schema(m.schema)
+    new = replace(
+        new_schema(m.schema),
+        references=[from_wire(ReferencedVersion, each) for each in m.references],
     )
-    return pb.SchemaRegistered(
-        version=to_wire(pb.SchemaVersion, version), is_new=is_new
-    )
+    version, is_new = await call.broker.registry.register(m.subject, new)
+    return pb.SchemaRegistered(version=_shown(version), is_new=is_new)
+
+
+def _shown(version: SchemaVersion) -> pb.SchemaVersion:
+    """Return a version for an answer, with the references that the client may see."""
+    seen = set(visible_subjects({each.subject for each in version.references}))
+    references = tuple(each for each in version.references if each.subject in seen)
+    return to_wire(pb.SchemaVersion, replace(version, references=references))
 
 
 def new_schema(message: pb.NewSchema) -> NewSchema:
@@ -51,7 +64,7 @@ async def get_schema(call: Call, m: pb.GetSchema) -> pb.SchemaVersion:
         found = await registry.version(m.subject, version)
     else:
         found = await registry.by_id(m.schema_id, version)
-    return to_wire(pb.SchemaVersion, found)
+    return _shown(found)
 
 
 @operation
@@ -69,7 +82,7 @@ async def list_schema_versions(
         if answer.versions and byte_count > VERSIONS_BYTES_MAX:
             answer.has_more = True
             break
-        answer.versions.append(to_wire(pb.SchemaVersion, version))
+        answer.versions.append(_shown(version))
     return answer
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -11,11 +13,16 @@ from pydanube.model.errors import (
     IncompatibleSchema,
     InvalidName,
     InvalidSchema,
+    SchemaInUse,
     SchemaNotFound,
 )
 from pydanube.model.extras import EXTRAS, require
-from pydanube.model.schemas import Compatibility, SchemaType
-from pydanube_broker.broker.publishing.schema_registry import NewSchema, SchemaRegistry
+from pydanube.model.schemas import Compatibility, ReferencedVersion, SchemaType
+from pydanube_broker.broker.publishing.schema_registry import (
+    REFERENCES_MAX,
+    NewSchema,
+    SchemaRegistry,
+)
 from pydanube_broker.metadata.sqlite import open_sqlite
 from support.fakes.memory_store import MemoryStore
 
@@ -69,6 +76,37 @@ async def test_equal_schema_is_registered_once(registry):
     again, is_new = await registry.register("orders", record("a", doc="words"))
     assert (again.version, is_new) == (1, False)
     assert again.definition == record("a").definition
+
+
+async def test_version_gets_the_references_that_it_lacks(registry):
+    for _ in range(2):
+        await registry.register("base", record("a"))
+    await registry.register("base", record("a", "B"))
+    one, two = (
+        ReferencedVersion(name="R", subject="base", version=version)
+        for version in (1, 2)
+    )
+    plain, _ = await registry.register("orders", record("x"))
+    assert plain.references == ()
+    new = replace(record("x"), references=[one])
+    for references in ((one,), (one, two), (one, two)):
+        new = replace(record("x"), references=[*references, one])
+        found, is_new = await registry.register("orders", new)
+        assert (found.references, is_new) == (references, False)
+        assert await registry.version("orders") == found
+    assert await registry.references_to(1, 2) == [found]
+    unused = AsyncMock()
+    with pytest.raises(SchemaInUse):
+        await registry.delete("base", 2, check_unused=unused)
+    many = [replace(one, name=f"R{number}") for number in range(REFERENCES_MAX)]
+    with pytest.raises(InvalidSchema, match="at most 45 references"):
+        await registry.register("orders", replace(new, references=many))
+    missing = replace(one, version=3)
+    with pytest.raises(SchemaNotFound):
+        await registry.register("orders", replace(new, references=[missing]))
+    assert await registry.version("orders") == found
+    await registry.delete("orders", check_unused=unused)
+    await registry.delete("base", 2, check_unused=unused)
 
 
 async def test_incompatible_schema_is_refused_with_path_and_rule(registry):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import AsyncExitStack
 
 import pytest
 
 import pydanube
+from pydanube.aio.tasks import gather
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube_broker.servers.http.confluent_registry import MEDIA_TYPE
+from support.fakes.guarded_clusters import ROOT as CLUSTER_ROOT
+from support.fakes.guarded_clusters import running
 from support.fakes.http_api import State, http_of
 from support.fakes.principals import ROOT, ChosenIdentity, client_of, guarded_broker
 
@@ -442,6 +446,14 @@ async def test_clients_need_the_permissions_of_the_operations():
             used[0]["subject"] = "open"
             foreign = body('"Order"', references=used)
             assert await status("POST", "/subjects/hidden/versions", foreign) == 200
+            used[0]["subject"] = "secret"
+            both = body('"Order"', references=used)
+            assert await status("POST", "/subjects/open/versions", both) == 200
+            version = await root.schemas.get("open", 1)
+            assert [each.subject for each in version.references] == ["secret"]
+            async with client_of(broker, ALICE) as alice:
+                assert (await alice.schemas.get("open", 1)).references == ()
+                assert (await alice.schemas.versions("open"))[0].references == ()
             users = "/subjects/open/versions/1/referencedby"
             assert len((await http.get(users)).json()) == 1
             identity.principal = ALICE
@@ -451,3 +463,45 @@ async def test_clients_need_the_permissions_of_the_operations():
             )
             identity.principal = ANONYMOUS
             assert await status("GET", "/subjects/open/versions") == 401
+
+
+async def test_all_brokers_of_a_cluster_answer_alike_and_know_the_same_permissions():
+    identity = ChosenIdentity()
+
+    async def of(http, method, path, content=None):
+        headers = {"content-type": MEDIA_TYPE}
+        return await http.request(method, path, content=content, headers=headers)
+
+    async with running({}) as cluster, AsyncExitStack() as held:
+        first, second = [
+            await held.enter_async_context(http_of(State(each), authenticator=identity))
+            for each in cluster.brokers
+        ]
+        identity.principal = CLUSTER_ROOT
+        new = body(CITY, "PROTOBUF")
+        path = "/subjects/geo%2Fcity.proto/versions"
+        same = await gather(of(each, "POST", path, new) for each in (first, second))
+        assert same[0].json() == same[1].json()
+        used = [CITY_FILE]
+        address = body(ADDRESS, "PROTOBUF", references=used)
+        made = (await of(second, "POST", "/subjects/address/versions", address)).json()
+        users = "/subjects/geo%2Fcity.proto/versions/1/referencedby"
+        assert (await of(first, "GET", users)).json() == [made["id"]]
+        for each in (first, second):
+            refused = await of(each, "DELETE", "/subjects/geo%2Fcity.proto")
+            assert refused.json()["error_code"] == 42206
+        # A tenant that may write their own subject, and read others for a while.
+        identity.principal = ALICE
+        await cluster.let("own", "subject:own", Permission.SCHEMA_WRITE)
+        own = "/subjects/own/versions"
+        by_id = f"/schemas/ids/{made['id']}"
+        for permission, status in (
+            (Permission.DESCRIBE, 403),
+            (Permission.SCHEMA_READ, 200),
+            (Permission.DESCRIBE, 403),
+        ):
+            await cluster.let("some", "subject:geo*", permission)
+            await cluster.let("other", "subject:address", permission)
+            for http in (first, second):
+                assert (await of(http, "POST", own, address)).status_code == status
+                assert (await of(http, "GET", by_id)).status_code == status

@@ -1,6 +1,7 @@
 """Imports create and change what is missing, and leave the rest alone."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -18,8 +19,10 @@ from pydanube_cli.administration.definitions.pure.document import (
     SubscriptionDefinition,
     TopicDefinition,
     encode_definitions,
+    parse_definitions,
 )
-from support.fakes.principals import ROOT, client_of, guarded_broker
+from support.fakes.http_api import State, http_of
+from support.fakes.principals import ROOT, ChosenIdentity, client_of, guarded_broker
 from support.worlds.chance import Chance
 from support.worlds.cluster import cluster_world
 from support.worlds.restarts import restarting_world
@@ -106,6 +109,58 @@ async def test_import_makes_the_same_elsewhere_and_can_be_repeated():
         assert encode_definitions(found) == encode_definitions(wanted)
         again = await import_definitions(client, wanted)
         assert {each.action for each in again} == {UNCHANGED}
+
+
+async def test_references_of_schemas_are_restored_with_the_numbers_of_the_target():
+    protobuf = pydanube.SchemaType.PROTOBUF
+    city = 'syntax = "proto3"; message City { string name = 1; }'
+    newer = city.replace("}", "string code = 2; }")
+    shipment = (
+        '//danube:file {"name": "city.proto", "subject": "city", "version": 2}\n'
+        + newer
+        + '\n//danube:main\nsyntax = "proto3"; import "city.proto"; '
+        "message Shipment { City to = 1; }"
+    )
+    to = pydanube.ReferencedVersion(name="city.proto", subject="city", version=2)
+    async with guarded_broker() as old, client_of(old, ROOT) as client:
+        await client.schemas.register("city", pydanube.Schema(protobuf, city))
+        await client.schemas.register("city", pydanube.Schema(protobuf, newer))
+        for name in ("a-shipment", "shipment"):
+            new = pydanube.Schema(protobuf, shipment)
+            await client.schemas.register(name, new, references=[to])
+        # The number of the only version is 2.
+        await client.schemas.delete("city", 1)
+        wanted = await export_definitions(client)
+    assert [each.version for each in wanted.subjects["city"].versions] == [2]
+    wanted = parse_definitions(encode_definitions(wanted))
+    async with guarded_broker() as new, client_of(new, ROOT) as client:
+        planned = await import_definitions(client, wanted, dry_run=True)
+        assert await client.schemas.subjects() == []
+        done = await import_definitions(client, wanted)
+        assert planned == done
+        assert counts(done)["references", CREATED] == 2
+        found = await client.schemas.latest("shipment")
+        assert found.references == (replace(to, version=1),)
+        with pytest.raises(pydanube.SchemaInUse):
+            await client.schemas.delete("city")
+        identity = ChosenIdentity()
+        identity.principal = ROOT
+        async with http_of(State(new.broker), authenticator=identity) as http:
+            shown = (await http.get("/subjects/shipment/versions/1")).json()
+            assert shown["references"] == [
+                {"name": "city.proto", "subject": "city", "version": 1}
+            ]
+            found = await http.get("/subjects/city/versions/1/referencedby")
+            assert len(found.json()) == 2
+        again = await import_definitions(client, wanted)
+        assert {each.action for each in again} == {UNCHANGED}
+        del wanted.subjects["city"]
+        failed = [
+            each.detail
+            for each in await import_definitions(client, wanted)
+            if each.action is FAILED
+        ]
+        assert failed == ["there is no version 2 of city in the file"] * 2
 
 
 async def test_what_differs_is_changed_and_named():

@@ -128,6 +128,16 @@ class SchemaPolicy(_Choice):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReferencedVersion:
+    """A version of a subject that another schema refers to."""
+
+    name: str
+    """The name that the other schema uses, such as the path of a file."""
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaVersion:
     """One version of a subject, as it was registered."""
 
@@ -147,6 +157,9 @@ class SchemaVersion:
     """Microseconds since 1970, UTC."""
     created_by: str = ""
     tags: tuple[str, ...] = ()
+    references: tuple[ReferencedVersion, ...] = ()
+    """The versions that cannot be deleted before this one, of subjects that the client
+    may see; *definition* is complete without them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

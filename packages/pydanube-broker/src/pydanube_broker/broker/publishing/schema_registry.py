@@ -9,6 +9,7 @@ transaction that checks the subject's record, so several registries can use one 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Container, Sequence
@@ -28,6 +29,7 @@ from pydanube.model.extras import MissingExtra
 from pydanube.model.names import parse_subject
 from pydanube.model.schemas import (
     Compatibility,
+    ReferencedVersion,
     SchemaType,
     SchemaVersion,
     SubjectDescription,
@@ -65,20 +67,14 @@ VERSIONS_MAX = 10_000
 REASONS_MAX = 5
 """The maximum number of reasons in an error about an incompatible schema."""
 TEXT_LENGTH_MAX = 10_000
-"""The maximum length of a description, a creator or all tags."""
+"""The maximum length of the description, the creator, the tags and the names of
+references of a version together."""
+REFERENCES_MAX = 45
+"""The most references of a schema; etcd bounds the operations of a transaction."""
 
 
 DeletionCheck = Callable[[], Awaitable[None]]
 """Awaited before a deletion; raises if it is not allowed."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReferencedVersion:
-    """A version that another schema refers to by a name."""
-
-    name: str
-    subject: str
-    version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +130,7 @@ class SchemaRegistry:
         Register *new* as the latest version of *subject*, which is created if needed.
 
         Return the version, and whether it is new: a schema that the subject already has
-        is not registered again.
+        is not registered again, but gets the references that it lacks.
 
         Durability: On return the version is in the metadata store.
 
@@ -146,6 +142,7 @@ class SchemaRegistry:
         """
         parse_subject(subject)
         _check_texts(new)
+        _check_count(new.references)
         async with self._locks.of(subject):
             schema = await self._parse(new)
             found, is_new = await retry_on_conflict(
@@ -434,7 +431,7 @@ class SchemaRegistry:
             record = stored.value
             known = await self._find_same(subject, record, schema, record.versions)
             if known is not None:
-                return known, False
+                return await self._refer(known, new, used, conditions, operations)
             await self._check_addition(subject, record, schema)
         version = record.last_version + 1
         record = replace(
@@ -453,16 +450,37 @@ class SchemaRegistry:
             created_at=self._wall_clock_us(),
             created_by=new.created_by,
             tags=tuple(new.tags),
+            references=tuple(dict.fromkeys(new.references)),
         )
+        found = _version_of(subject, record, version, written)
         operations.append(Put(key, record))
         operations.append(Put(keys.schema_version(record.schema_id, version), written))
-        for (used_id, used_version), name in used.items():
-            reference = keys.SCHEMA_REFERENCES.key(
-                used_id, used_version, record.schema_id, version
-            )
-            operations.append(Put(reference, name))
+        operations += _references_of(found, used)
         await self._store.transaction(conditions, operations)
-        return _version_of(subject, record, version, written), True
+        return found, True
+
+    async def _refer(
+        self,
+        known: SchemaVersion,
+        new: NewSchema,
+        used: dict[tuple[int, int], str],
+        conditions: list[Comparison],
+        operations: list[Operation],
+    ) -> tuple[SchemaVersion, bool]:
+        """Let a version that exists refer to what *new* refers to."""
+        references = tuple(dict.fromkeys((*known.references, *new.references)))
+        if references == known.references:
+            return known, False
+        _check_count(references)
+        key = keys.schema_version(known.schema_id, known.version)
+        stored = await self._store.get(key)
+        if stored is None or stored.value.is_deleted:
+            raise _no_version(known.subject, known.version)
+        conditions.append(unchanged(key, stored))
+        operations.append(Put(key, replace(stored.value, references=references)))
+        operations += _references_of(known, used)
+        await self._store.transaction(conditions, operations)
+        return dataclasses.replace(known, references=references), False
 
     async def _use(
         self,
@@ -644,6 +662,7 @@ def _emptied(written: SchemaVersionRecord) -> SchemaVersionRecord:
         description="",
         created_by="",
         tags=(),
+        references=(),
         is_deleted=True,
     )
 
@@ -677,9 +696,27 @@ def _error_text(
     )
 
 
+def _references_of(
+    version: SchemaVersion, used: dict[tuple[int, int], str]
+) -> list[Operation]:
+    """Return the operations that note what a version refers to."""
+    user = version.schema_id, version.version
+    return [
+        Put(keys.SCHEMA_REFERENCES.key(*each, *user), name)
+        for each, name in used.items()
+    ]
+
+
 def _check_texts(new: NewSchema) -> None:
     texts = [new.description, new.created_by, *new.tags]
+    texts += [each.name for each in new.references]
     if sum(map(len, texts)) > TEXT_LENGTH_MAX:
         raise InvalidSchema(
-            f"description, creator or tags are longer than {TEXT_LENGTH_MAX} characters"
+            "description, creator, tags and names of references are longer than "
+            f"{TEXT_LENGTH_MAX} characters together"
         )
+
+
+def _check_count(references: Sequence[ReferencedVersion]) -> None:
+    if len(references) > REFERENCES_MAX:
+        raise InvalidSchema(f"a schema has at most {REFERENCES_MAX} references")

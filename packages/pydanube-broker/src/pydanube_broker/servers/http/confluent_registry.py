@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -35,12 +35,13 @@ from pydanube.model.errors import (
     SchemaNotFound,
     Unauthenticated,
 )
-from pydanube.model.schemas import Compatibility, SchemaType
+from pydanube.model.schemas import Compatibility, ReferencedVersion, SchemaType
 from pydanube.schemas.pure.proto_files import ProtoFile, names_of
 from pydanube.wire.native.kinds import Kind
+from pydanube.wire.native.messages import to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.broker import Broker
-from pydanube_broker.broker.publishing.schema_registry import ReferencedVersion
+from pydanube_broker.broker.publishing.schema_registry import REFERENCES_MAX
 from pydanube_broker.operations import handlers as operations
 from pydanube_broker.operations.authorization import visible_subjects
 from pydanube_broker.operations.schemas import new_schema, schema_checked
@@ -54,7 +55,6 @@ from pydanube_broker.servers.http.operations import (
 )
 from pydanube_broker.servers.http.pure.confluent_schemas import (
     NAMES,
-    REFERENCES_MAX,
     TYPES,
     id_of,
     parts_of,
@@ -257,7 +257,9 @@ class RegistryCall:
                     f"the schema refers to {each.subject}, which is of another type: "
                     f"{answer.type}"
                 )
-            reference = ReferencedVersion(each.name, subject, answer.version)
+            reference = ReferencedVersion(
+                name=each.name, subject=subject, version=answer.version
+            )
             found[reference] = answer.definition
             byte_count += len(answer.definition)
             if byte_count > BODY_BYTES_MAX:
@@ -281,6 +283,10 @@ class RegistryCall:
         answer: dict[str, object] = {"schema": definition, "schemaType": name}
         if name == "PROTOBUF":
             main, references = proto_references(definition)
+            # Definitions that were imported have the numbers of their origin.
+            numbers = {each.name: each.version for each in found.references}
+            for each in references:
+                each["version"] = numbers.get(str(each["name"]), each["version"])
             if references:
                 answer["references"] = references
             answer["schema"] = main
@@ -424,16 +430,13 @@ async def _users(
 async def register(call: RegistryCall) -> object:
     """Register a schema, or return the same one that the subject has."""
     new, references = await call.new_schema()
-    wanted = pb.RegisterSchema(subject=call.subject, schema=new)
-    found = await call.do(Kind.REGISTER_SCHEMA, wanted, partial(_register, references))
+    wanted = pb.RegisterSchema(
+        subject=call.subject,
+        schema=new,
+        references=[to_wire(pb.ReferencedVersion, each) for each in references],
+    )
+    found = (await call.do(Kind.REGISTER_SCHEMA, wanted)).version
     return {"id": id_of(found.schema_id, found.version)}
-
-
-async def _register(
-    references: list[ReferencedVersion], call: operations.Call, m: pb.RegisterSchema
-) -> Any:
-    new = replace(new_schema(m.schema), references=references)
-    return (await call.broker.registry.register(m.subject, new))[0]
 
 
 @_answers("POST", _SUBJECT)

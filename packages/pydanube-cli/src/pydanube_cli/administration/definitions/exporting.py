@@ -20,6 +20,7 @@ from pydanube_cli.administration.definitions.pure.document import (
     BindingDefinition,
     ConnectorDefinition,
     Definitions,
+    ReferenceDefinition,
     RoleDefinition,
     SchemaDefinition,
     SubjectDefinition,
@@ -92,22 +93,41 @@ async def _namespaces(client: Client) -> dict[str, dict[str, object]]:
 
 
 async def _subjects(client: Client) -> dict[str, SubjectDefinition]:
-    found = {}
+    found, numbers = {}, set[tuple[str, int]]()
     for name in await client.schemas.subjects():
         versions = await client.schemas.versions(name)
+        before = 0
         found[name] = SubjectDefinition(
             compatibility=(await client.schemas.compatibility(name)).value,
-            versions=[
+            versions=[],
+        )
+        for each in versions:
+            found[name].versions.append(
                 SchemaDefinition(
                     type=each.type.value,
                     definition=each.definition,
                     message=each.message,
                     description=each.description,
                     tags=list(each.tags),
+                    version=None if each.version == before + 1 else each.version,
+                    references=[
+                        ReferenceDefinition(
+                            name=to.name, subject=to.subject, version=to.version
+                        )
+                        for to in each.references
+                    ],
                 )
-                for each in versions
-            ],
-        )
+            )
+            before = each.version
+            numbers.add((name, before))
+    for subject in found.values():
+        for definition in subject.versions:
+            # Versions may have been deleted by force.
+            definition.references = [
+                to
+                for to in definition.references
+                if (to.subject, to.version) in numbers
+            ]
     return found
 
 

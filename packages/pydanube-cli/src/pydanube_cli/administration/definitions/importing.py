@@ -27,7 +27,12 @@ from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import BrokerError, NotFound, SchemaNotFound, Unavailable
 from pydanube.model.policy import NamespaceSettings
 from pydanube.model.positions import parse_choice
-from pydanube.model.schemas import Compatibility, SchemaType
+from pydanube.model.schemas import (
+    Compatibility,
+    ReferencedVersion,
+    SchemaType,
+    SchemaVersion,
+)
 from pydanube.model.setting_documents import (
     changes_between,
     document_of,
@@ -43,6 +48,7 @@ from pydanube_cli.administration.definitions.pure.document import (
     ConnectorDefinition,
     Definitions,
     RoleDefinition,
+    SchemaDefinition,
     SubjectDefinition,
     SubscriptionDefinition,
     TopicDefinition,
@@ -73,8 +79,8 @@ class Outcome:
 
     kind: str
     """
-    ``namespace``, ``schema``, ``topic``, ``subscription``, ``role``, ``binding`` or
-    ``connector``.
+    ``namespace``, ``schema``, ``references``, ``topic``, ``subscription``, ``role``,
+    ``binding`` or ``connector``.
     """
     name: str
     action: Action
@@ -101,6 +107,14 @@ async def import_definitions(
     run = _Import(client, is_dry=dry_run)
     await run.each("namespace", definitions.namespaces, run.namespace)
     await run.each("schema", definitions.subjects, run.subject)
+    referring = {
+        f"version {number} of {name}": (name, number, each)
+        for name, subject in definitions.subjects.items()
+        for number, each in subject.numbered()
+        if each.references
+    }
+    # Subjects may refer to each other, so all versions exist first.
+    await run.each("references", referring, lambda _, each: run.references(*each))
     await run.each("topic", definitions.topics, run.topic)
     wanted = {
         f"{name} of {topic}": (topic, name, each)
@@ -124,6 +138,9 @@ class _Import:
         self._namespaces: set[str] | None = None
         # Subjects that did not exist before.
         self._new_subjects: set[str] = set()
+        # What the versions of the document are at the broker; None: a dry run would
+        # have registered them.
+        self._versions: dict[tuple[str, int], SchemaVersion | None] = {}
 
     async def each(
         self,
@@ -171,12 +188,15 @@ class _Import:
             known = await schemas.versions(name)
         except SchemaNotFound:
             known = []
-        there = {(each.type.value, each.definition, each.message) for each in known}
-        missing = [
-            each
-            for each in wanted.versions
-            if (each.type, each.definition, each.message) not in there
-        ]
+        there = {
+            (each.type.value, each.definition, each.message): each for each in known
+        }
+        missing = []
+        for number, each in wanted.numbered():
+            found = there.get((each.type, each.definition, each.message))
+            self._versions[name, number] = found
+            if found is None:
+                missing.append((number, each))
         if not known:
             self._new_subjects.add(name)
         is_new = name in self._new_subjects
@@ -185,15 +205,14 @@ class _Import:
             # An attempt has ended in between.
             await schemas.set_compatibility(name, Compatibility.NONE)
             old_mode = Compatibility.NONE
-        for number, each in enumerate([] if self._is_dry else missing):
-            type_ = parse_choice("type", each.type, SchemaType)
-            await schemas.register(
+        for at, (number, each) in enumerate([] if self._is_dry else missing):
+            self._versions[name, number] = await schemas.register(
                 name,
-                Schema(type_, each.definition, each.message),
+                _schema_of(each),
                 description=each.description,
                 tags=each.tags,
             )
-            if not known and not number:
+            if not known and not at:
                 # Versions may be older than the compatibility that is wanted.
                 await schemas.set_compatibility(name, Compatibility.NONE)
         if not self._is_dry and (mode is not old_mode):
@@ -202,6 +221,36 @@ class _Import:
         if old_mode is not None and mode is not old_mode:
             changes.append(f"compatibility: {old_mode.value} → {mode.value}")
         return _found(is_new, ", ".join(changes))
+
+    async def references(
+        self, name: str, number: int, wanted: SchemaDefinition
+    ) -> Found:
+        """Let a version refer to others, whose numbers may differ at the broker."""
+        references = []
+        for each in wanted.references:
+            key = each.subject, each.version
+            if key not in self._versions:
+                return Action.FAILED, (
+                    f"there is no version {key[1]} of {key[0]} in the file"
+                )
+            found = self._versions[key]
+            if found is not None:
+                references.append(
+                    ReferencedVersion(
+                        name=each.name, subject=each.subject, version=found.version
+                    )
+                )
+        user = self._versions.get((name, number))
+        if user is None and not self._is_dry:
+            return Action.FAILED, "the version is missing"
+        known = () if user is None else user.references
+        count = sum(each not in known for each in references)
+        count += len(wanted.references) - len(references)
+        if count and not self._is_dry:
+            await self._client.schemas.register(
+                name, _schema_of(wanted), references=references
+            )
+        return _found(not known, f"{count} references" if count else "")
 
     async def topic(self, name: str, wanted: TopicDefinition) -> Found:
         topics = self._client.topics
@@ -362,6 +411,11 @@ async def _patiently(
                 raise
         await asyncio.sleep(delay_s)
         delay_s = min(2 * delay_s, DELAY_S_MAX)
+
+
+def _schema_of(definition: SchemaDefinition) -> Schema[Any]:
+    type_ = parse_choice("type", definition.type, SchemaType)
+    return Schema(type_, definition.definition, definition.message)
 
 
 def _found(is_new: bool, changes: str) -> Found:

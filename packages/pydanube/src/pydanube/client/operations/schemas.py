@@ -12,13 +12,14 @@ from pydanube.model.errors import InvalidRequest, InvalidSchema
 from pydanube.model.names import parse_subject
 from pydanube.model.schemas import (
     Compatibility,
+    ReferencedVersion,
     SchemaVersion,
     SubjectDescription,
     TopicSchema,
 )
 from pydanube.schemas.compatibility import Direction, Violation
 from pydanube.schemas.language import Incompatibility
-from pydanube.wire.native.messages import from_wire
+from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 
@@ -43,6 +44,7 @@ class Schemas:
         description: str = "",
         created_by: str = "",
         tags: Iterable[str] = (),
+        references: Iterable[ReferencedVersion] = (),
     ) -> SchemaVersion:
         """
         Register *schema* as the latest version of *subject*; create it if necessary.
@@ -55,15 +57,24 @@ class Schemas:
             description: A text about this version.
             created_by: The author of this version.
             tags: Labels of this version.
+            references: Up to 45 versions that cannot be deleted before this one. A
+                version that exists gets those that it lacks. They need the permission
+                ``schema_read``.
 
         Durability: On return the version is in the metadata store.
 
         Raises:
             InvalidSchema: The definition is not well-formed.
             IncompatibleSchema: It is not compatible with the existing versions.
+            SchemaNotFound: There is no such version among *references*.
         """
         version, _ = await self.submit(
-            subject, schema, description=description, created_by=created_by, tags=tags
+            subject,
+            schema,
+            description=description,
+            created_by=created_by,
+            tags=tags,
+            references=references,
         )
         return version
 
@@ -75,12 +86,17 @@ class Schemas:
         description: str = "",
         created_by: str = "",
         tags: Iterable[str] = (),
+        references: Iterable[ReferencedVersion] = (),
     ) -> tuple[SchemaVersion, bool]:
         """Register *schema*, and also return whether the version is new."""
         new = _new_schema(Schema.of(schema))
         new.description, new.created_by = description, created_by
         new.tags.extend(tags)
-        message = pb.RegisterSchema(subject=parse_subject(subject), schema=new)
+        message = pb.RegisterSchema(
+            subject=parse_subject(subject),
+            schema=new,
+            references=[to_wire(pb.ReferencedVersion, each) for each in references],
+        )
         answer = await self._requester.send_request(message)
         return from_wire(SchemaVersion, answer.version), answer.is_new
 

@@ -235,7 +235,13 @@ class Kind(IntEnum):
     NAMESPACE_DESCRIPTION = _frame(101, pb.NamespaceDescription, BROKER)
 
     REGISTER_SCHEMA = _op(
-        112, pb.RegisterSchema, SCHEMA_WRITE, SUBJECT, pb.SchemaRegistered, REPEAT
+        112,
+        pb.RegisterSchema,
+        SCHEMA_WRITE,
+        SUBJECT,
+        pb.SchemaRegistered,
+        REPEAT,
+        targets=(Target("references.subject", SUBJECT, SCHEMA_READ),),
     )
     SCHEMA_REGISTERED = _frame(113, pb.SchemaRegistered, BROKER)
     GET_SCHEMA = _op(114, pb.GetSchema, SCHEMA_READ, SUBJECT, pb.SchemaVersion, REPEAT)

@@ -703,13 +703,25 @@ class NewSchema(_message.Message):
     tags: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, type: _Optional[str] = ..., definition: _Optional[str] = ..., message: _Optional[str] = ..., description: _Optional[str] = ..., created_by: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class ReferencedVersion(_message.Message):
+    __slots__ = ("name", "subject", "version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    subject: str
+    version: int
+    def __init__(self, name: _Optional[str] = ..., subject: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
 class RegisterSchema(_message.Message):
-    __slots__ = ("subject", "schema")
+    __slots__ = ("subject", "schema", "references")
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    REFERENCES_FIELD_NUMBER: _ClassVar[int]
     subject: str
     schema: NewSchema
-    def __init__(self, subject: _Optional[str] = ..., schema: _Optional[_Union[NewSchema, _Mapping]] = ...) -> None: ...
+    references: _containers.RepeatedCompositeFieldContainer[ReferencedVersion]
+    def __init__(self, subject: _Optional[str] = ..., schema: _Optional[_Union[NewSchema, _Mapping]] = ..., references: _Optional[_Iterable[_Union[ReferencedVersion, _Mapping]]] = ...) -> None: ...
 
 class SchemaRegistered(_message.Message):
     __slots__ = ("version", "is_new")
@@ -720,7 +732,7 @@ class SchemaRegistered(_message.Message):
     def __init__(self, version: _Optional[_Union[SchemaVersion, _Mapping]] = ..., is_new: bool = ...) -> None: ...
 
 class SchemaVersion(_message.Message):
-    __slots__ = ("subject", "schema_id", "version", "type", "definition", "message", "fingerprint", "description", "created_at", "created_by", "tags")
+    __slots__ = ("subject", "schema_id", "version", "type", "definition", "message", "fingerprint", "description", "created_at", "created_by", "tags", "references")
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -732,6 +744,7 @@ class SchemaVersion(_message.Message):
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    REFERENCES_FIELD_NUMBER: _ClassVar[int]
     subject: str
     schema_id: int
     version: int
@@ -743,7 +756,8 @@ class SchemaVersion(_message.Message):
     created_at: int
     created_by: str
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, subject: _Optional[str] = ..., schema_id: _Optional[int] = ..., version: _Optional[int] = ..., type: _Optional[str] = ..., definition: _Optional[str] = ..., message: _Optional[str] = ..., fingerprint: _Optional[str] = ..., description: _Optional[str] = ..., created_at: _Optional[int] = ..., created_by: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    references: _containers.RepeatedCompositeFieldContainer[ReferencedVersion]
+    def __init__(self, subject: _Optional[str] = ..., schema_id: _Optional[int] = ..., version: _Optional[int] = ..., type: _Optional[str] = ..., definition: _Optional[str] = ..., message: _Optional[str] = ..., fingerprint: _Optional[str] = ..., description: _Optional[str] = ..., created_at: _Optional[int] = ..., created_by: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., references: _Optional[_Iterable[_Union[ReferencedVersion, _Mapping]]] = ...) -> None: ...
 
 class GetSchema(_message.Message):
     __slots__ = ("subject", "schema_id", "version")

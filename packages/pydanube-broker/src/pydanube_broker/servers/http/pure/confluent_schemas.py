@@ -24,8 +24,6 @@ VERSION_BITS = 14
 """A subject has at most 10,000 versions."""
 SUBJECT_ID_MAX = (1 << 31 - VERSION_BITS) - 1
 """The last subject whose schemas have ids for these clients."""
-REFERENCES_MAX = 45
-"""The most references of a schema."""
 DEPTH_MAX = 64
 """The deepest schema in which references are replaced."""
 

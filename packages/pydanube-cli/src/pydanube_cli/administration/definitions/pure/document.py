@@ -23,6 +23,15 @@ class _Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A part of the document."""
 
 
+class ReferenceDefinition(_Part):
+    """A version that another one refers to."""
+
+    name: str
+    subject: str
+    version: int
+    """The number that the version has in this document."""
+
+
 class SchemaDefinition(_Part, omit_defaults=True):
     """One version of a subject."""
 
@@ -31,6 +40,9 @@ class SchemaDefinition(_Part, omit_defaults=True):
     message: str | None = None
     description: str = ""
     tags: list[str] = []
+    version: int | None = None
+    """Its number; None: one more than that of the version before."""
+    references: list[ReferenceDefinition] = []
 
 
 class SubjectDefinition(_Part):
@@ -38,6 +50,14 @@ class SubjectDefinition(_Part):
 
     compatibility: str
     versions: list[SchemaDefinition]
+
+    def numbered(self) -> list[tuple[int, SchemaDefinition]]:
+        """Return the versions with their numbers."""
+        number, found = 0, list[tuple[int, SchemaDefinition]]()
+        for each in self.versions:
+            number = each.version or number + 1
+            found.append((number, each))
+        return found
 
 
 class SubscriptionDefinition(_Part):
