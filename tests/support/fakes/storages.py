@@ -86,6 +86,7 @@ class World:
     @asynccontextmanager
     async def storage(self, **config):
         config.setdefault("seal_pace", 0.0)
+        config.setdefault("replaced_keep_s", 60.0)
         config.setdefault("seal_interval_s", 3600.0)
         async with open_storage(
             StorageConfig(**config),

@@ -149,6 +149,7 @@ def _of_storage(broker: Broker) -> Iterator[Sample]:
     yield metrics.CORRUPT_SEGMENTS, (), storage.corrupt_segment_count
     yield metrics.SEALING_SECONDS, (), sealer.sealing_seconds
     yield metrics.SEALING_FAILURES, (), sealer.failure_count
+    yield metrics.SEGMENTS_MERGED, (), storage.merger.merged_count
     is_full = journal.reserve.is_released or bool(journal.refusal)
     yield metrics.DISK_FULL, (), int(is_full)
     yield metrics.FAILING_TOPICS, (), len(sealer.failing)

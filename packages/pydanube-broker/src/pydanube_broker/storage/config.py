@@ -241,7 +241,10 @@ class StorageConfig(
     retention_interval_s: Interval = 60.0
     """How often retention is applied to open topics. Others are opened for it if they
     have something to drop: one interval after the start, then every 60 intervals."""
-    replaced_keep_s: Seconds = 60.0
+    merge_bytes: Annotated[int, Meta(ge=0)] = 16 * MIB
+    """The size of the segments that the broker makes of small neighbours of a topic
+    while it is idle. 0: it merges none."""
+    replaced_keep_s: Seconds = 600.0
     """How long a replaced segment is kept for readers that have it open."""
     orphan_keep_s: Seconds = 7 * 86_400.0
     """How long an orphan is kept: an object that no manifest names, for example after a

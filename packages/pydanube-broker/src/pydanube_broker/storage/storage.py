@@ -46,6 +46,7 @@ from pydanube_broker.storage.remote.uploading import Uploader
 from pydanube_broker.storage.remote.verification import Verification
 from pydanube_broker.storage.segments.idle_logs import IdleLogs
 from pydanube_broker.storage.segments.manifest import HoldableManifest, change_manifest
+from pydanube_broker.storage.segments.merging import Merger
 from pydanube_broker.storage.segments.replacement import (
     REPLACED_MAX,
     Replacement,
@@ -160,6 +161,17 @@ class Storage:
             delete=self._delete,
             room=no_room_needed if uploader is None else uploader.evictor.room,
         )
+        self.merger = Merger(
+            config,
+            self.logs,
+            objects=objects,
+            replace=self.replace_segments,
+            may_change=lambda: not (manifest.is_held or journal.reserve.is_released),
+            executor=seal_thread,
+            clock=clock,
+            wall_clock=wall_clock,
+        )
+        """Merges small segments while the broker is idle."""
         pages = SegmentPages(manifest, clock)
         claim = None if self.uploader is None else self.uploader.claim
         self.verification = Verification(objects, self.logs, pages=pages, claim=claim)

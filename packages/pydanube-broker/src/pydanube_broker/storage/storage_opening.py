@@ -91,6 +91,8 @@ async def open_storage(
             )
             async with task_scope() as tasks:
                 tasks.run(storage.sealer.run(), "seal topics")
+                if config.merge_bytes:
+                    tasks.run(storage.merger.run(), "merge segments")
                 if storage.uploader is not None:
                     tasks.run(storage.uploader.run(), "upload segments")
                 yield storage

@@ -599,6 +599,11 @@ SEALING_FAILURES = _counter(
     "attempts",
     "Failed attempts to seal, which are retried.",
 )
+SEGMENTS_MERGED = _counter(
+    "danube_segments_merged_total",
+    "segments",
+    "Small segments that the broker has replaced by merged ones while it was idle.",
+)
 
 # Clusters: these metrics exist if the broker is in one.
 

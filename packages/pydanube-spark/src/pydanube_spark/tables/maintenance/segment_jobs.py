@@ -22,18 +22,16 @@ from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from pydanube.model.descriptions import Segment
 from pydanube.wire.files.segment_format import (
     SCHEMA,
     SegmentIdentity,
-    oldest_tombstone_of,
     read_footer,
     tombstones_of,
-    writer_arguments,
 )
+from pydanube.wire.files.segment_writing import write_segment
 from pydanube_spark.reader.segment_files import open_existing_segment, read_row_groups
 from pydanube_spark.tables.maintenance.object_files import (
     ObjectRoot,
@@ -42,9 +40,6 @@ from pydanube_spark.tables.maintenance.object_files import (
     open_scratch,
 )
 from pydanube_spark.tables.maintenance.pure.planning import SegmentKeyCounts
-
-ROW_GROUP_BYTES = 8 * 1024 * 1024
-"""The size of a row group before it is encoded, as in sealing."""
 
 _KEYS_MAX = 500_000
 """How many keys are collected before duplicates are removed."""
@@ -255,21 +250,18 @@ def rewrite(job: RewriteJob) -> RewriteResult:
     compaction = None
     if job.rule is not None:
         compaction = _CompactionFilter(job.root, job.rule, base, end)
-    count = read_bytes = 0
-    tombstones: list[int] = []
-    with new_file(job.root, job.name) as file, _RowGroups(file) as row_groups:
+    read_bytes = 0
+
+    def kept() -> Iterator[pa.Table]:
+        nonlocal read_bytes
         for segment in job.segments:
             with open_existing_segment(job.identity.topic, segment) as source:
                 for table in read_row_groups(job.identity.topic, segment, source):
                     read_bytes += table.nbytes
-                    kept = table if compaction is None else compaction.keep(table)
-                    count += kept.num_rows
-                    oldest = oldest_tombstone_of(kept)
-                    tombstones += [] if oldest is None else [oldest]
-                    row_groups.add(kept)
-        row_groups.finish(
-            job.identity.metadata(base, end, count, min(tombstones, default=None))
-        )
+                    yield table if compaction is None else compaction.keep(table)
+
+    with new_file(job.root, job.name) as file:
+        count = write_segment(file, job.identity, base, end, kept())
     checksum, byte_count = checksum_of(job.root.url_of(job.name))
     return RewriteResult(
         name=job.name,
@@ -278,53 +270,6 @@ def rewrite(job: RewriteJob) -> RewriteResult:
         count=count,
         read_bytes=read_bytes,
     )
-
-
-class _RowGroups:
-    """Writes the row groups of a new segment; joins small tables."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self._writer: pq.ParquetWriter | None = None
-        self._tables: list[pa.Table] = []
-        self._byte_count = 0
-
-    def add(self, table: pa.Table) -> None:
-        """Add *table*; write the waiting tables first if it does not fit."""
-        if not table.num_rows:
-            return
-        size = table.nbytes
-        if self._byte_count and self._byte_count + size > ROW_GROUP_BYTES * 5 // 4:
-            self.flush()
-        self._tables.append(table)
-        self._byte_count += size
-
-    def flush(self) -> None:
-        """Write the waiting tables as a row group."""
-        if self._tables:
-            table = pa.concat_tables(self._tables)
-            self._open(table).write_table(table, row_group_size=table.num_rows)
-            self._tables.clear()
-            self._byte_count = 0
-
-    def finish(self, metadata: dict[str, str]) -> None:
-        """Write the waiting tables and the footer's *metadata*."""
-        self.flush()
-        self._open(None).add_key_value_metadata(metadata)
-
-    def _open(self, first: pa.Table | None) -> pq.ParquetWriter:
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(
-                self._file, SCHEMA, **writer_arguments(first)
-            )
-        return self._writer
-
-    def __enter__(self) -> _RowGroups:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
 
 
 class _CompactionFilter:

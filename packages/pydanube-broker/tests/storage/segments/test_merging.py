@@ -1,0 +1,194 @@
+"""The idle broker merges small segments, and leaves the others as they are."""
+
+import asyncio
+
+from pydanube.aio.tasks import task_scope
+from pydanube.model.errors import MetadataUnavailable, TopicHeld
+from pydanube.model.policy import Retention, TopicPolicy
+from pydanube_broker.storage.segments.merging import is_idle
+from support.drivers.running import using
+from support.fakes.batches import payloads_of
+from support.fakes.compacted import compact
+from support.fakes.storages import open_topic, publish, read_all, seal, until, wake
+
+
+async def fill(storage, topic_id=1, count=8, **arguments):
+    """Open a log of *count* segments of two messages, and a tail of one."""
+    log = await open_topic(storage, topic_id, **arguments)
+    for at in range(count):
+        await publish(log, b"%d" % at, b"", keys=[b"k%d" % at, b"k%d" % at])
+        await seal(storage, topic_id)
+    await publish(log, b"tail")
+    return log
+
+
+async def test_small_neighbours_become_one_segment(world, storage):
+    log = await fill(storage)
+    old, before = log.segments, payloads_of(await read_all(log))
+    await storage.merger.merge_round()
+    (new,) = log.segments
+    assert await world.manifest.load(1) == (new,)
+    assert (new.base, new.end, new.count, new.epoch) == (0, 16, 16, 1)
+    assert new.first_publish_time == old[0].first_publish_time
+    assert new.last_publish_time == old[-1].last_publish_time
+    assert new.checksum is not None
+    assert new.part_checksums is not None
+    assert payloads_of(await read_all(log)) == before
+    assert storage.merger.merged_count == 8
+    await storage.merger.merge_round()
+    assert log.segments == (new,)
+
+
+async def test_the_old_objects_stay_for_readers_that_have_them_open(world, storage):
+    log = await fill(storage)
+    old = [each.object_name for each in log.segments]
+    await storage.merger.merge_round()
+    assert all(name in world.objects.stored for name in old)
+    world.now += 60.0
+    wake(storage)
+    await until(lambda: not any(name in world.objects.stored for name in old))
+    assert log.segments[0].object_name in world.objects.stored
+
+
+async def test_gaps_stay(world, storage):
+    log = await fill(storage)
+    await compact(storage, world.objects, log, lambda at: at % 3 == 0)
+    for _ in range(8):
+        await publish(log, b"more")
+        await seal(storage, 1)
+    before = [list(each.ranges()) for each in await read_all(log)]
+    await storage.merger.merge_round()
+    after = [list(each.ranges()) for each in await read_all(log)]
+    assert len(log.segments) <= 2
+    assert offsets_in(after) == offsets_in(before)
+
+
+def offsets_in(ranges):
+    return [at for frame in ranges for base, end in frame for at in range(base, end)]
+
+
+async def test_a_merged_segment_survives_a_restart(world):
+    async with world.storage() as storage:
+        log = await fill(storage)
+        before = payloads_of(await read_all(log))
+        await storage.merger.merge_round()
+        merged = log.segments
+    async with world.storage() as storage:
+        log = await open_topic(storage)
+        assert log.segments == merged
+        assert payloads_of(await read_all(log)) == before
+
+
+async def test_a_topic_with_a_hold_stays_until_it_is_released(world, storage):
+    log = await fill(storage)
+    old = log.segments
+    log.holds = frozenset({"lake"})
+    await storage.merger.merge_round()
+    assert log.segments == old
+    log.holds = frozenset()
+    await storage.merger.merge_round()
+    assert len(log.segments) == 1
+
+
+async def test_a_hold_that_comes_meanwhile_leaves_nothing_behind(
+    world, storage, caplog
+):
+    log = await fill(storage)
+    old, names = log.segments, set(world.objects.stored)
+    put = world.objects.put
+
+    async def put_and_hold(name, data):
+        await put(name, data)
+        log.holds = frozenset({"lake"})
+
+    world.objects.put = put_and_hold
+    await storage.merger.merge_round()
+    assert log.segments == old
+    assert set(world.objects.stored) == names
+    assert "is held by lake" in caplog.text
+
+
+async def test_retention_limits_what_is_merged(storage):
+    policy = TopicPolicy(retention=Retention(bytes_max=1000))
+    log = await fill(storage, policy=policy)
+    await storage.merger.merge_round()
+    assert len(log.segments) == 8
+
+
+async def test_nothing_is_merged_while_a_backup_copies_segments(storage):
+    log = await fill(storage)
+    async with storage.keeping_segments():
+        await storage.merger.merge_round()
+        assert len(log.segments) == 8
+    await storage.merger.merge_round()
+    assert len(log.segments) == 1
+
+
+async def test_a_damaged_segment_stops_only_its_topic(world, storage, caplog):
+    damaged = await fill(storage)
+    intact = await fill(storage, 2)
+    old = damaged.segments
+    await world.objects.delete(old[3].object_name)
+    opened = world.objects.open_count
+    await storage.merger.merge_round()
+    assert damaged.segments == old
+    assert len(intact.segments) == 1
+    assert old[3].object_name in caplog.text
+    opened = world.objects.open_count
+    await storage.merger.merge_round()
+    assert world.objects.open_count == opened, "it is not read again"
+
+
+async def test_a_topic_that_leaves_meanwhile_leaves_nothing_behind(world, storage):
+    log = await fill(storage)
+    names = set(world.objects.stored)
+    put = world.objects.put
+
+    async def put_and_release(name, data):
+        await put(name, data)
+        storage.release_log(1, TopicHeld("another broker serves it"))
+
+    world.objects.put = put_and_release
+    await storage.merger.merge_round()
+    assert set(world.objects.stored) == names
+    assert len(await world.manifest.load(1)) == 8
+    assert len(log.segments) == 8
+
+
+async def test_an_object_stays_if_the_outcome_is_unknown(world, storage):
+    await fill(storage)
+    names = set(world.objects.stored)
+
+    async def change(*_, **__):
+        raise MetadataUnavailable("on purpose")
+
+    world.manifest.change = change
+    await storage.merger.merge_round()
+    assert len(set(world.objects.stored) - names) == 1
+
+
+@using(storage_config={"merge_bytes": 0})
+async def test_merging_can_be_turned_off(storage):
+    log = await fill(storage)
+    await storage.merger.merge_round()
+    assert len(log.segments) == 8
+
+
+async def test_segments_are_merged_while_the_process_is_idle(world, storage):
+    await fill(storage)
+
+    async def pass_time():
+        while True:
+            world.now += 3.0
+            await asyncio.sleep(0)
+
+    async with task_scope() as tasks:
+        tasks.run(pass_time())
+        tasks.run(storage.merger.run(interval_s=0.0))
+        await until(lambda: storage.merger.merged_count == 8)
+        tasks.cancel()
+
+
+def test_a_process_is_idle_if_it_uses_little_of_a_processor():
+    assert is_idle(0.1, 60.0)
+    assert not is_idle(30.0, 60.0)
