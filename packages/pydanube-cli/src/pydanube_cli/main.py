@@ -14,7 +14,6 @@ import logging
 import sys
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from inspect import cleandoc
@@ -26,6 +25,7 @@ from typer.main import get_command_name
 
 from pydanube.declarations.commands import CommandSet
 from pydanube.model.extras import MissingExtra
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.plugins import COMMANDS, load_plugin, plugin_names
 from pydanube.model.version import __version__
 from pydanube_cli.invocation.completion import complete_contexts, suggest_topic

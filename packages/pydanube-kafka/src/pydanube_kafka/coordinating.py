@@ -6,10 +6,10 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from pydanube.aio.tasks import TaskScope
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_kafka.calls import Call
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.pure.consumer_groups import ConsumerGroup

@@ -6,10 +6,11 @@ import asyncio
 import secrets
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from pydanube.model.errors import InvalidRequest, NotOwner, OffsetDropped
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.native.kinds import Kind
 from pydanube_broker.broker.publishing.topic import ReliableTopic, Topic
 from pydanube_kafka.calls import Call, Done, Handler

@@ -7,7 +7,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from pydanube.model.errors import (
     MessageTooLarge,
     SchemaMismatch,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.schemas import SchemaPolicy
 from pydanube.schemas.language import BadPayload
 from pydanube.wire.batches import BatchFrame, BatchHeader, restamp_producer

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 from urllib.parse import quote, unquote
 
@@ -23,6 +23,7 @@ from pydanube.model.errors import (
     StagingClosed,
     Unavailable,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.model.staging import PartKey
 from pydanube.wire.batches import BatchFrame

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from pydanube.model.errors import BrokerError
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.operations.authorization import Caller
 from pydanube_broker.servers.connections.authentication import ClientIdentity
 from pydanube_mqtt.pure.session import Session

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.security.permissions import Permission
 from pydanube.security.principals import Principal
 from pydanube.security.resources import Resource

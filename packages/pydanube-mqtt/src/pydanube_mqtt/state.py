@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from pydanube.aio.futures import Done
 from pydanube.model.errors import BrokerError, TransactionTooLarge
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.security.principals import Principal
 from pydanube_broker.metadata.key import Key
 from pydanube_broker.metadata.store import (

@@ -27,7 +27,6 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
 
@@ -46,6 +45,7 @@ from pydanube.model.errors import (
     SessionLost,
     TransactionTooLarge,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.metadata.store import Revision, Stored
 from pydanube_broker.metadata.watches import difference, revisions_of
 from pydanube_zookeeper.client import (

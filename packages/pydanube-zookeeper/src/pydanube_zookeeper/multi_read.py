@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kazoo.exceptions import EXCEPTIONS, NoNodeError
 from kazoo.protocol.serialization import GetData, MultiHeader, int_struct
+
+from pydanube.model.lazy_dataclasses import dataclass
 
 _ERROR = -1
 _END = MultiHeader(-1, True, -1).serialize()

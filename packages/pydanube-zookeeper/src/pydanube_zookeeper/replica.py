@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.metadata.store import Revision, Stored
 from pydanube_zookeeper.pure.nodes import Nodes, Write
 

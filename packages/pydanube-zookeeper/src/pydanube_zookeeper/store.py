@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import Closed, SessionLost
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.metadata.keepalive_thread import session_in_thread
 from pydanube_broker.metadata.key import Key
 from pydanube_broker.metadata.sessions import Session

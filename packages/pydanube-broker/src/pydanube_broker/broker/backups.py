@@ -15,7 +15,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -31,6 +31,7 @@ from pydanube.model.errors import (
     InvalidRequest,
     ObjectsUnavailable,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.segments import SegmentEntry
 from pydanube.model.version import __version__
 from pydanube.objects.store import Objects

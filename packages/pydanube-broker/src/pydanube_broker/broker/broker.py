@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from pydanube.aio.locks import NamedSemaphores
@@ -24,6 +23,7 @@ from pydanube.model.descriptions import TopicPlace
 from pydanube.model.errors import (
     InvalidRequest,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube_broker.broker.backups import Backups
 from pydanube_broker.broker.consumer_registry import ConsumerRegistry

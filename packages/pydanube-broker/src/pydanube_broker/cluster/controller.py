@@ -13,11 +13,11 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import MetadataUnavailable, RevisionConflict, SessionLost
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.cluster.mirror import Mirror
 from pydanube_broker.cluster.pure.directions import (
     ClusterView,

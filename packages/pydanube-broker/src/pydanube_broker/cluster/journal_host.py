@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -26,6 +25,7 @@ from pydanube.model.errors import (
     ObjectsUnavailable,
 )
 from pydanube.model.ids import Epoch, Offset, TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import Objects
 from pydanube.wire.batches import BatchFrame

@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
@@ -32,6 +31,7 @@ from pydanube.model.errors import (
     ObjectsUnavailable,
     RevisionConflict,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.objects.store import Objects
 from pydanube.wire.files.group_format import (
     HEADER_BYTES,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.cluster.mirror import Mirror
 from pydanube_broker.cluster.session import ClusterSession
 from pydanube_broker.metadata import keys

@@ -7,8 +7,9 @@ The broker carries them out strictly in the order of the list.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.range_blocks import ranges_of_bits
 from pydanube.model.ranges import Range
 

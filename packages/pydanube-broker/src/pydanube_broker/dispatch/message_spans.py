@@ -9,10 +9,10 @@ cursor.  All spans of a subscription, in whatever state, are disjoint.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from operator import attrgetter
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.ranges import Range, RangeSet
 from pydanube_broker.dispatch.cursor import Cursor
 from pydanube_broker.dispatch.offset_index import STALE_MAX, OffsetIndex

@@ -8,12 +8,12 @@ the type of their key, so a value of another type is detected when it is read.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
 
 from pydanube.model.errors import Corrupt, InvalidName
+from pydanube.model.lazy_dataclasses import dataclass
 
 T = TypeVar("T")
 

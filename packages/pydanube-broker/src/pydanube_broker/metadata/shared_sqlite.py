@@ -22,13 +22,13 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import BrokerError, Closed
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.metadata.key import Key
 from pydanube_broker.metadata.process_sessions import ProcessSessions, is_over
 from pydanube_broker.metadata.sessions import Session

@@ -35,13 +35,13 @@ from collections.abc import (
 )
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydanube.aio.lock_sharing import LockSharing
 from pydanube.model.errors import BrokerError, Closed, DiskFull, MetadataUnavailable
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.metadata.sessions import Session
 from pydanube_broker.metadata.store import (
     Changes,

@@ -26,13 +26,13 @@ from contextlib import (
     contextmanager,
     suppress,
 )
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, NewType, TypeAlias, TypeVar
 
 from pydanube.aio.long_work import LongWork
 from pydanube.aio.tasks import gather
 from pydanube.model.errors import Corrupt, RevisionConflict
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.metadata.damaged_records import DamagedRecords
 from pydanube_broker.metadata.key import Key, Prefix
 from pydanube_broker.metadata.sessions import Session

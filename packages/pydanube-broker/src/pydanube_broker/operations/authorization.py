@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -29,6 +28,7 @@ from pydanube.model.errors import (
     SchemaNotFound,
     Unauthenticated,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import (
     TopicName,
     parse_client_name,

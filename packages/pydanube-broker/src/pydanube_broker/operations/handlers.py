@@ -10,7 +10,6 @@ operation to users of the JSON API.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -18,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.security.principals import Principal
 from pydanube.wire.native.kinds import Kind
 from pydanube_broker import operations

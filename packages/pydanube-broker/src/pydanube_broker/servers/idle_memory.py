@@ -19,11 +19,11 @@ import gc
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from pydanube.aio.tasks import task_scope
+from pydanube.model.lazy_dataclasses import dataclass
 
 YOUNG_OBJECTS = 2_000
 """The number of new objects that starts a collection of the youngest generation."""

@@ -15,13 +15,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
 
 from pydanube.aio.long_work import LongWork
 from pydanube.aio.tasks import gather
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.metrics import PROCESSES, PROCESSES_READY, Metric
 from pydanube_broker.servers.connections.process_sockets import ProcessGroup
 

@@ -28,7 +28,6 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +35,7 @@ from typing import Any
 
 from pydanube.aio.loops import new_loop
 from pydanube.model.histograms import NO_EXEMPLARS
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.version import __version__
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.store import Objects, wall_clock_us

@@ -28,13 +28,14 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import msgspec
 
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import DirectoryLocked, InvalidConfig
 from pydanube.model.extras import require
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.retry import RetryPolicy
 from pydanube.security.addresses import host_in_url
 from pydanube_broker.dispatch.shared_counts import SharedCounts, bytes_of

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from pydanube.aio.long_work import LongWork
 from pydanube.model import metrics
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.metrics import Metric, Sample
 from pydanube.model.topic_patterns import TopicPattern
 from pydanube_broker.broker.delivery.subscription import Subscription

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pydanube.model.errors import CorruptJournal, CorruptSegment
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.files.journal_format import (
     FILE_HEADER_BYTES,
     Batch,

@@ -6,9 +6,9 @@ import os
 import platform
 import tempfile
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_cli.bench.figures import percentile
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import uuid
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pydanube.sync
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_cli.bench.figures import FIGURES, Durability, rate_figures
 from pydanube_cli.bench.native_workloads import (
     SUBSCRIPTION,

@@ -11,7 +11,6 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, cast
 
 import typer
@@ -21,6 +20,7 @@ from pydanube.client.consumers.consumer import Consumer
 from pydanube.client.messages.messages import MessageBatch
 from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.errors import InvalidRequest, TimedOut
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.quantity_formats import format_messages
 from pydanube_cli.invocation import parameters
 from pydanube_cli.invocation.declaration import command

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from time import time_ns
@@ -37,6 +37,7 @@ from pydanube.model.errors import (
     MessageTooLarge,
 )
 from pydanube.model.field_paths import parse_path
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.quantity_formats import format_bytes, format_count, format_messages
 from pydanube.model.schemas import SchemaType
 from pydanube.model.token_bucket import TokenBucket

@@ -14,7 +14,6 @@ import platform
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
@@ -26,6 +25,7 @@ from pydanube.client.connections.credentials import API_KEY_VARIABLE, TOKEN_VARI
 from pydanube.client.described_topics import describe_topics
 from pydanube.model.errors import BrokerError
 from pydanube.model.json_values import to_json_value
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.version import __version__
 from pydanube_cli.diagnosis.broker_checks import DEFAULT_HTTP_URL, HTTP_TIMEOUT_S
 from pydanube_cli.diagnosis.secret_removal import SecretRemover

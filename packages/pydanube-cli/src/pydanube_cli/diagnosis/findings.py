@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from statistics import median
@@ -17,6 +16,7 @@ from pydanube.model.findings import (
     Findings,
     SubscriptionFinding,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.quantity_formats import format_age, format_bytes, format_duration
 from pydanube.model.version import __version__
 

@@ -19,10 +19,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 
 from pydanube.model.errors import InvalidConfig, InvalidRequest, NotFound
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.suggestions import did_you_mean
 
 CONTEXT_VARIABLE = "DANUBE_CONTEXT"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from pydanube.client.messages.messages import Message
 from pydanube.model.errors import InvalidPayload, InvalidRequest, SchemaNotFound
 from pydanube.model.field_paths import ABSENT, Path, find_field, parse_path
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_cli.messages.message_formats import text_of, value_in_json
 
 FIELDS_MAX = 50

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from pydanube.model.descriptions import SubscriptionDescription, TopicDescription
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.positions import PositionLike
 from pydanube.model.ranges import Range
 from pydanube.sync import Client

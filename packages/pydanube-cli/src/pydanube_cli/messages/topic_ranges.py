@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from pydanube.aio.tasks import gather
@@ -11,6 +10,7 @@ from pydanube.client.client import Client
 from pydanube.client.described_topics import find_matching
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import InvalidRequest, TopicNotFound
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.policy import DispatchMode
 from pydanube.model.positions import PositionLike
 from pydanube.model.wildcards import has_wildcards

@@ -13,7 +13,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 from operator import attrgetter
@@ -23,6 +22,7 @@ import typer
 from rich.cells import cell_len
 
 from pydanube.model.json_values import to_json_value
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.shown_text import printable
 from pydanube_cli.presentation.text_columns import GAP, WIDTH_MIN, lay_out, wrap
 

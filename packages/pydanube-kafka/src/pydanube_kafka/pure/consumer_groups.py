@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_kafka.pure.assignors import ASSIGNORS, Partition
 from pydanube_kafka.pure.groups import Claim, GroupError, GroupState
 

@@ -9,8 +9,10 @@ with news.  Requests of a session are numbered, so that none is lost unnoticed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
+
+from pydanube.model.lazy_dataclasses import dataclass
 
 PARTITIONS_MAX = 10_000
 """The most partitions of a session; consumers with more name them each time."""

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import Any
+
+from pydanube.model.lazy_dataclasses import dataclass
 
 INITIAL_DELAY_S = 0.2
 """The time for which the first generation of an empty group waits for members."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from pydanube.model.errors import InvalidName
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, TopicName
 
 KAFKA_NAME_LENGTH_MAX = 249

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from crc32c import crc32c
+
+from pydanube.model.lazy_dataclasses import dataclass
 
 ALONE = 0
 """The number of a broker that is in no cluster."""

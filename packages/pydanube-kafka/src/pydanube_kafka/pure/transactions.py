@@ -13,11 +13,12 @@ that serve partitions of a transaction read there which one is open.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 import msgspec
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 
 SEQUENCE_END = 2**31

@@ -11,8 +11,8 @@ function, so no byte changes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.schemas import SchemaType
 from pydanube_broker.servers.http.pure.confluent_schemas import (
     NAMES,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import IntEnum
 from functools import cache
 from typing import Any, TypeAlias
@@ -22,6 +22,8 @@ from kio.serial import entity_writer
 from kio.serial._parse import get_field_reader
 from kio.serial.readers import read_unsigned_varint
 from kio.static.constants import EntityType
+
+from pydanube.model.lazy_dataclasses import dataclass
 
 __all__ = ["Answers", "Api", "BadRequest", "ErrorCode", "Request", "parse_request"]
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import crc32c
 
 from pydanube.model.kafka_records import HEADERS_MAX, Header
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_kafka.wire.compression import (
     BadCompression,
     Compression,

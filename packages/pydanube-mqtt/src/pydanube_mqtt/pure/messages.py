@@ -11,10 +11,10 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from pydanube.model.batch import Column
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.positions import TIME_MAX
 from pydanube.wire.batches import BatchFrame
 from pydanube_mqtt.wire.encoding import encode_publish

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.security.principals import Principal
 from pydanube_mqtt.pure.messages import Message
 from pydanube_mqtt.wire.packets import SubscriptionOptions

@@ -8,9 +8,11 @@ fewer reason codes; ``encoding`` leaves out what a version does not have.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Any
+
+from pydanube.model.lazy_dataclasses import dataclass
 
 V311 = 4
 """The protocol level of MQTT 3.1.1."""

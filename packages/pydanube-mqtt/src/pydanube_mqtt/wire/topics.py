@@ -8,9 +8,9 @@ Neither stands for a first level that begins with ``$``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_mqtt.wire.packets import PacketError, Reason
 
 T = TypeVar("T")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydanube.declarations.pure.parameters import Substitution
 from pydanube.declarations.pure.problems import Problems
 from pydanube.declarations.pure.reading import Document, read_file
 from pydanube.declarations.secret_files import secret_files_of
+from pydanube.model.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydanube.model.descriptions import StorageDescription, TopicDescription
 from pydanube.model.findings import Findings
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.subscription_lag import base_of
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from pydanube.model.lazy_dataclasses import dataclass
 
 SHORT_STEP_S = 10
 """The step of the points of the last hour."""

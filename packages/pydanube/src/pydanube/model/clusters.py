@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.lazy_dataclasses import dataclass
 
 
 class BrokerMode(Enum):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.policy import (
     KEEP_ALL,
     CorruptionPolicy,

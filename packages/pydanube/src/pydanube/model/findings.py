@@ -8,10 +8,10 @@ and the HTTP interface show the same list, and the metrics of alerts count the s
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from pydanube.model.descriptions import SubscriptionDescription
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.quantity_formats import format_age, format_messages
 
 LATE_S = 600.0

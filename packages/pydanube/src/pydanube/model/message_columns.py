@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from pydanube.model.batch import Column, batch_of
+from pydanube.model.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any
 
 from pydanube.model.histograms import Histogram
+from pydanube.model.lazy_dataclasses import dataclass
 
 SERIES_MAX = 1000
 """The default maximum number of series of a metric; about 100 KB in a scrape."""

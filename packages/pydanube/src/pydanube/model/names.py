@@ -7,11 +7,11 @@ Names are parsed when they arrive, so every ``TopicName`` is valid.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NewType
 
 from pydanube.model.errors import InvalidName
+from pydanube.model.lazy_dataclasses import dataclass
 
 NAME_BYTES_MAX = 255
 """

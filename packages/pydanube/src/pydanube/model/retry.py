@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from pydanube.model.lazy_dataclasses import dataclass
 
 # More doublings exceed any limit, and would overflow a float in the end.
 _DOUBLINGS_MAX = 100

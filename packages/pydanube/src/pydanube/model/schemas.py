@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Self
 
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.lazy_dataclasses import dataclass
 
 
 class _Choice(Enum):

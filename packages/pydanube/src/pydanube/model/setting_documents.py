@@ -8,12 +8,13 @@ settings that the topic does not have itself is one word, such as ``inherit``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from enum import Enum
 from typing import Any
 
 from pydanube.model.descriptions import TopicDescription, TopicSettings
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.policy import (
     Backoff,
     CorruptionPolicy,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pydanube.model.errors import VersionBehind
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.ranges import Range
 
 REPEATED_VERSIONS_MAX = 100

@@ -7,9 +7,9 @@ from its definition, its last report and the time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import SYSTEM_NAMESPACE
 
 WORKERS_TOPIC = f"/{SYSTEM_NAMESPACE}/connectors"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter
 
 from pydanube.model.descriptions import SubscriptionDescription, TopicDescription
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 
 DEAD_LETTERS = "dead letters"

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
 from pydanube.model.errors import InvalidConfig
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.plugins import OBJECTS, has_plugin
 
 FILE_SUFFIX = "_file"

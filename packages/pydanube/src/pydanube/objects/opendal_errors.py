@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.redaction import mask
 
 _MESSAGE_MAX = 300

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.buffer import Buffer
 
 

@@ -4,9 +4,9 @@ Compatibility modes: which schema version must be able to read data written by w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.schemas import Compatibility
 from pydanube.schemas.language import Incompatibility
 from pydanube.schemas.parsed_schema import ParsedSchema

@@ -8,11 +8,11 @@ compatible.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.parsed_schema import ParsedSchema
 

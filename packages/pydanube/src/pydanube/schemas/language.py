@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pydanube.model.errors import InvalidPayload, InvalidSchema
+from pydanube.model.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
+
+from pydanube.model.lazy_dataclasses import dataclass
 
 KEY_PREFIX = "danube_"
 """The beginning of each key, which no token has."""

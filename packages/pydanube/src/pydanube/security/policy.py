@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from types import MappingProxyType
 from typing import Final
 
 from pydanube.model.errors import InvalidName, InvalidRequest, PermissionDenied
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import parse_client_name
 from pydanube.security.permissions import Permission, is_included
 from pydanube.security.principals import Principal

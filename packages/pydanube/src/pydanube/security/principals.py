@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from pydanube.model.lazy_dataclasses import dataclass
 
 Method = Literal["anonymous", "certificate", "api_key", "token"]
 """How a client has proved its identity."""

@@ -7,10 +7,11 @@ An administrator of the cluster sets them, not the owner of a namespace: the lim
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import Enum
 
 from pydanube.model.errors import InvalidName, InvalidRequest
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.security.credentials import parse_principal_name
 from pydanube.security.policy import ANONYMOUS_MEMBER, USER_MARK
 from pydanube.security.resources import Resource, Scope

@@ -8,12 +8,12 @@ are different, and a pattern that Unicode can write in another way is refused.
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Final
 
 from pydanube.model.errors import InvalidName
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import (
     PARTITION_MARK,
     SYSTEM_NAMESPACE,

@@ -13,11 +13,11 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import pbkdf2_hmac, sha256
 from hmac import compare_digest, digest
 
 from pydanube.model.errors import Unauthenticated
+from pydanube.model.lazy_dataclasses import dataclass
 
 ITERATIONS = 4096
 SALT_BYTES = 16

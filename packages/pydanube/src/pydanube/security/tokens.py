@@ -9,11 +9,11 @@ issuer, the audience, a time until which it is valid, and a principal.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, simplefilter
 
 from pydanube.model.errors import InvalidConfig, Unauthenticated
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.security.credentials import GROUPS_MAX, is_principal_name
 from pydanube.security.principals import Principal
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from functools import cache
 from itertools import chain, starmap
@@ -21,6 +21,7 @@ from pydanube.model import arrow
 from pydanube.model.arrow import envelope, pa, pc
 from pydanube.model.batch import NAMES, TIME_COLUMNS, Column, columns_of, schema_of
 from pydanube.model.errors import CorruptBatch, InvalidRequest
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.message_columns import MessageColumns
 from pydanube.model.positions import TIME_MAX, TIME_MIN
 from pydanube.model.ranges import Range

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from pydanube.model.histograms import NO_EXEMPLARS, Exemplar, Histogram
+from pydanube.model.lazy_dataclasses import dataclass
 
 
 @dataclass(slots=True)

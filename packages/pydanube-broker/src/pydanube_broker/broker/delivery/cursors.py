@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from pydanube.aio.futures import Done
 from pydanube.model.errors import BrokerError, SubscriptionNotFound
 from pydanube.model.ids import TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import SubscriptionName
 from pydanube.wire.files.journal_format import CursorSaved, CursorState
 from pydanube_broker.dispatch.cursor import Cursor

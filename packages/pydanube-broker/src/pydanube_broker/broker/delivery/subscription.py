@@ -9,7 +9,7 @@ subscriptions deliver messages differently: see ``reliable_subscription`` and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import partial
 from itertools import count, islice
 from secrets import randbits
@@ -21,6 +21,7 @@ from pydanube.model.descriptions import (
     SubscriptionDescription,
 )
 from pydanube.model.errors import BrokerError, ConsumerReplaced
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import SubscriptionName
 from pydanube.model.policy import SubscriptionType
 from pydanube.model.ranges import Range

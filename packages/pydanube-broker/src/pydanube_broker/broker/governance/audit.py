@@ -15,7 +15,6 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -30,6 +29,7 @@ from pydanube.model.errors import (
     NotOwner,
     TimedOut,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import SYSTEM_NAMESPACE, TopicName
 from pydanube.security.failed_attempts import network_of
 from pydanube.security.principals import ANONYMOUS, Principal

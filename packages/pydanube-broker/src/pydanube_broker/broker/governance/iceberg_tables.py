@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import msgspec
@@ -24,6 +24,7 @@ import msgspec
 from pydanube.aio.tasks import gather
 from pydanube.model.errors import BrokerError, TopicNotFound
 from pydanube.model.ids import TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.objects.store import Objects
 from pydanube.wire.files import iceberg_metadata as iceberg

@@ -12,9 +12,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from pydanube.model.errors import BrokerError, QuotaExceeded, RevisionConflict
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import NamespaceName, TopicName
 from pydanube.model.policy import NamespacePolicy, TopicPolicy
 from pydanube.model.schemas import TopicSchema

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ import pyarrow as pa
 from pydanube.model.batch import batch_of
 from pydanube.model.deduplication import DEDUPLICATION_ID, check_id
 from pydanube.model.errors import BrokerError, InvalidPayload, InvalidRequest
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.positions import TIME_MAX, TIME_MIN
 from pydanube.schemas.language import BadPayload
 from pydanube.wire.batches import (

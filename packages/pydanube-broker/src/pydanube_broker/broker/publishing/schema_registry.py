@@ -13,7 +13,6 @@ import dataclasses
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Container, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from msgspec.structs import asdict, replace
@@ -26,6 +25,7 @@ from pydanube.model.errors import (
     SchemaNotFound,
 )
 from pydanube.model.extras import MissingExtra
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import parse_subject
 from pydanube.model.schemas import (
     Compatibility,

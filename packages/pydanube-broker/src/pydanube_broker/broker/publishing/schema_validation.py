@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from pydanube.model.errors import (
     BrokerError,
@@ -22,6 +21,7 @@ from pydanube.model.errors import (
     SchemaMismatch,
     SchemaNotFound,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.model.schemas import ProducerSchema, SchemaPolicy, TopicSchema
 from pydanube.schemas.language import BadPayload, invalid_payload

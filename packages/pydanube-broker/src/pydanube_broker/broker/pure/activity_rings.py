@@ -15,7 +15,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isnan, nan
 
 from pydanube.model.activity_history import (
@@ -26,6 +26,7 @@ from pydanube.model.activity_history import (
     ActivityPoint,
 )
 from pydanube.model.ids import TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 
 RINGS_MAX = 1000
 """The most topics and subscriptions that are remembered, of 15 kB each; those that are

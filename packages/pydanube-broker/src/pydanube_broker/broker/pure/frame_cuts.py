@@ -9,12 +9,13 @@ of the result; it is encoded when it is sent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pydanube.model.batch import Column, schema_of
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.batches import BatchFrame, BatchHeader, encode
 
 GATHERED_BITS_MAX = 1 << 20

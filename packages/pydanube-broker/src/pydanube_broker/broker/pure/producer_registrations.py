@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 from pydanube.model.errors import (
@@ -25,6 +24,7 @@ from pydanube.model.errors import (
     ProducerBusy,
     ProducerFenced,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.model.policy import ProducerAccess
 from pydanube.model.schemas import ProducerSchema

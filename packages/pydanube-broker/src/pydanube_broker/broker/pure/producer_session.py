@@ -10,10 +10,10 @@ journal has the state on which they rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from pydanube.model.errors import BrokerError, OutOfSequence, ProducerFenced
 from pydanube.model.ids import Epoch, ProducerId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.batches import BatchHeader
 from pydanube_broker.broker.pure.producer_registrations import ProducerRegistration
 from pydanube_broker.storage.journal.state import ProducerState

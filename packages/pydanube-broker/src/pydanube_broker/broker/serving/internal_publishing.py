@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -36,6 +35,7 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.ids import Epoch, ProducerId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
 from pydanube.model.ranges import RangeSet

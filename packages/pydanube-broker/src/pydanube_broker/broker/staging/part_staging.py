@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from pydanube.model.errors import InvalidRequest, StagedPartNotFound, StagingClosed
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.model.schemas import SchemaReference
 from pydanube.model.staging import PartKey

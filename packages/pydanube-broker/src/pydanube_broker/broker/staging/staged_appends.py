@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from pydanube.model.errors import BrokerError, TopicFenced, TopicNotFound
 from pydanube.model.ids import TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.wire.batches import BatchFrame, decode, restamp_producer
 from pydanube.wire.files.journal_format import ProducerDeleted

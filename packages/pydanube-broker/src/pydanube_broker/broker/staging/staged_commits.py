@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 import msgspec
@@ -36,6 +36,7 @@ from pydanube.model.errors import (
     StagedPartNotFound,
     TopicNotFound,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.model.staging import TransactionAcks
 from pydanube_broker.broker.publishing.topic import ReliableTopic

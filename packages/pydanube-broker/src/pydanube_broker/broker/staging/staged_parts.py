@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -24,6 +23,7 @@ from pydanube.model.errors import (
     StagedPartNotFound,
     StagingClosed,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.schemas import ProducerSchema
 from pydanube.model.staging import PartKey
 from pydanube.wire.batches import BatchFrame

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 
 from pydanube.aio.locks import NamedLocks
 from pydanube.model.errors import (
@@ -23,6 +22,7 @@ from pydanube.model.errors import (
     StagingClosed,
     TransactionFenced,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.staging import (
     PartKey,
     StagedCommit,

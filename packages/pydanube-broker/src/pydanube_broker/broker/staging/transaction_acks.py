@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from pydanube.aio.futures import completion
 from pydanube.aio.tasks import run_all
@@ -32,6 +31,7 @@ from pydanube.model.errors import (
     TopicNotFound,
     Unavailable,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import SubscriptionName, TopicName, parse_subscription
 from pydanube.model.ranges import RangeSet
 from pydanube.model.staging import TransactionAcks

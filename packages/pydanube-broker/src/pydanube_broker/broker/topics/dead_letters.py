@@ -18,7 +18,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby, repeat
 from operator import attrgetter
 from typing import Any
@@ -46,6 +46,7 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.ids import producer_id_of
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.model.ranges import Range, RangeSet
 from pydanube.model.retry import RetryPolicy

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 from uuid import uuid4
 
 from pydanube.model.descriptions import TopicOffsets
 from pydanube.model.errors import NotOwner, TopicNotFound, Unavailable
 from pydanube.model.ids import Epoch, Offset, TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.model.segments import SegmentEntry
 from pydanube_broker.broker.governance.catalog import Catalog

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
 from pydanube.model.clusters import BrokerMode
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.cluster.pure.moves import (
     NO_LOAD,
     direct,

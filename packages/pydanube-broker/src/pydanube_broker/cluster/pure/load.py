@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from pydanube.model.ids import TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.metadata.cluster_records import ShardLoad
 
 SMOOTHING_S = 30.0

@@ -35,12 +35,13 @@ docs/format/cluster.md is the normative description.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from typing import TypeAlias
 
 import msgspec
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.metadata.cluster_records import ShardRecord, ShardState
 
 

@@ -21,8 +21,9 @@ the lowest shard number.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.metadata.cluster_records import ShardLoad
 
 BYTES_WEIGHT = 0.5
@@ -128,7 +129,7 @@ def weights(shards: Iterable[PlacedShard]) -> dict[int, float]:
 def plan(
     shards: Iterable[PlacedShard],
     candidates: Iterable[Candidate],
-    limits: PlacementLimits = PlacementLimits(),
+    limits: PlacementLimits = PlacementLimits(),  # noqa: B008  # It is frozen.
     *,
     is_balancing: bool = False,
 ) -> Plan:

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Protocol, TypeVar
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.range_blocks import lowest_bit, ranges_of_bits
 from pydanube.model.ranges import Range
 from pydanube_broker.dispatch.message_spans import (

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from itertools import groupby
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.ranges import RangeSet
 from pydanube_broker.dispatch.cursor import Cursor
 from pydanube_broker.dispatch.key_shared.batch_chunks import Selection

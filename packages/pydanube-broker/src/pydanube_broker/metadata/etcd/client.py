@@ -13,13 +13,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import grpc
 import grpc.aio
 
 from pydanube.model.errors import Closed, MetadataUnavailable
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.pb import etcd_pb2 as pb
 from pydanube_broker.metadata.etcd.attempts import Attempts
 from pydanube_broker.metadata.etcd.config import Endpoint, EtcdConfig, parse_endpoints

@@ -24,10 +24,10 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from itertools import count
 
 from pydanube.model.errors import BrokerError, MetadataUnavailable, SessionLost
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.pb import etcd_pb2 as pb
 from pydanube_broker.metadata.etcd.attempts import Attempts
 from pydanube_broker.metadata.etcd.client import (

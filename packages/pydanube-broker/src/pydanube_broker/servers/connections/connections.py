@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.dispatch.shared_counts import (
     ONE_PROCESS,
     SharedCount,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, TypeAlias
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.metrics import Sample
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.metadata.store import MetadataStore

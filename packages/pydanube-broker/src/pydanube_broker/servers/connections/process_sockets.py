@@ -13,8 +13,9 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from pydanube.model.lazy_dataclasses import dataclass
 
 PATH_BYTES_MAX = 100
 """Systems limit the paths of sockets to 104 or 108 bytes."""

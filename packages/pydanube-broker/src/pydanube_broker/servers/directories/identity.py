@@ -26,7 +26,6 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -34,6 +33,7 @@ import pyarrow as pa
 
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import BrokerError, InconsistentDirectory
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.wire.files.segment_format import PARTS
 from pydanube_broker.metadata import keys

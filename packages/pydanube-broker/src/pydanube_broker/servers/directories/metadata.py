@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import (
@@ -17,6 +16,7 @@ from pydanube.model.errors import (
     RevisionConflict,
     SessionLost,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.objects.store import wall_clock_us
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import ActiveBrokerRecord

@@ -7,10 +7,10 @@ The permission and the resource follow from the row of that operation.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.security.permissions import Permission
 from pydanube.wire.native.kinds import Kind, On, Target
 

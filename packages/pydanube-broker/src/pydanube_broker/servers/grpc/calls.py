@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from google.protobuf.message import Message as Protobuf
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.dispatch.quota_meter import QuotaMeter
 from pydanube_broker.servers.connections.authentication import NOBODY, ClientIdentity
 from pydanube_broker.servers.grpc.services import Method

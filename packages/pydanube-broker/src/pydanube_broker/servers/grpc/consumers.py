@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache, partial
 
 import msgspec
@@ -32,6 +32,7 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.ids import producer_id_of
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import (
     SubscriptionName,
     TopicName,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from pydanube.model.errors import InvalidRequest, NotOwner, TopicNotFound
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2

@@ -22,10 +22,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pydanube.model.errors import NotOwner, TopicNotFound
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube_broker.cluster.overview import GRPC

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from pydanube.aio.file_reloading import FromFiles
 from pydanube.model.errors import InvalidConfig
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.servers.grpc.services import StatusError
 from pydanube_broker.wire.grpc.status import StatusCode
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from pydanube.aio.futures import complete_future
@@ -17,6 +17,7 @@ from pydanube.model.errors import (
     TopicNotFound,
     Unavailable,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName, parse_client_name
 from pydanube.model.policy import DispatchMode, ProducerAccess, TopicPolicy
 from pydanube.model.schemas import SchemaReference

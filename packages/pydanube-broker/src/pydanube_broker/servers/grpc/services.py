@@ -23,7 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from inspect import signature
 from typing import Any, NoReturn
 
@@ -33,6 +33,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.histograms import Histogram
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.servers.connections.errors import as_broker_error, grpc_status_of
 from pydanube_broker.servers.grpc.call_rules import CALL_RULES, CallRule
 from pydanube_broker.wire.grpc.status import StatusCode

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 
 from starlette.applications import Starlette
@@ -22,6 +21,7 @@ from pydanube.model.errors import (
     SessionLost,
     Unavailable,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.metrics import SERIES_MAX, Sample
 from pydanube.model.topic_patterns import TopicPattern
 from pydanube.model.version import __version__

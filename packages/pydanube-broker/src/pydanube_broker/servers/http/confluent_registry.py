@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -35,6 +34,7 @@ from pydanube.model.errors import (
     SchemaNotFound,
     Unauthenticated,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.schemas import Compatibility, ReferencedVersion, SchemaType
 from pydanube.schemas.pure.proto_files import ProtoFile, names_of
 from pydanube.wire.native.kinds import Kind

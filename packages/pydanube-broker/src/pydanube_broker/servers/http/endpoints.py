@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -11,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import NamespaceName, TopicName, parse_namespace
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.wire.native.kinds import Kind

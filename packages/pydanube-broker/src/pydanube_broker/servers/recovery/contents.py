@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +21,7 @@ from pydanube.model.errors import (
     ObjectsUnavailable,
 )
 from pydanube.model.ids import TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import wall_clock_us
 from pydanube.wire.batches import BatchFrame

@@ -23,7 +23,7 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -32,6 +32,7 @@ import msgspec
 
 from pydanube.model.errors import Conflict, CorruptJournal, InconsistentDirectory
 from pydanube.model.ids import Epoch, Offset, TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.directory import DirectoryObjects, sync_directory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from pydanube.aio.tasks import gather
 from pydanube.model.errors import InvalidName
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import Objects

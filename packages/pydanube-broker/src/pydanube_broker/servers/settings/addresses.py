@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydanube.model.errors import InvalidConfig
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.security.addresses import host_in_url, is_loopback
 from pydanube_broker.servers.settings.config import BrokerConfig, ListenConfig
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -24,6 +23,7 @@ from msgspec import Meta
 
 from pydanube.model.errors import InvalidConfig, InvalidName
 from pydanube.model.extras import extra_hint
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.metrics import SERIES_MAX
 from pydanube.model.names import parse_client_name
 from pydanube.model.plugins import LISTENERS, METADATA, load_plugin, plugin_names

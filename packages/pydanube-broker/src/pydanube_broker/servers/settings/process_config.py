@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.security.addresses import host_in_url
 from pydanube_broker.servers.settings.config import BrokerConfig, ListenConfig
 from pydanube_broker.storage.config import FILES, GIB, MIB

@@ -45,7 +45,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,6 +58,7 @@ from pydanube.model.errors import (
     NewerJournal,
     ObjectsUnavailable,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.objects.directory import sync_directory
 from pydanube.objects.store import ObjectInfo, Objects
 from pydanube.wire.buffer import Buffer

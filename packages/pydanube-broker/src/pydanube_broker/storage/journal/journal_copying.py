@@ -8,9 +8,10 @@ the files of a local one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from pydanube.model.ids import Offset, TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.journal_format import (

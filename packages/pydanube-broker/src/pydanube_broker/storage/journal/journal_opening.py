@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Any
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.objects.store import Objects
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.storage.journal.journal import Journal

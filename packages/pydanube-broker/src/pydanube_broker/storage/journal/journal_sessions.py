@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from pydanube.model.errors import CorruptJournal
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube_broker.storage.pure.group_commits import FIRST_GROUP
 
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from pydanube.aio.futures import Done
 from pydanube.model.errors import BrokerError, DiskFull, JournalFailed
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.journal_format import (
     Batch,

@@ -34,7 +34,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 
 from pydanube.aio.futures import Done
@@ -51,6 +51,7 @@ from pydanube.model.errors import (
     RevisionConflict,
 )
 from pydanube.model.ids import Offset, TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.retry import RetryPolicy
 from pydanube.objects.store import Objects
 from pydanube.wire.files.group_format import (

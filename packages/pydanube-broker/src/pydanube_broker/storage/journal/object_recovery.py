@@ -13,7 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -26,6 +26,7 @@ from pydanube.model.errors import (
     RevisionConflict,
 )
 from pydanube.model.ids import Offset, TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.retry import RetryPolicy
 from pydanube.objects.store import Objects
 from pydanube.wire.buffer import Buffer

@@ -27,11 +27,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 from pydanube.model.errors import CorruptJournal, NewerJournal
 from pydanube.model.ids import Offset, TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import (
     ENTRY_HEADER_BYTES,

@@ -17,7 +17,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TypeVar
 
@@ -31,6 +31,7 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.ids import TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.staging_format import (

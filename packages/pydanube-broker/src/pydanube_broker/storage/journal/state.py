@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pydanube.model.errors import CorruptJournal
 from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.files.journal_format import (
     INTERNAL_PREFIX,
     RUNS_MAX,

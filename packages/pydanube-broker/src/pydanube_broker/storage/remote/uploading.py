@@ -22,7 +22,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from crc32c import crc32c
 
@@ -34,6 +34,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.histograms import Histogram
 from pydanube.model.ids import TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.segments import SegmentEntry
 from pydanube.wire.buffer import Buffer

@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pydanube.model.descriptions import CopyState, DamagedSegment, SegmentsVerified
 from pydanube.model.errors import ObjectsUnavailable
 from pydanube.model.ids import TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import Objects
 from pydanube_broker.storage.remote.segment_copies import copy_segment, find_damage

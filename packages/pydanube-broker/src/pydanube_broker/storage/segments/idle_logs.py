@@ -7,9 +7,9 @@ Nothing here writes, and nothing is kept.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pydanube.model.ids import Epoch, Offset, TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.policy import KEEP_ALL, Retention, TopicPolicy
 from pydanube.model.segments import SegmentEntry
 from pydanube_broker.storage.journal.journal import Journal

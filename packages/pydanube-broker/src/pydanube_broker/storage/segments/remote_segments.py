@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pydanube.model.errors import CorruptSegment, ObjectsUnavailable
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import Objects
 from pydanube.wire.buffer import Buffer

@@ -10,7 +10,7 @@ names it.  ``verify_replacement`` reads one object and waits for the disk;
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pydanube.model.errors import CorruptSegment, InvalidRequest, SegmentsChanged
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.segments import SegmentEntry
 from pydanube.wire.files.segment_checksums import (
     UNREADABLE,

@@ -23,7 +23,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 
@@ -34,6 +33,7 @@ from pydanube.aio.futures import completion
 from pydanube.model.errors import BrokerError, DiskFull, TopicFenced
 from pydanube.model.histograms import Histogram
 from pydanube.model.ids import Offset, TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.policy import Durability, Retention
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.segments import SegmentEntry

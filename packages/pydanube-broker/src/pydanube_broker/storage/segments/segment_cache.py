@@ -26,13 +26,13 @@ from collections.abc import (
 )
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar, cast
 
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.model.errors import CorruptSegment, ObjectsUnavailable
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import Objects

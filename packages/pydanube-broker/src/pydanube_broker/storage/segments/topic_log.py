@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from pydanube.aio.futures import Done, watch
@@ -21,6 +21,7 @@ from pydanube.model.errors import (
     TopicHeld,
 )
 from pydanube.model.ids import Epoch, Offset, TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.policy import KEEP_ALL, Durability, Retention, TopicPolicy
 from pydanube.model.segments import SegmentEntry
 from pydanube.wire.batches import BatchFrame

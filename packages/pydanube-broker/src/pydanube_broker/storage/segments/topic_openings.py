@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pydanube.model.ids import Epoch, Offset
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.files.journal_format import TopicAdopted, TopicOpened
 from pydanube_broker.storage.journal.state import TopicState
 from pydanube_broker.storage.segments.topic_log import TopicLog

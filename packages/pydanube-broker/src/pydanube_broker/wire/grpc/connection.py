@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.security.credentials import CREDENTIAL_HEADERS
 from pydanube_broker.wire.grpc.hpack import Headers, byte_count_of, encode_headers
 from pydanube_broker.wire.grpc.http2 import (

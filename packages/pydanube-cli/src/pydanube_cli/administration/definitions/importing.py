@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from itertools import islice, starmap
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from pydanube.client.messages.schema import Schema
 from pydanube.client.operations.changes import changes_of
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import BrokerError, NotFound, SchemaNotFound, Unavailable
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.policy import NamespaceSettings
 from pydanube.model.positions import parse_choice
 from pydanube.model.schemas import (

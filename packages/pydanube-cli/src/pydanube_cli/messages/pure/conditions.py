@@ -17,7 +17,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from math import isnan
 from typing import Any
@@ -26,6 +25,7 @@ import msgspec
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.field_paths import ABSENT, Path, find_field, malformed, scan_path
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.wildcards import compile_wildcards
 
 CONDITIONS_MAX = 20

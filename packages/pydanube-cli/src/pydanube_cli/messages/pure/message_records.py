@@ -13,7 +13,7 @@ import codecs
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ import pyarrow as pa
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import InvalidPayload, InvalidRequest
 from pydanube.model.field_paths import ABSENT, Path, find_field
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.positions import TIME_MAX, TIME_MIN, to_microseconds
 from pydanube.model.schemas import SchemaType
 from pydanube.model.shown_text import excerpt

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from pydanube.client.connections.connection import Dial
+from pydanube.model.lazy_dataclasses import dataclass
 
 Address = tuple[str, int]
 """The host and the port in a broker's URL."""

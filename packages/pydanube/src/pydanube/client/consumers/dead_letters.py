@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice
 
@@ -42,6 +41,7 @@ from pydanube.model.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.message_columns import MessageColumns, column_of
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.ranges import RangeSet

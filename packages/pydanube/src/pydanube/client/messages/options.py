@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import urandom
 from typing import Any, Protocol, Required, TypedDict
 
@@ -12,6 +12,7 @@ from pydanube.client.messages.writer_schemas import ValueDecoding
 from pydanube.model.arguments import check
 from pydanube.model.choices import AccessName, CompressionName, SubscriptionTypeName
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import parse_client_name
 from pydanube.model.policy import (
     Position,

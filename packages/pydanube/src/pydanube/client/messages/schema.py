@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from types import ModuleType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from pydanube.model.errors import InvalidSchema
 from pydanube.model.extras import require
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.schemas import SchemaType, SchemaVersion
 from pydanube.schemas.parsed_schema import ParsedSchema
 

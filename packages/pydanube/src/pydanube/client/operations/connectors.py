@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pydanube.client.connections.requester import Requester
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.errors import NotFound
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.stored_connectors import (
     REPORTS_MAX,
     WORKERS_TOPIC,

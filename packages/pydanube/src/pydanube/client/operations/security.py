@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pydanube.client.connections.requester import Requester
 from pydanube.model.api_keys import ApiKeyDescription, NewApiKey
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Decision, Role
 from pydanube.security.quotas import Quota, QuotaDescription

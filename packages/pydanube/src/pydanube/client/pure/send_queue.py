@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from pydanube.client.pure.outgoing import DeliveryWindow, OutgoingBatch
 from pydanube.model import arrow
 from pydanube.model.arrow import envelope, pa
 from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.message_columns import MessageColumns, column_of
 from pydanube.wire.batches import (
     BatchFrame,

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Hashable, Iterator, MutableSequence, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Protocol, TypeAlias
 
 from pydanube.client.messages.messages import MessageId, ReceivedBatch
+from pydanube.model.lazy_dataclasses import dataclass
 
 WAITING_S = 0.1
 """A worker lets as many messages wait as it processes in this time."""

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from pydanube.client.messages.schema import Schema
 from pydanube.client.workers.results import ResultTopic
 from pydanube.client.workers.workers import DeclaredProducer, Worker
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.schemas import SchemaType
 
 VERSION = "3.0.0"

@@ -23,7 +23,6 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -48,6 +47,7 @@ from pydanube.client.producers.typed_producer import TypedProducer
 from pydanube.client.pure.batching import SendOptions
 from pydanube.client.workers.handlers import RESULTS_MAX, Middleware, chained
 from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.model.request_reply import CORRELATION_ID
 from pydanube.model.schemas import SchemaReference

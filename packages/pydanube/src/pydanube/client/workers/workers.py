@@ -27,7 +27,6 @@ from contextlib import (
     contextmanager,
     suppress,
 )
-from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction
 from itertools import repeat
@@ -78,6 +77,7 @@ from pydanube.model.errors import (
     MessageNotHeld,
     TransactionFenced,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.model.positions import PositionLike
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path as FilePath
 
 from pydanube.model.errors import InvalidConfig
+from pydanube.model.lazy_dataclasses import dataclass
 
 Path = tuple[str | int, ...]
 """A path in the file, such as ``("sinks", "orders", "options")``."""

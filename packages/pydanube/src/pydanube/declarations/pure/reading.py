@@ -7,7 +7,7 @@ but mappings, lists, strings, numbers and booleans.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -19,6 +19,7 @@ from pydanube.declarations.pure.problems import (
     Problem,
     dotted,
 )
+from pydanube.model.lazy_dataclasses import dataclass
 
 VALUES_MAX = 100_000
 """The maximum number of values in a file after expanding its aliases."""

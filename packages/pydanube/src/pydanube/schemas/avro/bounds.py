@@ -16,9 +16,9 @@ values that take no bytes.  Two kinds of checks bound this:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pydanube.model.errors import InvalidPayload, InvalidSchema
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.schemas.avro.types import (
     DECIMAL_BYTES_MAX,
     Array,

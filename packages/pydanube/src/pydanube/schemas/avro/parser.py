@@ -7,12 +7,13 @@ Source: Apache Avro specification 1.12, "Schema Declaration" and "Names".
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from pydanube.model.errors import InvalidSchema
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.schemas.avro.defaults import DefaultReader, TooManySteps
 from pydanube.schemas.avro.leaves import Mismatch
 from pydanube.schemas.avro.types import (

@@ -6,8 +6,10 @@ Source: Apache Avro specification 1.12, "Schema Declaration".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
+
+from pydanube.model.lazy_dataclasses import dataclass
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 

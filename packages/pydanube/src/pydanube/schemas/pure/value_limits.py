@@ -9,7 +9,6 @@ without a place to another value.  So sinks check columns before they convert th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
 
 from pydanube.model.errors import InvalidPayload
+from pydanube.model.lazy_dataclasses import dataclass
 
 DAY_S = 86_400
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

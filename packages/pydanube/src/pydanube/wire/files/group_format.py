@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 from pydanube.model.errors import CorruptJournal, NewerJournal
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.entries import seed_of
 from pydanube.wire.files.journal_format import (

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.segments import SegmentEntry
 from pydanube.wire.files.segment_format import SCHEMA
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from itertools import chain
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 from pydanube.model.errors import CorruptBatch, CorruptJournal, NewerJournal
 from pydanube.model.failures import FailedRange
 from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.ranges import Range, RangeSet
 from pydanube.wire import batches
 from pydanube.wire.batches import BatchFrame

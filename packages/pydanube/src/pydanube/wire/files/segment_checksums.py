@@ -15,13 +15,13 @@ import io
 import mmap
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.segments import SegmentEntry
 from pydanube.wire.buffer import Buffer
 from pydanube.wire.checksum import crc32c

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 
 from pydanube.model.envelope import ATTRIBUTES_TYPE, TIME_TYPE
 from pydanube.model.ids import TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 
 FORMAT = "1"
 SUFFIX = ".parquet"

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import NamedTuple
 
 from pydanube.model.errors import CorruptBatch, CorruptStage
 from pydanube.model.ids import TopicId
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.staging import PartKey
 from pydanube.wire import batches
 from pydanube.wire.batches import BatchFrame

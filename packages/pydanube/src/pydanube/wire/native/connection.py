@@ -15,13 +15,13 @@ broker drops them until the client closes or reopens the channel.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 
 from pydanube.model.errors import CorruptBatch, ProtocolViolation
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame
 from pydanube.wire.batches import decode as decode_batch
 from pydanube.wire.buffer import Buffer

@@ -9,9 +9,9 @@ is the normative description; ``kinds`` declares the kinds of frames.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from pydanube.model.errors import ProtocolViolation
+from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.native.kinds import Kind
 
 FRAME_BYTES_MAX = 8 * 1024 * 1024
