@@ -28,7 +28,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import pydanube
-from bench.scale import Table, for_each, tell
+from bench.scale import PARTITIONS_AT_ONCE, Table, for_each, tell
 from bench.usage import memory_bytes, processor_s
 from pydanube_cli.bench.broker_process import BrokerProcess, running_broker
 from pydanube_cli.bench.machine import measure_machine
@@ -40,7 +40,6 @@ MIB = 1024 * 1024
 PROGRAM_RUNS = 9
 BROKER_RUNS = 5
 PAYLOADS = [bytes([n % 251]) * 100 for n in range(1000)]
-PARTITIONS_AT_ONCE = 1000
 IDLE_TOPICS, IDLE_CONNECTIONS = 1000, 100
 SETTLE_S = 3.0
 """How long a broker is left alone before its memory is read."""
