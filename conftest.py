@@ -193,7 +193,14 @@ def pytest_collection():
         return (yield)
     finally:
         gc.freeze()
+        # Brokers of this process freeze what is there, and unfreeze it when they stop.
+        # After that, each collection would take most of a second for the tests alone.
+        gc.freeze = gc.unfreeze = _keep_frozen
         gc.enable()
+
+
+def _keep_frozen():
+    """Do nothing: what was collected stays frozen, and nothing else becomes so."""
 
 
 def pytest_collection_modifyitems(config, items):

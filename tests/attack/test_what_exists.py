@@ -137,6 +137,7 @@ async def native_answers(guarded, principal, kind, *names):
         return [await native_answer(client, kind, each) for each in names]
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("kind", UNARY)
 async def test_operation_answers_alike_whether_a_thing_exists(guarded, kind):
     # Those who are refused change nothing for the next.
@@ -149,6 +150,7 @@ async def test_operation_answers_alike_whether_a_thing_exists(guarded, kind):
         assert real == missing, principal
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("kind", UNARY)
 async def test_empty_request_is_refused_or_answered(guarded, kind):
     for principal in (*PRINCIPALS, ROOT):

@@ -255,6 +255,7 @@ async def test_a_file_is_read_at_random(objects):
     await asyncio.to_thread(check)
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize("objects", [*LOCAL, *MULTIPART, REDIS], indirect=True)
 async def test_large_objects_are_written_and_read_in_parts(objects):

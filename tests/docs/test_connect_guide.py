@@ -42,7 +42,7 @@ from support.servers.rabbitmq_server import RabbitmqProcess
 from support.servers.redis_servers import DurableRedis
 from support.worlds.current import memory_broker
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated]
 
 PAGE = "".join(
     (ROOT / f"docs/guide/{each}.md").read_text(encoding="utf-8")

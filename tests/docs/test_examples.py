@@ -22,7 +22,7 @@ from support.project import ROOT
 from support.servers.processes import BrokerProcess
 from support.worlds.current import MEMORY, sync_memory_broker
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated]
 
 PAGES = [
     "docs/guide/start.md",

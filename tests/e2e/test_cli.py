@@ -15,7 +15,7 @@ from pydanube.model.version import __version__
 from support.drivers.commands import DANUBE, danube, end, environment, start_danube
 from support.servers.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated]
 
 TOPIC = "/default/orders"
 FREE_PORTS = ("--stream-port", "0", "--grpc-port", "0", "--admin-port", "0")

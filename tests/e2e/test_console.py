@@ -21,7 +21,7 @@ from support.servers.browsers import opened_page, running_browser
 from support.servers.consoles import EVIL, check_page, running_console, take_picture
 from support.servers.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated("console")]
 
 TOPIC, CARTS, DEAD = "/default/orders", "/shop/carts", "/default/orders-dead"
 TOO_OLD, WITHOUT_USER = 7, 2

@@ -14,7 +14,7 @@ from support.servers.http_server import Answer, LocalServer
 from support.servers.ports import free_port
 from support.servers.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated("console")]
 
 FILE = """
 connectors:

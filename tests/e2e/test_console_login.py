@@ -16,7 +16,7 @@ from support.servers.consoles import check_page, running_console, take_picture
 from support.servers.ports import free_port
 from support.servers.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated("console")]
 
 SETTINGS = """
 security:

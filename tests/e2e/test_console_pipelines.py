@@ -21,7 +21,7 @@ from support.servers.browsers import opened_page, running_browser
 from support.servers.consoles import EVIL, check_page, running_console, take_picture
 from support.servers.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated("console")]
 
 FACTS = {
     "file": "/etc/orders.yaml",

@@ -22,7 +22,7 @@ from support.fakes.guarded_clusters import eventually
 from support.servers.certificates import write_certificates
 from support.servers.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated]
 
 TOPICS = [f"/default/t{number}" for number in range(8)]
 

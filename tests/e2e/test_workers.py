@@ -12,7 +12,7 @@ import pytest
 
 from support.project import ROOT
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.rotated]
 
 DRIVER = ROOT / "tests" / "support" / "drivers" / "worker_driver.py"
 COUNT = 2000

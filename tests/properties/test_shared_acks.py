@@ -240,6 +240,7 @@ def explore(rules=Rules()):
     return len(seen), decisions
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_every_interleaving_processes_the_message_once():
     states, found = explore()

@@ -82,12 +82,19 @@ def test_runs_violate_no_rule(first):
         run(seed)
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
-def test_seeds_of_fixed_bugs_violate_no_rule():
-    for line in SEEDS.read_text().splitlines():
-        if line and not line.startswith("#"):
-            seed, scale, _sentence = line.split(maxsplit=2)
-            run(int(seed), float(scale))
+@pytest.mark.parametrize(
+    ("seed", "scale"),
+    [
+        (int(seed), float(scale))
+        for line in SEEDS.read_text().splitlines()
+        if line and not line.startswith("#")
+        for seed, scale, _sentence in [line.split(maxsplit=2)]
+    ],
+)
+def test_seeds_of_fixed_bugs_violate_no_rule(seed, scale):
+    run(seed, scale)
 
 
 def test_run_does_not_depend_on_levels_of_loggers():

@@ -123,7 +123,8 @@ def rotate(config: pytest.Config, items: list[pytest.Item]) -> None:
     """
     Leave out the tests marked as rotated whose turn it is not.
 
-    Of those of a file, one of ``PARTS`` parts has its turn, and at least one test.
+    Of those of a group, one of ``PARTS`` parts has its turn, and at least one test.  A
+    file is a group, and so are the tests whose marks have the same argument.
     """
     if config.option.world != ROTATING:
         return
@@ -131,7 +132,7 @@ def rotate(config: pytest.Config, items: list[pytest.Item]) -> None:
     for each in items:
         # Whether the long tests run is decided elsewhere.
         if each.get_closest_marker("rotated") and not each.get_closest_marker("soak"):
-            rotated.setdefault(each.nodeid.partition("::")[0], []).append(each)
+            rotated.setdefault(_group_of(each), []).append(each)
     gone = {
         each
         for tests in rotated.values()
@@ -141,6 +142,13 @@ def rotate(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = [each for each in items if each in gone]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [each for each in items if each not in gone]
+
+
+def _group_of(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("rotated")
+    assert mark is not None
+    name: str = mark.args[0] if mark.args else item.nodeid.partition("::")[0]
+    return name
 
 
 def takes_part(metafunc: pytest.Metafunc) -> bool:
