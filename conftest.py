@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 from asyncio.selector_events import BaseSelectorEventLoop
 from collections.abc import Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -72,6 +73,9 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     selection.configure(config)
+    # Shells ignore SIGINT in background processes, and so would programs of tests.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_generate_tests(metafunc):

@@ -84,8 +84,8 @@ async def test_reply_topic_is_created_once_and_deleted_when_the_client_closes(
 ):
     async with broker.connect() as other, replier(client, shout):
         assert await reply_topics(client) == []
-        await other.request(TOPIC, b"1")
-        await other.request(TOPIC, b"2")
+        await other.request(TOPIC, b"1", timeout_s=60)
+        await other.request(TOPIC, b"2", timeout_s=60)
         [name] = await reply_topics(client)
         assert len(name) == len(REPLY_TOPIC_PREFIX) + 32
         facts = await client.topics.describe(name)
@@ -99,7 +99,7 @@ async def test_error_of_the_replier_is_raised(client):
 
     async with replier(client, refuse):
         with pytest.raises(pydanube.RequestFailed, match="no such book!") as caught:
-            await client.request(TOPIC, b"q")
+            await client.request(TOPIC, b"q", timeout_s=60)
     assert len(str(caught.value)) == 1024
 
 
@@ -113,7 +113,7 @@ async def test_late_and_second_replies_are_dropped(client):
         client.consumer(TOPIC, **SHARED) as consumer,
         asyncio.TaskGroup() as tasks,
     ):
-        cancelled = tasks.create_task(client.request(TOPIC, b"q"))
+        cancelled = tasks.create_task(client.request(TOPIC, b"q", timeout_s=60))
         late = await consumer.receive(timeout_s=60)
         cancelled.cancel()
         asked = tasks.create_task(client.request(TOPIC, b"next", timeout_s=60))
@@ -127,7 +127,7 @@ async def test_late_and_second_replies_are_dropped(client):
 async def test_reply_to_a_client_that_has_gone_is_dropped(broker, client):
     async with client.consumer(TOPIC, **SHARED) as consumer:
         async with broker.connect() as other, asyncio.TaskGroup() as tasks:
-            asked = tasks.create_task(other.request(TOPIC, b"q"))
+            asked = tasks.create_task(other.request(TOPIC, b"q", timeout_s=60))
             message = await consumer.receive(timeout_s=60)
             asked.cancel()
         await message.reply(b"too late")
@@ -211,12 +211,13 @@ async def test_reply_topic_that_was_deleted_is_created_again(client):
         [name] = await reply_topics(client)
         await client.topics.delete(name, force=True)
     async with replier(client, shout):
-        assert (await client.request(TOPIC, b"again")).payload == b"AGAIN"
+        reply = await client.request(TOPIC, b"again", timeout_s=60)
+        assert reply.payload == b"AGAIN"
 
 
 async def test_requests_work_after_the_connection_broke(broker, client):
     async with replier(client, shout):
-        await client.request(TOPIC, b"q")
+        await client.request(TOPIC, b"q", timeout_s=60)
         broker.disconnect_all()
         for _ in range(20):
             # The reply may come before the client consumes its reply topic again.
