@@ -116,6 +116,7 @@ _FAILURES: dict[str, tuple[str, ...]] = {
         f"{_BELOW}partitioned_consumer.py::test_messages_of_several_partitions_are_*",
         f"{_BELOW}producer.py::test_delayed_message_is_delivered_at_its_time_*",
         f"{_ADMIN}{EXAMPLE}failure_policies",
+        f"{_EXAMPLES}failures.md",
         "e2e/test_cli_messages.py::test_dead_letters_are_replayed_and_dropped",
         f"{_CLIENT}counters.py::test_messages_are_counted_by_what_happened_to_them",
         f"{_BELOW}consumer.py::test_nack_may_delay_redelivery",

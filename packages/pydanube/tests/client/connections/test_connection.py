@@ -35,7 +35,7 @@ async def test_client_pings_when_it_has_nothing_else_to_send(client):
     assert not connection.is_lost
 
 
-@using(broker_options={"listen": ListenConfig(idle_timeout_s=3.0)})
+@using(broker_options={"listen": ListenConfig(idle_timeout_s=24.0)})
 async def test_client_gives_up_on_a_broker_that_answers_nothing(broker, client):
     connection = await client.requester.connection()
     connection._check_alive()
@@ -50,7 +50,7 @@ async def test_client_gives_up_on_a_broker_that_answers_nothing(broker, client):
     for _ in range(2):
         if not connection.is_lost:
             connection._check_alive()
-    with pytest.raises(ConnectionLost, match="silent for 3 s"):
+    with pytest.raises(ConnectionLost, match="silent for 24 s"):
         await connection.request(pb.Ping())
     # The client connects again.
     assert await client.requester.connection() is not connection
