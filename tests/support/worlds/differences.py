@@ -78,6 +78,7 @@ _INSIDE = (
     f"{_BELOW}staging.py::test_payloads_are_checked_against_the_named_schema",
     f"{_BELOW}topics.py::test_dry_run_assumes_the_retention_of_the_namespace",
     f"{_BELOW}topics.py::test_retention_*",
+    f"{_BELOW}topics.py::test_topic_is_trimmed_and_its_consumers_go_on",
     f"{_BELOW}transactions.py::test_commit_is_repeated_when_its_answer_is_lost",
 )
 _MOMENTS = (

@@ -73,8 +73,10 @@ class Steps:
             self._once.discard(call)
 
     def on_connected(self, connection: SteppedConnection) -> None:
-        """Remember a connection."""
+        """Remember a connection, which does not break before the broker's welcome."""
         self._connections[connection] = None
+        # Programs do not repeat the first connection that they make.
+        self._once.add((connection, 0))
 
     async def on_step(self, server: NativeServer, step: Step) -> None:
         """Do what happens before *step* reaches *server*."""
@@ -87,7 +89,7 @@ class Steps:
 
     def on_answer(self, connection: SteppedConnection, frame: RawFrame) -> None:
         """Forget a request that is answered."""
-        self._once.discard((connection, frame.correlation))
+        self._once -= {(connection, 0), (connection, frame.correlation)}
 
     def on_lost(self, connection: SteppedConnection) -> None:
         """Forget a connection and its requests."""
@@ -195,7 +197,8 @@ class _Answers(asyncio.BufferedProtocol):
         self._reader.add(nbytes)
         while (frame := self._reader.next_frame()) is not None:
             self._on_frame(frame)
-            self._client.write(_bytes_of(frame))
+            if not self._client.is_closing():
+                self._client.write(_bytes_of(frame))
 
     def connection_lost(self, _: Exception | None) -> None:
         self._reader.release()
