@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from pydanube.model.batch import batch_of
+from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import NamespacePolicy
 from pydanube_connect.encoding import MessageGroup
 from pydanube_connect.publishing import (
@@ -82,6 +83,24 @@ def test_deleted_positions_begin_anew():
                 assert publisher.position is None
                 await publisher.publish([group("1")], 1)
             assert await payloads_of(client) == ["1", "1"]
+
+    asyncio.run(run())
+
+
+def test_trimmed_position_does_not_publish_everything_again():
+    async def run():
+        async with memory_broker() as broker, broker.connect() as client:
+            await ensure_topic(client, TOPIC)
+            async with open_staged(client, "c", POSITIONS) as publisher:
+                await publisher.publish([group("1")], 1)
+                await client.topics.trim(POSITIONS, "latest")
+                await publisher.publish([group("2")], 2)
+            async with open_staged(client, "c", POSITIONS) as publisher:
+                assert publisher.position == 2
+            await client.topics.trim(POSITIONS, "latest")
+            with pytest.raises(InvalidRequest, match="trimmed"):
+                async with open_staged(client, "c", POSITIONS):
+                    pass
 
     asyncio.run(run())
 

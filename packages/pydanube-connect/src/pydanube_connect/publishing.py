@@ -79,7 +79,12 @@ class StagedPublisher:
         self._version = -1
 
     async def load(self) -> None:
-        """Load the stored position, after all commits that have begun."""
+        """
+        Load the stored position, after all commits that have begun.
+
+        Raises:
+            InvalidRequest: The topic was trimmed, so that the position is lost.
+        """
         staging = self._client.staging(self._query, 0)
         facts = await staging.describe()
         while facts.committed_version is not None and not facts.is_finished:
@@ -123,14 +128,32 @@ class StagedPublisher:
         self.position = position
 
     async def _last(self) -> StoredPosition | None:
-        offsets = (await self._client.topics.list_offsets([self._topic]))[self._topic]
-        end = offsets.end_offset
-        if end == offsets.base_offset:
+        payload = await last_payload(self._client, self._topic)
+        if payload is None:
             return None
-        payload = b""
-        async for batch in self._client.read(self._topic, start=end - 1, end=end):
-            payload = batch.payloads[-1]
         return msgspec.json.decode(payload, type=StoredPosition)
+
+
+async def last_payload(client: Client, topic: str) -> bytes | None:
+    """
+    Return the last message of a topic that keeps a state; None: it never had one.
+
+    Raises:
+        InvalidRequest: Somebody has removed the messages, but not the topic.
+    """
+    offsets = (await client.topics.list_offsets([topic])).get(topic)
+    if offsets is None or not offsets.end_offset:
+        return None
+    end, payload = offsets.end_offset, None
+    if end == offsets.base_offset:
+        raise InvalidRequest(
+            f"{topic} is empty, although it had {end} messages: somebody has trimmed "
+            "it, and what it said is lost. Delete the topic to begin anew, which "
+            "publishes again what was published before"
+        )
+    async for batch in client.read(topic, start=end - 1, end=end):
+        payload = batch.payloads[-1]
+    return payload
 
 
 @asynccontextmanager

@@ -195,6 +195,29 @@ def test_the_target_takes_over_without_the_source():
     asyncio.run(run())
 
 
+def test_replication_whose_position_was_trimmed_stops_and_can_be_removed():
+    async def run():
+        async with two_brokers() as ((source_url, source), (target_url, target)):
+            await source.topics.create(ORDERS)
+            await source.subscriptions.create(ORDERS, "billing", start="earliest")
+            async with source.producer(ORDERS) as producer:
+                await producer.send(b"a")
+            async with replicating(source_url, target_url) as until:
+                await until(lambda each: each.checkpoints and each.messages)
+            await target.topics.trim("/default/replicate-edge.subscriptions", "latest")
+            with pytest.raises(InvalidRequest, match="trimmed"):
+                await cut_over(replication(), None, target_url)
+            await target.topics.trim("/default/replicate-edge.positions", "latest")
+            with pytest.raises(InvalidRequest, match="trimmed"):
+                async with replicating(source_url, target_url) as until:
+                    await until(lambda each: each.state == "running")
+            assert len(await messages(target, COPY)) == 1
+            await remove(replication(), source_url, target_url)
+            assert (await source.topics.describe(ORDERS)).holds == ()
+
+    asyncio.run(run())
+
+
 def test_a_target_that_is_not_passive_is_an_error():
     async def run():
         async with (

@@ -23,7 +23,7 @@ from pydanube.model.policy import (
     SubscriptionSettings,
     SubscriptionType,
 )
-from pydanube_connect.publishing import ensure_topic
+from pydanube_connect.publishing import ensure_topic, last_payload
 from pydanube_connect.replication.pure.positions import TopicPosition
 
 RANGES_MAX = 100
@@ -104,16 +104,14 @@ class Checkpoints:
         self._last = states
 
     async def load(self) -> list[SubscriptionState]:
-        """Return what was stored last; nothing if there is no such topic."""
-        offsets = (await self._target.topics.list_offsets([self._topic])).get(
-            self._topic
-        )
-        if offsets is None or offsets.end_offset == offsets.base_offset:
-            return []
-        payload, end = b"[]", offsets.end_offset
-        async for batch in self._target.read(self._topic, start=end - 1, end=end):
-            payload = batch.payloads[-1]
-        return msgspec.json.decode(payload, type=list[SubscriptionState])
+        """
+        Return what was stored last; nothing if there is no such topic.
+
+        Raises:
+            InvalidRequest: The topic was trimmed.
+        """
+        payload = await last_payload(self._target, self._topic)
+        return msgspec.json.decode(payload or b"[]", type=list[SubscriptionState])
 
 
 async def move_subscription(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from pydanube.aio.tasks import task_scope
 from pydanube.client.client import Client, connect
+from pydanube.client.described_topics import describe_all
 from pydanube.model.errors import InvalidRequest, StagedPartNotFound
 from pydanube.model.retry import RetryPolicy
 from pydanube_connect.pure.failures import TakenOver, error_line, is_transient
@@ -206,8 +207,17 @@ async def remove(
     """Forget the position of *replication*, and release the topics of the source."""
     urls = [target_url] if source_url is None else [target_url, source_url]
     async with connected(*urls) as [target, *sources]:
-        replicator = await _opened(replication, target)
+        topics: Iterable[str] | None = None
+        # If the position was trimmed, its topics are not known.
+        with suppress(InvalidRequest):
+            topics = (await _opened(replication, target)).position.topics
         for source in sources:
-            await release_source(source, replication, replicator.position.topics)
+            if topics is None:
+                topics = [
+                    each.topic
+                    for each in await describe_all(source, await source.topics.list())
+                    if any(hold.name == replication.hold for hold in each.holds)
+                ]
+            await release_source(source, replication, topics)
         await forget(target, replication.positions_topic)
         await forget(target, replication.subscriptions_topic)
