@@ -94,6 +94,7 @@ WORKLOADS = {
             title="A worker with batch=1000",
             sizes=(100,),
             only=("danube",),
+            varies="worker",
         ),
         Workload(
             name="backlog",
@@ -161,6 +162,7 @@ WORKLOADS = {
             title="8 subscriptions, each gets everything",
             sizes=(100,),
             subscriptions=8,
+            varies="shared",
         ),
     )
 }

@@ -95,6 +95,17 @@ def test_quick_measurement_leaves_out_variations():
     assert {*left_out.values()} <= {*QUICK}
 
 
+def test_quick_measurement_of_five_systems_is_planned_for_less_than_four_minutes():
+    names = ("danube", "danube-grpc", "danube-kafka", "nats", "redis")
+    found = lines(*(Fake(name, SYNCED) for name in names))
+    workloads = [WORKLOADS[name] for name in QUICK]
+
+    trials, _ = plan_trials(found, workloads, [100], 1, one_line=True)
+
+    assert len(trials) == 6 * len(names) + 2
+    assert estimated_s(trials, 0.5) < 240
+
+
 def test_workload_of_some_systems_is_planned_for_these_only():
     found = lines(Fake("danube", SYNCED), Fake("other", SYNCED))
 
