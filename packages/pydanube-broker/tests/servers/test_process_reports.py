@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 from pydanube.aio.long_work import LongWork
 from pydanube_broker.servers.connections.process_sockets import ProcessGroup
 from pydanube_broker.servers.process_reports import (
+    READINESS_S,
     Answer,
     ProcessReports,
     Question,
@@ -18,6 +20,7 @@ from pydanube_broker.servers.process_reports import (
     metrics_of_all,
     readiness_of_all,
 )
+from support.project import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +80,22 @@ async def test_process_that_is_gone_is_not_ready(tmp_path: Path) -> None:
             assert readiness_of_all(await first.ask_all(Question())) == READY
 
 
+async def test_broker_is_ready_in_time_although_a_process_is_stuck(
+    tmp_path: Path,
+) -> None:
+    first = reports(tmp_path, 1, Answer(READY), 2)
+    (tmp_path / "2").mkdir()
+    group = ProcessGroup(directory=tmp_path, number=2, count=2)
+    with group.listen("reports"):
+        # The kernel accepts its connections, and nobody reads.
+        found = readiness_of_all(await first.ask_all(Question(), answer_s=0.01))
+    assert found.ready
+    assert found.problems == ["process 2 is not ready: it does not answer"]
+    chart = ROOT / "deploy" / "helm" / "pydanube" / "templates" / "statefulset.yaml"
+    probes = re.findall(r"timeoutSeconds: (\d+)", chart.read_text())
+    assert min(map(int, probes)) / 2 > READINESS_S
+
+
 async def test_nonsense_of_a_process_harms_nobody_else(tmp_path: Path) -> None:
     first = reports(tmp_path, 1, Answer(READY), 2)
     (tmp_path / "2").mkdir()
@@ -85,8 +104,8 @@ async def test_nonsense_of_a_process_harms_nobody_else(tmp_path: Path) -> None:
         writer.write(b"hello\n")
         writer.close()
 
-    socket = tmp_path / "2" / "reports"
-    async with await asyncio.start_unix_server(nonsense, socket):
+    path = tmp_path / "2" / "reports"
+    async with await asyncio.start_unix_server(nonsense, path):
         found = readiness_of_all(await first.ask_all(Question()))
     assert found.ready
     assert len(found.problems) == 1

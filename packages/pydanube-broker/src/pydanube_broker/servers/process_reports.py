@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 SOCKET = "reports"
 ANSWER_S = 5.0
 """A process that does not answer in this time is left out; a scrape takes 10 s."""
+READINESS_S = 2.0
+"""The same for questions about readiness, because probes wait for 5 s."""
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 QUESTION_BYTES_MAX = 64 * 1024
 
@@ -77,21 +79,27 @@ class ProcessReports:
     """The HTTP port that only this process has; there it reports on itself alone."""
     report: Report
 
-    async def ask_all(self, question: Question) -> dict[int, Answer]:
-        """Return the answers of this process and of the others, by their numbers."""
+    async def ask_all(
+        self, question: Question, answer_s: float = ANSWER_S
+    ) -> dict[int, Answer]:
+        """
+        Return the answers of this process and of the others, by their numbers.
+
+        A process that does not answer within *answer_s* is not ready.
+        """
 
         async def ask(number: int) -> Answer:
             if number == self.group.number:
                 return await self.report(question)
-            return await self._ask(number, question)
+            return await self._ask(number, question, answer_s)
 
         numbers = range(1, self.group.count + 1)
         answers = await gather(map(ask, numbers))
         return dict(zip(numbers, answers, strict=True))
 
-    async def _ask(self, number: int, question: Question) -> Answer:
+    async def _ask(self, number: int, question: Question, answer_s: float) -> Answer:
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(answer_s):
                 reader, writer = await asyncio.open_unix_connection(
                     sock=await self.group.connect(number, SOCKET)
                 )
@@ -103,11 +111,9 @@ class ProcessReports:
                     writer.close()
         except (OSError, TimeoutError, msgspec.DecodeError) as error:
             log.debug("process %d does not answer: %r", number, error)
-            return Answer(
-                Readiness(
-                    ready=False, code="unavailable", message="the process is not there"
-                )
-            )
+            is_there = isinstance(error, TimeoutError)
+            message = "it does not answer" if is_there else "the process is not there"
+            return Answer(Readiness(ready=False, code="unavailable", message=message))
 
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:

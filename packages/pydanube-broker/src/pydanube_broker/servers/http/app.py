@@ -52,6 +52,7 @@ from pydanube_broker.servers.http.responses import (
 from pydanube_broker.servers.http.same_origin import SameOriginMiddleware
 from pydanube_broker.servers.native.server import NativeServer
 from pydanube_broker.servers.process_reports import (
+    READINESS_S,
     Answer,
     ProcessReports,
     Question,
@@ -238,7 +239,8 @@ def make_app(
 
     async def readyz(request: Request) -> Response:
         if (processes := processes_for(request)) is not None:
-            found = readiness_of_all(await processes.ask_all(Question()))
+            answers = await processes.ask_all(Question(), READINESS_S)
+            found = readiness_of_all(answers)
             return json_response(found, 200 if found.ready else 503)
         reason = state.why_not_ready()
         if reason is None:
