@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from pydanube.aio.tasks import gather
-from pydanube.model.errors import StagedPartNotFound
+from pydanube.model.errors import StagedPartNotFound, Unavailable
 from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
 from pydanube.security.quotas import Quota, QuotaTarget
+from pydanube_broker.broker.serving.subscriptions import NOTE_LENGTH_MAX
+from pydanube_broker.broker.staging.transaction_acks import NOTES_LENGTH_MAX
 from pydanube_kafka.samples import of_kafka
-from pydanube_kafka.transacting import OPEN_S_LATE, PARTITIONS_MAX
+from pydanube_kafka.transacting import OPEN_S_LATE, PARTITIONS_MAX, Transactions
+from pydanube_kafka.transaction_parts import query_of
 from pydanube_kafka.wire.apis import Api, ErrorCode
 from support.drivers.kafka_requests import KafkaRequests, kafka_broker
 from support.drivers.kafka_transactions import ID, Producer
@@ -174,6 +178,53 @@ async def test_offsets_are_committed_with_the_records_or_not_at_all():
             assert (found and found.cursor_offset) == cursor
 
 
+async def test_texts_of_offsets_are_kept_with_them():
+    async with opened() as world:
+        async with world.client.producer(str(TOPIC)) as native:
+            await native.send_batch([b"a", b"b", b"c"])
+        producer = Producer(world.raw)
+        assert not await producer.init()
+        too_large = ErrorCode.offset_metadata_too_large
+        for offset, text in ((1, "one"), (2, "é" * NOTE_LENGTH_MAX), (3, "")):
+            assert not await producer.add()
+            longer = "x" * (NOTE_LENGTH_MAX + 1)
+            assert await producer.commit_offset("g", 3, text=longer) is too_large
+            assert not await producer.commit_offset("g", offset, text=text)
+            assert not await producer.end()
+            found = await fetch_partition(world.raw, "g")
+            assert (found.committed_offset, found.metadata) == (offset, text)
+        assert not await producer.add()
+        count = NOTES_LENGTH_MAX // NOTE_LENGTH_MAX
+        for number in range(count + 1):
+            group, text = f"g{number}", "x" * NOTE_LENGTH_MAX
+            answer = await producer.commit_offset(group, 1, text=text)
+            assert answer is (too_large if number == count else ErrorCode.none)
+        assert not await producer.end()
+        found = await fetch_partition(world.raw, f"g{count - 1}")
+        assert found.metadata == "x" * NOTE_LENGTH_MAX
+
+
+async def test_a_commit_that_is_refused_commits_no_first_offset():
+    async with opened() as world:
+        async with world.client.producer(str(TOPIC)) as native:
+            await native.send_batch([b"a", b"b", b"c"])
+        await world.client.topics.create(str(RESULTS))
+        producer = Producer(world.raw)
+        assert not await producer.init()
+        for number, committed in enumerate((-1, 2)):
+            assert not await producer.add("results")
+            assert not await producer.produce(b"r", number, topic="results")
+            assert not await producer.commit_offset("g", 2)
+            if committed < 0:
+                await world.client.topics.delete(str(RESULTS))
+                assert await producer.end() is ErrorCode.unknown_producer_id
+                assert not await producer.end(committed=False)
+                await world.client.topics.create(str(RESULTS))
+            else:
+                assert not await producer.end()
+            assert await fetch_offset(world.raw, "g") == (committed, ErrorCode.none)
+
+
 async def test_requests_that_begin_a_transaction_together_begin_one():
     async with opened() as world, KafkaRequests(world.raw.port) as other:
         producer = Producer(world.raw)
@@ -237,15 +288,53 @@ async def test_offsets_are_unstable_until_their_transaction_ends():
         assert await fetch_offset(world.raw, "g", stable=True) == (2, ErrorCode.none)
 
 
+async def test_stable_offsets_that_are_asked_for_together_cost_two_reads():
+    reads, go_on = [], asyncio.Event()
+    acks = SimpleNamespace(subscription="g", name=str(TOPIC))
+
+    async def read_writers():
+        reads.append(len(reads))
+        if len(reads) == 1:
+            await go_on.wait()
+            raise Unavailable("later")
+        return [(query_of(ID), SimpleNamespace(revision=1, content=b"", acks=(acks,)))]
+
+    broker = SimpleNamespace(staging=SimpleNamespace(read_writers=read_writers))
+    transactions = Transactions(broker, None, None, 1, None)
+
+    async def first():
+        with pytest.raises(Unavailable):
+            await transactions.pending("g")
+
+    async def later():
+        while not reads:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(go_on.set)
+        return await gather(transactions.pending(each) for each in "gghh")
+
+    _, found = await gather((first(), later()))
+    # The read that had begun was too early for them.
+    assert found == [{str(TOPIC)}, {str(TOPIC)}, (), ()]
+    assert len(reads) == 2
+    assert await transactions.pending("g") == {str(TOPIC)}
+    assert len(reads) == 3
+
+
 async def fetch_offset(raw, group, *, stable=False):
     """The committed offset of a group, and the error."""
+    found = await fetch_partition(raw, group, stable=stable)
+    return found.committed_offset, found.error_code
+
+
+async def fetch_partition(raw, group, *, stable=False):
+    """What a group has committed."""
     types = raw.types(Api.OFFSET_FETCH, 7)
     topic = types.OffsetFetchRequestTopic(name="orders", partition_indexes=(0,))
     answer = await raw.ask(
         Api.OFFSET_FETCH, 7, group_id=group, topics=(topic,), require_stable=stable
     )
     (found,) = answer.topics[0].partitions
-    return found.committed_offset, found.error_code
+    return found
 
 
 async def test_what_ends_a_transaction_lets_its_producer_abort_and_go_on():
@@ -353,4 +442,7 @@ async def test_what_others_have_acknowledged_refuses_a_commit_also_if_trimmed():
         assert not await producer.commit_offset("g", 3)
         await world.client.topics.trim(str(TOPIC), before=2)
         await world.client.subscriptions.seek(str(TOPIC), "g", 3)
-        assert await producer.end() is ErrorCode.invalid_producer_epoch
+        # An error that the client answers by aborting.
+        assert await producer.end() is ErrorCode.unknown_producer_id
+        assert not await producer.end(committed=False)
+        assert not await producer.add()

@@ -56,13 +56,13 @@ class Producer:
         answer = await self.raw.produce(topic, value, data=data, transactional_id=ID)
         return answer.error_code
 
-    async def commit_offset(self, group, offset, *, count=1):
+    async def commit_offset(self, group, offset, *, count=1, text=None):
         types = self.raw.types(Api.TXN_OFFSET_COMMIT, 3)
         partition = types.TxnOffsetCommitRequestPartition(
             partition_index=0,
             committed_offset=offset,
             committed_leader_epoch=-1,
-            committed_metadata=None,
+            committed_metadata=text,
         )
         topic = types.TxnOffsetCommitRequestTopic(
             name="orders", partitions=(partition,) * count

@@ -24,6 +24,9 @@ from pydanube_kafka.pure.groups import Claim, Group, GroupError
 from pydanube_kafka.topic_facts import parsed
 from pydanube_kafka.wire.apis import Api, ErrorCode, Request
 
+UNCOMMITTED = "A transaction of a Kafka client is about to commit the first offset."
+"""The text with the cursor of a group that has committed nothing yet."""
+
 
 async def offset_commit(call: Call) -> Awaitable[Any]:
     """
@@ -243,7 +246,7 @@ async def _committed(
     ]
 
 
-async def _pending(call: Call, group_id: str) -> set[str]:
+async def _pending(call: Call, group_id: str) -> Collection[str]:
     """Return topics whose offsets a client that asks for stable ones must wait for."""
     if not getattr(call.body, "require_stable", False):
         return set()
@@ -267,6 +270,8 @@ async def _cursor_of(
         return CommittedOffset()
     except HANDLED as error:
         return CommittedOffset(code=code_of(error))
+    if found.note == UNCOMMITTED:
+        return CommittedOffset()
     return CommittedOffset(found.cursor, found.note)
 
 

@@ -12,7 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,7 +26,6 @@ from pydanube.aio.locks import NamedSemaphores
 from pydanube.aio.tasks import TaskScope, gather
 from pydanube.model.errors import (
     BrokerError,
-    MessageNotHeld,
     QuotaExceeded,
     Refused,
     RevisionConflict,
@@ -35,12 +40,18 @@ from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import ranges_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.broker import Broker
+from pydanube_broker.broker.serving.subscriptions import NOTE_LENGTH_MAX
 from pydanube_broker.broker.staging.part_staging import QueryWriter
+from pydanube_broker.broker.staging.transaction_acks import NOTES_LENGTH_MAX
 from pydanube_broker.operations.at_owner import operate_at_broker
 from pydanube_broker.operations.authorization import authorized
 from pydanube_kafka.brokers import Brokers
 from pydanube_kafka.calls import Call, Done, Handler
-from pydanube_kafka.committing import for_each_partition, refuse_commit
+from pydanube_kafka.committing import (
+    UNCOMMITTED,
+    for_each_partition,
+    refuse_commit,
+)
 from pydanube_kafka.errors import HANDLED, Refusal, attempt, code_of
 from pydanube_kafka.pure.nodes import NOBODY
 from pydanube_kafka.pure.transactions import (
@@ -97,6 +108,11 @@ class Transactions:
         """The transactional ids whose transactions are being ended here."""
         self._given_up: set[str] = set()
         """Those whose transactions are being given up."""
+        self._reading = asyncio.Lock()
+        self._read_count = 0
+        """How often the records of all producers were read, or begun to be read."""
+        self._pending: tuple[int, dict[str, set[str]]] = 0, {}
+        """The number of the last of these reads, and what it has found."""
         self._decoded: dict[str, tuple[int, ProducerState]] = {}
         """States that were seen last, with the revisions of their records."""
         self.open_count = 0
@@ -204,16 +220,31 @@ class Transactions:
         found = self._decoded.get(query_of(transactional_id))
         return None if found is None else found[1]
 
-    async def pending(self, group: str) -> set[str]:
-        """Return the topics whose offsets of *group* an undecided commit may change."""
-        found = set()
+    async def pending(self, group: str) -> Collection[str]:
+        """
+        Return the topics whose offsets of *group* an undecided commit may change.
+
+        Requests that arrive together read the records of all producers once.
+        """
+        # A read that has begun may be too early for this request.
+        wanted = self._read_count + 1
+        async with self._reading:
+            if self._pending[0] < wanted:
+                number = self._read_count = wanted
+                self._pending = number, await self._read_pending()
+            return self._pending[1].get(group, ())
+
+    async def _read_pending(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
         for query, writer in await self._broker.staging.read_writers():
             if transactional_id_of(query) is None:
                 continue
-            found |= {each.name for each in writer.acks if each.subscription == group}
+            for acks in writer.acks:
+                found.setdefault(acks.subscription, set()).add(acks.name)
             state = self._seen(query, writer)
             if state is not None and state.is_open:
-                found |= {each.topic for each in state.offsets if each.group == group}
+                for each in state.offsets:
+                    found.setdefault(each.group, set()).add(each.topic)
         return found
 
     # Producers.
@@ -541,7 +572,7 @@ def _refusal(transactional_id: str, error: TransactionError) -> Refusal:
 
 def _code_of_commit(error: BrokerError) -> ErrorCode:
     """Return the code for a commit that is refused."""
-    if isinstance(error, TransactionFenced | MessageNotHeld):
+    if isinstance(error, TransactionFenced):
         return ErrorCode.invalid_producer_epoch
     if isinstance(error, Refused) and not isinstance(error, QuotaExceeded):
         return ErrorCode.transactional_id_authorization_failed
@@ -650,6 +681,8 @@ async def txn_offset_commit(call: Call) -> Awaitable[Any]:
     async def find(name: str, partition: Any) -> ErrorCode:
         if refusal is not None:
             return refusal
+        if len(partition.committed_metadata or "") > NOTE_LENGTH_MAX:
+            return ErrorCode.offset_metadata_too_large
         try:
             found.append(await _find_offset(call, name, partition))
         except Unavailable:
@@ -702,7 +735,8 @@ async def _find_offset(call: Call, name: str, wanted: Any) -> OffsetOfGroup:
             ErrorCode.offset_out_of_range,
             f"{topic} ends at offset {end}; {offset} cannot be committed",
         )
-    return OffsetOfGroup(str(topic), group, cursor, offset)
+    note = wanted.committed_metadata or ""
+    return OffsetOfGroup(str(topic), group, cursor, offset, note)
 
 
 async def _write_offsets(call: Call, found: Sequence[OffsetOfGroup]) -> None:
@@ -717,6 +751,12 @@ async def _write_offsets(call: Call, found: Sequence[OffsetOfGroup]) -> None:
             raise Refusal(
                 ErrorCode.invalid_request,
                 f"a transaction commits offsets of at most {PARTITIONS_MAX} partitions",
+            )
+        if sum(len(each.note) for each in after.offsets) > NOTES_LENGTH_MAX:
+            raise Refusal(
+                ErrorCode.offset_metadata_too_large,
+                f"the texts of a transaction's offsets have at most {NOTES_LENGTH_MAX} "
+                "characters together",
             )
         return after
 
@@ -752,7 +792,9 @@ async def _acks_of(call: Call, each: OffsetOfGroup) -> pb.TransactionAcks | None
     if cursor == NEW_GROUP:
         await call.do(
             Kind.REPORT_PROGRESS,
-            pb.ReportProgress(topic=each.topic, subscription=each.group, offset=0),
+            pb.ReportProgress(
+                topic=each.topic, subscription=each.group, offset=0, note=UNCOMMITTED
+            ),
         )
         look = pb.DescribeSubscription(topic=each.topic, subscription=each.group)
         cursor = (await call.do(Kind.DESCRIBE_SUBSCRIPTION, look)).cursor
@@ -762,6 +804,7 @@ async def _acks_of(call: Call, each: OffsetOfGroup) -> pb.TransactionAcks | None
         topic=each.topic,
         subscription=each.group,
         ranges=ranges_to_wire([(cursor, each.offset)]),
+        note=each.note,
     )
 
 

@@ -218,6 +218,8 @@ class CommittedAcksRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     """When the subscription was created; a later one of the same name is another."""
     ranges: tuple[tuple[int, int], ...]
+    note: str = ""
+    """A text for the cursor, if it is at the end of the ranges then."""
     is_done: bool = False
     """In a cluster: whether the cursor of the subscription has them."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import parse_client_name
 from pydanube.model.staging import PartKey, StagedPart, TransactionAcks
 from pydanube.wire.native.messages import (
@@ -11,6 +12,7 @@ from pydanube.wire.native.messages import (
     to_wire,
 )
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube_broker.broker.serving.subscriptions import NOTE_LENGTH_MAX
 from pydanube_broker.operations.handlers import Call, operation
 
 
@@ -56,9 +58,12 @@ async def commit_staged(call: Call, m: pb.CommitStaged) -> pb.StagedCommitted:
             subscription=each.subscription,
             consumer_id=each.consumer_id,
             ranges=tuple(ranges_from_wire(each.ranges, RANGES_MAX)),
+            note=each.note,
         )
         for each in m.acks
     ]
+    if any(len(each.note) > NOTE_LENGTH_MAX for each in acks):
+        raise InvalidRequest(f"a note has at most {NOTE_LENGTH_MAX} characters")
     commit = await call.broker.staging.commit(
         query, m.version, parts, is_transaction=m.is_transaction, acks=acks
     )

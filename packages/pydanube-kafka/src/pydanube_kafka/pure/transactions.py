@@ -49,6 +49,8 @@ class OffsetOfGroup(msgspec.Struct, frozen=True, array_like=True):
     cursor: int
     """The offset that the group had committed before."""
     offset: int
+    note: str = ""
+    """The text that the client commits with it."""
 
 
 class ProducerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

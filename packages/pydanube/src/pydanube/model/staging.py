@@ -46,6 +46,8 @@ class TransactionAcks:
     """The consumer that has the messages; see ``ConsumerOpened``."""
     ranges: tuple[Range, ...]
     """In order, without overlaps."""
+    note: str = ""
+    """A text to keep with the cursor, if this moves it to the end of *ranges*."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -392,9 +392,15 @@ class ReliableSubscription(Subscription):
         """Deliver messages to nobody while a commit is decided."""
         self._carry_out(self._machine.on_hold(ranges, self._clock()))
 
-    def commit(self, ranges: Sequence[Range]) -> None:
-        """Acknowledge messages, because a commit with them was decided."""
+    def commit(self, ranges: Sequence[Range], note: str = "") -> None:
+        """
+        Acknowledge messages, because a commit with them was decided.
+
+        Keep *note* with the cursor, if it is at the end of *ranges* then.
+        """
         self._carry_out(self._machine.on_commit(ranges, self._clock()))
+        if note and ranges and self.cursor_offset == ranges[-1][1]:
+            self.note = note
 
     def refuse_commit(self, ranges: Sequence[Range]) -> None:
         """Deliver messages again that a commit held."""

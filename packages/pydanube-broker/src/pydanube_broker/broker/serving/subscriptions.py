@@ -228,9 +228,9 @@ class Subscriptions:
         Advance the cursor to the *offset* that an external reader has reached.
 
         The subscription is created if it does not exist.  Its cursor never moves back,
-        unless *is_exact*; then *note* is kept with it until it moves on.
+        unless *is_exact*.  In both cases *note* is kept with it until it moves on.
 
-        Durability: If *is_exact*, the cursor is on disk on return.
+        Durability: If *is_exact*, or *note* is kept, the cursor is on disk on return.
 
         Raises:
             InvalidRequest: The topic is not reliable, or ends before *offset*, or
@@ -243,6 +243,7 @@ class Subscriptions:
         topic = await self._topics.get_reliable(name)
         topic.check_offset(offset)
         found = topic.subscriptions.get(subscription)
+        is_new = found is None
         if found is None:
             start = max(offset, topic.log.first_kept) if is_exact else Start.EARLIEST
             _, found = await self.open(
@@ -252,6 +253,9 @@ class Subscriptions:
         if not is_exact:
             if offset > found.cursor_offset:
                 found.seek(offset)
+            if is_new and note:
+                found.note = note
+                await completion(found.save_cursor_now)
             return
         offset = max(offset, topic.log.first_kept)
         if (offset, note) != (found.cursor_offset, found.note):

@@ -50,6 +50,8 @@ NO_CONSUMER = 0
 """The number of a reader that has read on from the cursor without a consumer."""
 ACK_RANGES_MAX = 10_000
 """The most ranges of offsets that a transaction acknowledges."""
+NOTES_LENGTH_MAX = 65_536
+"""The most characters of all notes of a transaction, which are in its record."""
 
 
 @dataclass(slots=True)
@@ -129,6 +131,7 @@ class TransactionAcknowledger:
             subscription=name,
             created_at=created_at,
             ranges=acks.ranges,
+            note=acks.note,
         )
 
     def hold(
@@ -185,7 +188,7 @@ class TransactionAcknowledger:
                     record.name,
                 )
                 continue
-            acks.subscription.commit(record.ranges)
+            acks.subscription.commit(record.ranges, record.note)
             found.append(acks)
         return found
 
@@ -273,8 +276,9 @@ def check_bounds(acks: Sequence[TransactionAcks]) -> None:
     Raise if a transaction acknowledges too much.
 
     Raises:
-        InvalidRequest: There are more than ``ACK_SUBSCRIPTIONS_MAX`` subscriptions or
-            ``ACK_RANGES_MAX`` ranges, or a range is not above the one before.
+        InvalidRequest: There are more than ``ACK_SUBSCRIPTIONS_MAX`` subscriptions,
+            ``ACK_RANGES_MAX`` ranges or ``NOTES_LENGTH_MAX`` characters of notes, or a
+            range is not above the one before.
     """
     if len(acks) > ACK_SUBSCRIPTIONS_MAX:
         raise InvalidRequest(
@@ -287,6 +291,10 @@ def check_bounds(acks: Sequence[TransactionAcks]) -> None:
         raise InvalidRequest(
             f"the transaction acknowledges {range_count} ranges of offsets; at most "
             f"{ACK_RANGES_MAX} are allowed: commit smaller transactions"
+        )
+    if sum(len(each.note) for each in acks) > NOTES_LENGTH_MAX:
+        raise InvalidRequest(
+            f"the notes of the transaction have more than {NOTES_LENGTH_MAX} characters"
         )
     for each in acks:
         end_before = 0

@@ -1470,16 +1470,18 @@ class CommitStaged(_message.Message):
     def __init__(self, query: _Optional[str] = ..., version: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[StagedPart, _Mapping]]] = ..., is_transaction: bool = ..., acks: _Optional[_Iterable[_Union[TransactionAcks, _Mapping]]] = ...) -> None: ...
 
 class TransactionAcks(_message.Message):
-    __slots__ = ("topic", "subscription", "consumer_id", "ranges")
+    __slots__ = ("topic", "subscription", "consumer_id", "ranges", "note")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     consumer_id: int
     ranges: OffsetRanges
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_id: _Optional[int] = ..., ranges: _Optional[_Union[OffsetRanges, _Mapping]] = ...) -> None: ...
+    note: str
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_id: _Optional[int] = ..., ranges: _Optional[_Union[OffsetRanges, _Mapping]] = ..., note: _Optional[str] = ...) -> None: ...
 
 class BeginTransaction(_message.Message):
     __slots__ = ("query",)
