@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -162,7 +163,7 @@ class MemberPeers:
             for each in batches
         ]
         task = member.tasks.create_task(
-            _outcome(member.broker.internal.append(topic, source, copies))
+            _outcome(partial(member.broker.internal.append, topic, source, copies))
         )
         error = await asyncio.shield(task)
         if self._cluster.answers_left is not None:
@@ -178,7 +179,7 @@ class MemberPeers:
             raise ConnectionLost(f"{peer.broker_id} cannot be reached")
         data = message.SerializeToString()
         task = member.tasks.create_task(
-            _answer(operate_for_peer(member.broker, kind, data))
+            _answer(partial(operate_for_peer, member.broker, kind, data))
         )
         answer = await asyncio.shield(task)
         if isinstance(answer, BrokerError):
@@ -186,16 +187,16 @@ class MemberPeers:
         return answer
 
 
-async def _answer(request: Awaitable[Any]) -> Any:
+async def _answer(request: Callable[[], Awaitable[Any]]) -> Any:
     try:
-        return await request
+        return await request()
     except BrokerError as error:
         return error
 
 
-async def _outcome(request: Awaitable[None]) -> BrokerError | None:
+async def _outcome(request: Callable[[], Awaitable[None]]) -> BrokerError | None:
     try:
-        await request
+        await request()
     except BrokerError as error:
         return error
     return None

@@ -203,6 +203,7 @@ _FAILURES: dict[str, tuple[str, ...]] = {
         f"{_BELOW}producer.py::test_expired_message_is_not_delivered",
     ),
     UNREPEATED: (
+        "e2e/test_admin_cli.py::test_settings_apply_to_all_partitions",
         "e2e/test_cli_messages.py::test_dead_letters_are_listed_and_shown",
         f"{_BELOW}namespaces.py::test_namespace_is_created_described_and_*",
         f"{_CLIENT}client.py::test_subscriptions_are_created_described_and_deleted",

@@ -1,6 +1,7 @@
 """What runs together ends together, and errors come out as they are."""
 
 import asyncio
+from inspect import CORO_CLOSED, getcoroutinestate
 
 import pytest
 
@@ -111,3 +112,14 @@ async def test_started_work_ends_with_its_future_and_with_the_scope():
         await one_ended.wait()
     assert ended == [True, True]
     assert second.cancelled()
+
+
+async def test_work_that_is_cancelled_before_it_begins_is_closed():
+    works = [give(None) for _ in range(5)]
+    async with task_scope() as tasks:
+        tasks.start(works[0])
+    async with task_scope() as tasks:
+        tasks.run(gather(works[1:3]))
+        tasks.run(run_all(works[3:]))
+        await asyncio.sleep(0)
+    assert {getcoroutinestate(each) for each in works} == {CORO_CLOSED}

@@ -47,7 +47,7 @@ class TaskScope:
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         task = self.run(_complete(outcome, work), name)
         outcome.add_done_callback(lambda _: _end(task, outcome))
-        task.add_done_callback(lambda _: outcome.cancel())
+        task.add_done_callback(lambda _: _finish(outcome, work))
         return outcome
 
     def cancel(self) -> None:
@@ -65,6 +65,12 @@ async def _complete(outcome: asyncio.Future[T], work: Coroutine[Any, Any, T]) ->
     else:
         if not outcome.done():
             outcome.set_result(result)
+
+
+def _finish(outcome: asyncio.Future[Any], work: Coroutine[Any, Any, Any]) -> None:
+    outcome.cancel()
+    # A task that was cancelled before its first step has not awaited it.
+    work.close()
 
 
 def _end(task: asyncio.Task[None], outcome: asyncio.Future[Any]) -> None:
@@ -101,6 +107,7 @@ async def gather(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """
     # A TaskGroup whose task fails forgets a cancellation that comes at the same time
     # (until Python 3.13), and leaves its own one counted.  So no task of it fails.
+    works = list(works)
     failures: list[Exception] = []
     running: list[asyncio.Task[T]] = []
     loop = asyncio.get_running_loop()
@@ -122,6 +129,7 @@ async def gather(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             raise failures[0]
     finally:
         failures.clear()
+        _close_all(works)
     return [task.result() for task in running]
 
 
@@ -131,9 +139,20 @@ async def run_all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
 
     Raises: The exception of the first work, in order, that failed.
     """
-    for failure in await gather(map(_failure_of, works)):
+    works = list(works)
+    try:
+        failures = await gather(map(_failure_of, works))
+    finally:
+        _close_all(works)
+    for failure in failures:
         if failure is not None:
             raise failure
+
+
+def _close_all(works: Iterable[Coroutine[Any, Any, Any]]) -> None:
+    """Close works, of which some may never have begun."""
+    for each in works:
+        each.close()
 
 
 async def _failure_of(work: Coroutine[Any, Any, None]) -> BrokerError | None:
