@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,26 @@ def test_index_page_lists_the_ports_of_the_broker() -> None:
     page = get("/", State(ports=Ports(stream=7000, grpc=7001, admin=7002))).text
     for url in ("danube://broker:7000", "http://broker:7001", "http://broker:7002"):
         assert f"\n{url}  " in page
+
+
+def test_first_scrape_imports_what_it_needs_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = []
+
+    class Finder:
+        """Tells in which thread a module is looked for."""
+
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "pydanube.aio.exposition":
+                with pytest.raises(RuntimeError, match="no running event loop"):
+                    asyncio.get_running_loop()
+                threads.append(name)
+
+    monkeypatch.delitem(sys.modules, "pydanube.aio.exposition", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    assert get("/metrics", State()).status_code == 200
+    assert threads == ["pydanube.aio.exposition"]
 
 
 def test_metrics_are_read_at_the_scrape() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from itertools import chain
 
 from starlette.applications import Starlette
@@ -192,12 +194,15 @@ class BrokerState:
 
 async def _expose(state: BrokerState, question: Question) -> tuple[bytes, str]:
     """Return the metrics of this process, and their content type."""
-    # Imported at the first scrape, so that brokers start faster.
-    from pydanube.aio.exposition import expose  # noqa: PLC0415
-
+    # Imported at the first scrape, so that brokers start faster; in a thread, because
+    # it takes longer than the event loop may be held.
+    exposition = await asyncio.to_thread(import_module, "pydanube.aio.exposition")
     pattern = None if question.topic is None else TopicPattern(question.topic)
     samples = await state.samples(pattern)
-    return await expose(samples, question.accept, state.series_max)
+    body: tuple[bytes, str] = await exposition.expose(
+        samples, question.accept, state.series_max
+    )
+    return body
 
 
 INDEX = f"""\
