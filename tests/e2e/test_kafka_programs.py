@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import time
@@ -10,11 +11,14 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import confluent_kafka
 import httpx
 import pytest
 
 import pydanube
 from pydanube import sync
+from pydanube.objects.directory import DirectoryObjects
+from pydanube_broker.servers.directories.restore import choose_backup, restore_backup
 from support.fakes.secured import (
     AUDIENCE,
     ISSUER,
@@ -27,12 +31,14 @@ from support.fakes.secured import (
 )
 from support.project import ROOT
 from support.servers.ports import free_port
+from support.servers.postgres import PostgresProcess
 from support.servers.processes import BrokerProcess
 from support.servers.programs import required_program
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak]
 
 JARS = ROOT / ".venv" / "kafka"
+DEBEZIUM = ROOT / ".venv" / "debezium"
 CLIENTS = ROOT / ".venv" / "kafka-clients" / "bin" / "python"
 TOOLS = "org.apache.kafka.tools"
 GROUPS = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
@@ -185,6 +191,101 @@ def test_tools_of_kafka_publish_and_consume(broker):
     assert ends.split() == ["t:0:10"]
 
 
+def read_in_group(address, count):
+    """Read as the only member of a newer group, commit, and return the offsets."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "g",
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["t"])
+    found = []
+    while len(found) < count:
+        for message in consumer.consume(count - len(found), 1.0):
+            assert not message.error(), message.error()
+            found.append((message.partition(), message.offset()))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return found
+
+
+def low_marks(address):
+    """Return where the partitions of the topic begin."""
+    while True:
+        # A client that meets a partition without a leader does not ask again soon.
+        settings = {"bootstrap.servers": address, "group.id": "x"}
+        consumer = confluent_kafka.Consumer(settings)
+        partitions = [confluent_kafka.TopicPartition("t", each) for each in range(4)]
+        try:
+            return [
+                consumer.get_watermark_offsets(each, timeout=WAIT_S)[0]
+                for each in partitions
+            ]
+        except confluent_kafka.KafkaException:
+            time.sleep(0.1)
+        finally:
+            consumer.close()
+
+
+def test_trimmed_topics_and_newer_groups_are_restored_by_several_processes(tmp_path):
+    assert JARS.is_dir(), "this test needs Kafka's tools: run tools/kafka"
+    settings, port = tmp_path / "settings.yaml", free_port()
+    stores = {"backups": {"url": f"fs://{tmp_path}/backups"}}
+    settings.write_text(json.dumps({"cluster": {"shards": 8}, "stores": stores}))
+    options = ("--processes", "2", "--config", str(settings), "--kafka-port", str(port))
+    offsets = tmp_path / "offsets.json"
+    partitions = [
+        {"topic": "t", "partition": number, "offset": 3} for number in range(4)
+    ]
+    offsets.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    with BrokerProcess(tmp_path / "data", *options) as process:
+        broker = Running(process, port)
+        tool(
+            broker,
+            f"{TOOLS}.TopicCommand",
+            *["--create", "--topic", "t", "--partitions", "4"],
+        )
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.address})
+        for number in range(40):
+            producer.produce("t", b"%d" % number, partition=number % 4)
+        assert producer.flush(WAIT_S) == 0
+        before = read_in_group(broker.address, 14)
+        delete = f"{TOOLS}.DeleteRecordsCommand", "--offset-json-file", str(offsets)
+        deleted = tool(broker, *delete)
+        assert deleted.count("low_watermark: 3") == 4
+        assert low_marks(broker.address) == [3] * 4
+        with sync.connect(process.url) as client:
+            progress = client.storage.create_backup("backups")
+            while progress.is_running:
+                time.sleep(0.1)
+                progress = client.storage.describe_backup()
+            assert not progress.error
+    objects = DirectoryObjects(tmp_path / "backups")
+
+    async def restore():
+        chosen = await choose_backup(objects, None)
+        await restore_backup(objects, chosen, tmp_path / "restored" / "data")
+
+    asyncio.run(restore())
+    with BrokerProcess(tmp_path / "restored" / "data", *options) as process:
+        broker = Running(process, port)
+        assert low_marks(broker.address) == [3] * 4
+        kept = {(partition, at) for partition in range(4) for at in range(3, 10)}
+        left = sorted(kept - set(before))
+        assert sorted(read_in_group(broker.address, len(left))) == left
+        for each in partitions:
+            each["offset"] = -1
+        offsets.write_text(json.dumps({"version": 1, "partitions": partitions}))
+        assert tool(broker, *delete).count("low_watermark: 10") == 4
+        described = tool(broker, GROUPS, "--describe", "--group", "g")
+        marks = columns_of(described, "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
+        assert marks == [("10", "10", "0")] * 4
+
+
 def test_verifiable_programs_and_performance_tests_of_kafka_end_well(broker):
     wanted = ("--topic", "v", "--max-messages", "1000")
     sent = tool(broker, f"{TOOLS}.VerifiableProducer", *wanted, "--acks", "-1")
@@ -202,6 +303,16 @@ def test_verifiable_programs_and_performance_tests_of_kafka_end_well(broker):
     read = ("--topic", "p", "--messages", "20000")
     figures = tool(broker, f"{TOOLS}.ConsumerPerformance", *read).splitlines()[-1]
     assert figures.split(", ")[4] == "20000"
+
+
+def written(settings, directory):
+    """Write settings of each name into a file, and return the files."""
+    files = []
+    for name, values in settings.items():
+        files.append(directory / f"{name}.properties")
+        lines = (f"{key}={value}\n" for key, value in values.items())
+        files[-1].write_text("".join(lines))
+    return files
 
 
 def test_connect_copies_files_and_goes_on_after_a_restart(broker, tmp_path):
@@ -231,11 +342,7 @@ def test_connect_copies_files_and_goes_on_after_a_restart(broker, tmp_path):
             "topics": "lines",
         },
     }
-    files = []
-    for name, values in settings.items():
-        files.append(tmp_path / f"{name}.properties")
-        lines = (f"{key}={value}\n" for key, value in values.items())
-        files[-1].write_text("".join(lines))
+    files = written(settings, tmp_path)
     (tmp_path / "in").write_text("one\ntwo\n")
     with started([*java("org.apache.kafka.connect.cli.ConnectStandalone"), *files]):
         wait_for_lines(tmp_path / "out", ["one", "two"])
@@ -244,6 +351,67 @@ def test_connect_copies_files_and_goes_on_after_a_restart(broker, tmp_path):
         with (tmp_path / "in").open("a") as file:
             file.write("three\n")
         wait_for_lines(tmp_path / "out", ["one", "two", "three"])
+
+
+def test_debezium_publishes_the_changes_of_a_table(broker, tmp_path):
+    assert DEBEZIUM.is_dir(), "this test needs Debezium: run tools/kafka"
+    number = free_port()
+    # Its port is always 5432, so the address must be one of its own.
+    host = f"127.1.{number >> 8}.{number & 127 or 1}"
+    json_converter = "org.apache.kafka.connect.json.JsonConverter"
+    settings = {
+        "worker": {
+            "bootstrap.servers": broker.address,
+            "key.converter": json_converter,
+            "key.converter.schemas.enable": "false",
+            "value.converter": json_converter,
+            "value.converter.schemas.enable": "false",
+            "offset.storage.file.filename": tmp_path / "offsets",
+            "offset.flush.interval.ms": "500",
+            "listeners": f"http://127.0.0.1:{free_port()}",
+            "plugin.discovery": "only_scan",
+            "plugin.path": tmp_path,
+        },
+        "source": {
+            "name": "source",
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "plugin.name": "pgoutput",
+            "database.hostname": host,
+            "database.user": "postgres",
+            "database.password": "any",
+            "database.dbname": "postgres",
+            "topic.prefix": "shop",
+            "table.include.list": "public.orders",
+        },
+    }
+    command = [*java("org.apache.kafka.connect.cli.ConnectStandalone")]
+    command[command.index("-cp") + 1] += f":{DEBEZIUM}/*"
+
+    def wait_for(count):
+        while True:
+            with sync.connect(broker.process.url) as client:
+                topic = "/default/shop.public.orders"
+                if topic in client.topics.list():
+                    found = [each for batch in client.read(topic) for each in batch]
+                    if len(found) >= count:
+                        return found
+            time.sleep(0.2)
+
+    with PostgresProcess(wal_level="logical", listen_addresses=host) as server:
+        server.execute(
+            "create table orders (id int primary key, item text)",
+            "alter table orders replica identity full",
+            "insert into orders values (1, 'pen')",
+        )
+        with started([*command, *written(settings, tmp_path)]):
+            wait_for(1)
+            server.execute("update orders set item = 'ink'", "delete from orders")
+            *changes, deleted = wait_for(4)
+    values = [json.loads(each.payload) for each in changes]
+    assert [each["op"] for each in values] == ["r", "u", "d"]
+    assert values[1]["after"] == values[2]["before"] == {"id": 1, "item": "ink"}
+    assert {each.key for each in (*changes, deleted)} == {'{"id":1}'}
+    assert deleted.attributes["kafka.tombstone"] == "true"
 
 
 def test_distributed_connect_keeps_its_state_in_topics(broker, tmp_path):
