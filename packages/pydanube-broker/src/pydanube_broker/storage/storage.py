@@ -537,8 +537,8 @@ class Storage:
         ``replaced_keep_s``.  If the journal outlives the disk, the replacements are
         uploaded before the transaction.
 
-        Durability: On return the replacement is durable; on an error, nothing was
-            replaced.
+        Durability: On return the replacement is durable; on another error than
+            MetadataUnavailable, nothing was replaced.
 
         Raises:
             TopicNotFound: The topic is not open.
@@ -547,7 +547,8 @@ class Storage:
                 objects do not exist; plan again.
             InvalidRequest: The objects cannot replace the old segments.
             TopicFenced: Another broker writes this log now.
-            MetadataUnavailable: The outcome is unknown; read the list of segments.
+            MetadataUnavailable: The outcome is unknown.  If they were replaced, this
+                is undone before the next change of the topic's segments.
         """
         topic_log = self.logs.get(topic_id)
         if topic_log is None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pydanube.model.errors import (
+    BackupRunning,
     InvalidRequest,
     MetadataUnavailable,
     SegmentsChanged,
@@ -272,6 +273,37 @@ async def test_unavailable_manifest_changes_nothing(world, storage, log):
         await compact(storage, world.objects, log, even)
     assert log.segments == old
     assert len(payloads_of(await read_all(log))) == 14
+
+
+async def test_a_replacement_with_an_unknown_outcome_loses_no_messages(world):
+    async with world.storage() as storage:
+        log = await filled(storage)
+        change = world.manifest.change
+
+        async def change_without_answer(*args, **changes):
+            await change(*args, **changes)
+            raise MetadataUnavailable("on purpose")
+
+        world.manifest.change = change_without_answer
+        with pytest.raises(MetadataUnavailable):
+            await compact(storage, world.objects, log, lambda _: True)
+        world.manifest.change = change
+        log.trim(4)
+        assert len(await storage.sealer.apply_retention(log)) == 1
+        assert await world.manifest.load(1) == log.segments
+    async with world.storage() as storage:
+        log = await open_topic(storage, epoch=2)
+        assert payloads_of(await read_all(log, 4)) == [b"%d" % n for n in range(4, 14)]
+
+
+async def test_a_topic_is_sealed_during_a_backup_that_forbids_a_replacement(
+    storage, world, log
+):
+    async with storage.keeping_segments():
+        with pytest.raises(BackupRunning):
+            await compact(storage, world.objects, log, even)
+        await seal(storage, 1)
+    assert await world.manifest.load(1) == log.segments
 
 
 async def test_a_topic_that_is_not_open_has_nothing_to_replace(storage, log):

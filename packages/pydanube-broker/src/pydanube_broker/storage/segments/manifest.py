@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import Protocol
 
-from pydanube.model.errors import BackupRunning, TopicFenced
+from pydanube.model.errors import BackupRunning, Conflict, TopicFenced
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
 from pydanube_broker.storage.segments.removal_lock import RemovalLock
@@ -187,10 +187,16 @@ async def change_manifest(
     """
     Change the list of a topic's segments; see ``Manifest.change``.
 
+    If the outcome of an earlier replacement is unknown, it is undone first: the other
+    changes of a topic rely on the segments that its log has.
+
     Raises:
         TopicFenced: Another broker writes this log now; it accepts no more batches.
     """
-    try:
+
+    async def change(
+        removed: Sequence[SegmentEntry], added: Sequence[SegmentEntry]
+    ) -> None:
         await manifest.change(
             topic_log.topic_id,
             topic_log.epoch,
@@ -198,6 +204,20 @@ async def change_manifest(
             removed=removed,
             added=added,
         )
+
+    try:
+        if topic_log.unsettled is not None:
+            old, new = topic_log.unsettled
+            await change(new, old)
+            topic_log.unsettled = None
+        try:
+            await change(removed, added)
+        except Conflict:
+            raise
+        except BaseException:
+            if removed and added:
+                topic_log.unsettled = removed, added
+            raise
     except TopicFenced as error:
         topic_log.refusal = error
         raise

@@ -147,6 +147,9 @@ class TopicLog:
              | segments       | tail                 | uncommitted   |
     """
 
+    unsettled: tuple[Sequence[SegmentEntry], Sequence[SegmentEntry]] | None = None
+    """Segments, and those that may have replaced them in the manifest."""
+
     def __init__(
         self,
         topic_id: TopicId,
