@@ -187,3 +187,116 @@ def test_avro_change_feed_to_iceberg_and_updates_to_delta(
         ("Paris", 2),
         ("Rome", 3),
     ]
+
+
+OLD = json.loads(ENVELOPE.definition)
+
+
+def wider(*names):
+    """ENVELOPE, whose rows also have these columns."""
+    new = [{"name": each, "type": "string", "default": ""} for each in names]
+    row = {**ROW, "fields": [*ROW["fields"], *new]}
+    before = {"name": "before", "type": ["null", row], "default": None}
+    return Schema.avro(json.dumps({**OLD, "fields": [before, *OLD["fields"][1:]]}))
+
+
+EVOLVING = """\
+name: evolving
+parameters: {topic: "", uri: "", warehouse: "", changes: fail, trigger: available-now}
+trigger: "${trigger}"
+sources:
+  decoded: {topic: "${topic}", cdc: debezium, decode: true,
+            schema_changes: "${changes}"}
+  parsed: {topic: "${topic}.json", cdc: debezium, schema: "id BIGINT, name STRING",
+           schema_changes: evolve, dead_letters: {topic: "${topic}.dead"}}
+sinks:
+  decoded:
+    input: decoded
+    format: danube-iceberg
+    options: {table: db.table, catalog.type: sql, catalog.uri: "${uri}",
+              catalog.name: lake, catalog.warehouse: "${warehouse}"}
+    table: {key: id, order: [_ts, _offset], delete: "_op = 'd'"}
+  parsed:
+    input: parsed
+    format: danube-delta
+    path: parsed
+    table: {key: id, order: [_ts, _offset], delete: "_op = 'd'"}
+"""
+
+
+@pytest.mark.soak
+def test_feeds_evolve_in_a_run_and_lose_nothing(
+    session, client, broker_url, topic, tmp_path
+):
+    def publish(schema, *events):
+        with client.producer(topic, reliable=True, schema=schema) as producer:
+            producer.send_batch(list(events))
+
+    parsed = f"{topic}.json"
+    client.topics.create(f"{topic}.dead", reliable=True)
+    catalog = catalog_of(tmp_path)
+    pipeline = PipelineDirectory(
+        tmp_path,
+        broker_url,
+        topic=topic,
+        uri=catalog["uri"],
+        warehouse=catalog["warehouse"],
+    )
+    pipeline.file.write_text(EVOLVING)
+    publish(ENVELOPE, event("c", 1, after=customer(1, "ada")))
+    send(client, parsed, event("c", 1, after={"id": 1, "name": "ada"}))
+    assert pipeline.run(session) is RunState.DONE
+
+    # Old and new columns in one micro-batch, and two new ones after each other.
+    publish(ENVELOPE, event("c", 2, after=customer(2, "bob")))
+    publish(wider("note"), event("c", 3, after=customer(3, "eve") | {"note": "new"}))
+    send(
+        client,
+        parsed,
+        event("c", 2, after={"id": 2, "name": "bob", "note": None}),
+        event("c", 3, after={"id": 3, "name": "eve", "age": 7, "note": "new"}),
+        event("c", 4, after={"id": 4, "vip": True}),
+        {"id": 5},
+    )
+    with pytest.raises(InvalidDeclaration, match="no columns note; set mergeSchema"):
+        pipeline.run(session)
+
+    pipeline.parameters |= {"changes": "evolve", "trigger": "continuous"}
+    rows, polls = [], 0
+
+    def add_a_version():
+        # A new version while the query runs.
+        nonlocal rows, polls
+        polls += 1
+        if polls % 8:
+            return
+        rows = read(table_in(tmp_path, "iceberg")).to_pylist()
+        if len(rows) == 3:
+            newest = customer(4, "joe") | {"note": "", "flag": "x"}
+            publish(wider("note", "flag"), event("c", 4, after=newest))
+        elif len(rows) == 4 and len(delta_rows(tmp_path / "parsed")) == 4:
+            pipeline.state.request_stop()
+
+    assert pipeline.run(session, on_poll=add_a_version) is RunState.STOPPED
+    output = pipeline.output.getvalue()
+    assert "starting again with the new columns age BIGINT, note STRING" in output
+    assert "decoded: starting again for version 3 of" in output
+    assert sorted(
+        (row["id"], row["name"], row["note"], row["flag"]) for row in rows
+    ) == [
+        (1, "ada", None, None),
+        (2, "bob", "", None),
+        (3, "eve", "new", None),
+        (4, "joe", "", "x"),
+    ]
+    rows = DeltaTable(str(tmp_path / "parsed")).to_pyarrow_table().to_pylist()
+    found = {
+        row["id"]: tuple(row[each] for each in ("name", "age", "note", "vip"))
+        for row in rows
+    }
+    assert found == {
+        1: ("ada", None, None, None),
+        2: ("bob", None, None, None),
+        3: ("eve", 7, "new", None),
+        4: (None, None, None, True),
+    }

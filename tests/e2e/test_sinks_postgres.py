@@ -78,6 +78,21 @@ def test_numbered_batch_is_written_once(spark, postgres, table, options):
     assert postgres.query(f"SELECT count(*) FROM {table}") == [(2000,)]
 
 
+def test_new_columns_are_added_with_the_batch(spark, postgres, table, options):
+    postgres.execute(f"CREATE TABLE {table} (id bigint)")
+    rows = numbers(spark, 3)
+    [problem] = check_sink(FORMAT, options, rows.schema)
+    assert "has no column 'key'" in problem
+    options |= {"mergeSchema": "true"}
+    assert check_sink(FORMAT, options, rows.schema) == []
+    rows.write.format(FORMAT).options(**options).mode("append").save()
+    assert postgres.query(f"SELECT id, key FROM {table} ORDER BY id") == [
+        (0, 0),
+        (1, 1),
+        (2, 2),
+    ]
+
+
 def test_stream_upserts_and_deletes_by_key(topic, postgres, table, options, tmp_path):
     postgres.execute(f"CREATE TABLE {table} (key text PRIMARY KEY, value varchar(10))")
     texts = [str(at) for at in range(1000)]

@@ -507,6 +507,20 @@ def test_repeated_micro_batch_has_the_same_reader_schema(bound):
     assert [each["values"]["version"] for each in (start, end, later)] == [1, 1, 2]
 
 
+def test_micro_batch_that_ended_at_new_columns_is_repeated_with_them(bound):
+    reader = decoding_stream(bound, onNewVersion="fail")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(10))
+    bound.register("orders", ORDER, ORDER)
+    again = decoding_stream(bound, onNewVersion="fail")
+    [decoding] = {
+        id(e.decoding): e.decoding for e in again.partitions(start, end)
+    }.values()
+    assert (decoding.reader_schema.version, decoding.fails_on_new) == (2, True)
+    later = again.latestOffset(end, ReadMaxRows(10))
+    assert later["values"]["version"] == 2
+
+
 def test_new_schema_version_alone_starts_no_micro_batch(bound):
     reader = decoding_stream(bound)
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())

@@ -178,8 +178,8 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         begin, stop = self._parse(start), query_positions.from_json(end)
         decoding = None
         if self._values is not None:
-            reader_schema = query_positions.reader_schema_in(end) or self._values.plan(
-                stop
+            reader_schema = self._values.repeat(
+                stop, query_positions.reader_schema_in(end)
             )
             decoding = self._values.decoding(stop, reader_schema)
         return self._plan(begin, stop, self._heads, decoding)

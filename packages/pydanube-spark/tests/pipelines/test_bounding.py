@@ -2,7 +2,12 @@
 
 import json
 
-from pydanube_spark.pipelines.bounding import offset_options, offsets_of, with_bounds
+from pydanube_spark.pipelines.bounding import (
+    offset_options,
+    offsets_of,
+    only_sink,
+    with_bounds,
+)
 from pydanube_spark.pipelines.loading import load
 from pydanube_spark.pipelines.options import topic_options
 from pydanube_spark.pipelines.pure.spec import Source
@@ -49,3 +54,19 @@ def test_offsets_belong_to_the_sources_that_read_their_topics():
     assert offsets_of(Source(topics=["/default/p"]), offsets) == parts
     assert offsets_of(Source(pattern="/default/p.*"), offsets) == parts
     assert offsets_of(Source(topic="/default/b"), offsets) == {}
+
+
+def test_a_sink_of_a_source_is_alone_with_it(tmp_path):
+    file = tmp_path / "p.yaml"
+    step = "steps: {s: {sql: SELECT * FROM b}}"
+    sinks = "sinks: {out: {input: a, format: noop}, other: {input: s, format: noop}}"
+    file.write_text(FILE.replace("sinks: {out: {input: a, format: noop}}", ""))
+    file.write_text(f"{file.read_text()}{step}\n{sinks}\n")
+    pipeline = load(file)
+    alone = only_sink(pipeline, "out").spec
+    assert (list(alone.sources), list(alone.steps), list(alone.sinks)) == (
+        ["a"],
+        [],
+        ["out"],
+    )
+    assert only_sink(pipeline, "other") is pipeline

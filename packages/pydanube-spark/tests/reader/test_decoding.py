@@ -161,3 +161,27 @@ def test_hostile_payloads_are_values_or_null_with_a_reason(hostile):
     assert len(values) == len(errors) == len(messages)
     for value, error in zip(values, errors, strict=True):
         assert error.is_valid is not value.is_valid
+
+
+def test_messages_with_new_columns_end_a_query_that_must_not_drop_them():
+    strict = decoder(fails_on_new=True)
+    old = batch((7, 1, b'{"id": 1}'), (7, 2, b'{"id": 2}'), (0, 0, b""))
+    assert strict.decode(old, TOPIC)[0].to_pylist()[1]["id"] == 2
+    newer = batch((7, 2, b'{"id": 1}'), (7, 4, b"x"))
+    with pytest.raises(InvalidRequest, match=r"offset 101 .*version 4 .*of version 2"):
+        strict.decode(newer, TOPIC)
+    assert decoder().decode(newer, TOPIC)[0].null_count == 1
+
+
+def test_newer_versions_with_the_same_columns_are_read():
+    definitions = {2: definition(SECOND), 3: definition({**SECOND, "title": "x"})}
+    decoding = Decoding(
+        reader_schema=READ_AS,
+        definitions=definitions,
+        on_undecodable=OnUndecodable.FAIL,
+        fails_on_new=True,
+    )
+    found, _ = ValueDecoder(decoding).decode(batch((7, 3, b'{"id": 5}')), TOPIC)
+    assert found.to_pylist()[0]["id"] == 5
+    with pytest.raises(InvalidRequest, match="version 9"):
+        ValueDecoder(decoding).decode(batch((7, 9, b'{"id": 5}')), TOPIC)

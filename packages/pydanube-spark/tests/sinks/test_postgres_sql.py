@@ -122,3 +122,20 @@ def test_expired_staging_tables_are_found():
 
 def test_identifiers_are_escaped():
     assert quote_identifier('a"b') == '"a""b"'
+
+
+def test_columns_that_the_table_lacks_are_added():
+    wide = plan(
+        schema=pa.schema({"id": pa.int64(), "a b": pa.string(), "at": pa.date32()}),
+        delete="gone",
+    )
+    assert wide.add_columns(TARGET) == [
+        (
+            'ALTER TABLE "shop"."orders" ADD COLUMN IF NOT EXISTS "a b" text, '
+            'ADD COLUMN IF NOT EXISTS "at" date'
+        )
+    ]
+    merged = wide.with_new_columns(TARGET)
+    assert [each.name for each in merged.columns] == ["id", "text", "a b", "at"]
+    assert wide.problems_with(merged) == []
+    assert wide.add_columns(merged) == []

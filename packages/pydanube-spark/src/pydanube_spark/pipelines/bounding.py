@@ -46,6 +46,21 @@ def with_bounds(
     return replace(pipeline, spec=structs.replace(pipeline.spec, sources=sources))
 
 
+def only_sink(pipeline: Pipeline, name: str) -> Pipeline:
+    """
+    Return *pipeline* with the sink *name* and its input alone, if that is a source.
+
+    Otherwise return *pipeline*, whose steps may need each other.
+    """
+    spec = pipeline.spec
+    sink = spec.sinks[name]
+    if sink.input not in spec.sources:
+        return pipeline
+    sources = {sink.input: spec.sources[sink.input]}
+    alone = structs.replace(spec, sources=sources, steps={}, sinks={name: sink})
+    return replace(pipeline, spec=alone)
+
+
 def offset_options(start: Offsets, end: Offsets) -> dict[str, str]:
     """Return the options for reading the topics of *end*, at *start* or its oldest."""
     first = {name: start.get(name, -2) for name in end}

@@ -54,7 +54,14 @@ from pydanube_spark.pipelines.options import (
 )
 from pydanube_spark.pipelines.pure.formats import has_option
 from pydanube_spark.pipelines.pure.json_messages import message_expressions, quote
-from pydanube_spark.pipelines.pure.spec import Sink, Source, Step, Trigger, Watermark
+from pydanube_spark.pipelines.pure.spec import (
+    SchemaChanges,
+    Sink,
+    Source,
+    Step,
+    Trigger,
+    Watermark,
+)
 from pydanube_spark.pipelines.spark_errors import (
     SPARK_ERRORS,
     error_message,
@@ -62,6 +69,7 @@ from pydanube_spark.pipelines.spark_errors import (
 )
 from pydanube_spark.topic_table import read_topics
 
+MERGE_SCHEMA = "mergeSchema"
 _ERROR = "_error"
 _VALUE = "value"
 _OURS = (ORIGINAL_TOPIC, ORIGINAL_OFFSET, REASON)
@@ -401,6 +409,7 @@ class Builder:
             frame=frame,
             sink=sink,
             options={
+                **self._evolving(name, sink),
                 **sink_options(sink, self._pipeline.broker, self._pipeline.directory),
                 **(options or {}),
             },
@@ -422,6 +431,19 @@ class Builder:
         with _failing_at((*path, "table", "delete")):
             query = replace(query, frame=_analysed(query.written(frame)))
         self._queries.append(query)
+
+    def _evolving(self, query: str, sink: Sink) -> dict[str, str]:
+        """Return the option with which *sink* takes the new columns of its sources."""
+        if not has_option(sink.format_name, MERGE_SCHEMA):
+            return {}
+        there = self._graph.upstream(f"{NodeKind.SINK.value}.{query}")
+        evolves = any(
+            source.schema_changes is SchemaChanges.EVOLVE
+            for name, source in self._pipeline.spec.sources.items()
+            if f"{NodeKind.SOURCE.value}.{name}" in there
+        )
+        is_set = any(each.lower() == MERGE_SCHEMA.lower() for each in sink.options)
+        return {MERGE_SCHEMA: "true"} if evolves and not is_set else {}
 
     def _checked_steps(self, query: str) -> tuple[str, ...]:
         """Return the steps with expectations whose rows *query* reads."""

@@ -33,7 +33,13 @@ from pyspark.sql.types import (
 
 from pydanube_spark.pipelines.options import UNAVAILABLE
 from pydanube_spark.pipelines.pure.json_messages import quote
-from pydanube_spark.pipelines.pure.spec import ChangeFeed, Source, Truncate
+from pydanube_spark.pipelines.pure.new_columns import PLAIN_VALUES
+from pydanube_spark.pipelines.pure.spec import (
+    ChangeFeed,
+    SchemaChanges,
+    Source,
+    Truncate,
+)
 
 OPERATION = "_op"
 """The column with the operation: c(reate), r(ead by a snapshot), u(pdate), d(elete)."""
@@ -57,7 +63,11 @@ IS_COMPLETE = (
 )
 """The condition that a row has all its values; it fails for other rows."""
 
+NEW_COLUMNS = ", has columns that this query does not have: "
+"""A part of the error about an event with new columns, which are in JSON after it."""
+
 _ERROR = "_error"
+_NEW = "_danube_new"
 _EVENT = "_danube_event"
 _TEXTS = "_danube_texts"
 _ROW = "_danube_row"
@@ -88,27 +98,6 @@ _IS_CONTROL = (
 The condition that a message of JSON is about Debezium itself.
 
 These are heartbeats, the limits of transactions, and changes of schemas.
-"""
-
-_PLAIN_VALUES = (
-    (r'\{\s*"\$number(?:Int|Long|Double)"\s*:\s*"([-0-9][-+0-9.eE]*)"\s*\}', "$1"),
-    (
-        (
-            r'\{\s*"\$(?:oid|numberDouble|numberDecimal|uuid|date)"\s*:\s*'
-            r'("[^"\\]*"|[-0-9]+)\s*\}'
-        ),
-        "$1",
-    ),
-    (r'\{\s*"\$binary"\s*:\s*("[^"\\]*")\s*,\s*"\$type"[^{}]*\}', "$1"),
-    (
-        r'\{\s*"\$binary"\s*:\s*\{\s*"base64"\s*:\s*("[^"\\]*")[^{}]*\}\s*\}',
-        "$1",
-    ),
-)
-"""
-Patterns of extended JSON in their order, and the plain JSON that replaces them.
-
-A quotation mark inside of a text follows a backslash, so no text matches.
 """
 
 _BYTES = PLACEHOLDER.encode()
@@ -147,6 +136,8 @@ def read_events(messages: DataFrame, source: Source) -> DataFrame:
     if not source.decode:
         skipped += f" OR {_IS_CONTROL}"
     events = _computed_once(events, _SKIPPED, skipped)
+    if source.schema is None or source.schema_changes is SchemaChanges.FAIL:
+        events = events.withColumn(_NEW, F.expr("CAST(array() AS ARRAY<STRING>)"))
     return _computed_once(events, _ERROR, f"IF({_SKIPPED}, NULL, {_ERROR})")
 
 
@@ -229,7 +220,7 @@ def _computed_once(frame: DataFrame, name: str, expression: str) -> DataFrame:
 
 def _plain(document: str) -> str:
     """Return the SQL of *document*, in extended JSON, as plain JSON."""
-    for pattern, replacement in _PLAIN_VALUES:
+    for pattern, replacement in PLAIN_VALUES:
         document = (
             f"regexp_replace({document}, {_literal(pattern)}, {_literal(replacement)})"
         )
@@ -258,8 +249,17 @@ def _json_events(
     events = _computed_once(events, UNAVAILABLE, unavailable)
     # The fields of documents are not declared in the database.
     optional = [*source.optional_columns, *(row.names if is_document else ())]
+    evolves = source.schema_changes is SchemaChanges.EVOLVE
+    if evolves:
+        known = _names([*row.names, *optional])
+        new = (
+            f"filter(array_except(coalesce(map_keys({_TEXTS}), array()), {known}), "
+            f"name -> {_TEXTS}[name] IS NOT NULL)"
+        )
+        events = _computed_once(events, _NEW, new)
     problem = _event_problem(
-        _NO_DOCUMENT if is_document else _NO_ROW, _json_problems(row, optional)
+        _NO_DOCUMENT if is_document else _NO_ROW,
+        _json_problems(row, optional, evolves=evolves),
     )
     if source.decode:
         problem = f"coalesce({_ERROR}, {problem})"
@@ -314,7 +314,9 @@ def _event_problem(no_row: str, further: Sequence[str] = ()) -> str:
     )
 
 
-def _json_problems(row: StructType, optional: Sequence[str]) -> list[str]:
+def _json_problems(
+    row: StructType, optional: Sequence[str], *, evolves: bool
+) -> list[str]:
     """Return further conditions for rows of JSON and their problems."""
     names, accepted = _names(row.names), _names([*row.names, *optional])
     needed = _names([name for name in row.names if name not in optional])
@@ -332,6 +334,12 @@ def _json_problems(row: StructType, optional: Sequence[str]) -> list[str]:
         f"{_literal(each.dataType.simpleString())})"
         for each in row
     )
+    corrupt = (
+        f"WHEN {_CORRUPT} THEN CASE {unreadable} ELSE concat('it does not fit the "
+        f"columns ', array_join({names}, ', ')) END"
+    )
+    if evolves:
+        return [corrupt]
     return [
         (
             f"WHEN {is_short} AND size({more}) > 0 THEN concat('the row has the "
@@ -348,10 +356,7 @@ def _json_problems(row: StructType, optional: Sequence[str]) -> list[str]:
             f"WHEN size({more}) > 0 THEN concat('the row has the column ', {more}[0], "
             "'; add it to the schema, or name it in optional_columns, which drops it')"
         ),
-        (
-            f"WHEN {_CORRUPT} THEN CASE {unreadable} ELSE concat('it does not fit the "
-            f"columns ', array_join({names}, ', ')) END"
-        ),
+        corrupt,
     ]
 
 
@@ -362,6 +367,8 @@ def _is_change(*, skips_errors: bool) -> str:
     return (
         f"CASE WHEN {_SKIPPED} THEN false "
         f"WHEN {_ERROR} IS NOT NULL THEN {failed} "
+        f"WHEN size({_NEW}) > 0 THEN raise_error({place}', partition ', partition, "
+        f"'{NEW_COLUMNS}', to_json({_NEW}))) "
         f"WHEN {_EVENT}.op = 't' THEN raise_error({place}' truncates the table, which "
         "is not supported; set truncate: ignore for the source to keep the rows, or "
         "skipped.operations=t in Debezium')) "

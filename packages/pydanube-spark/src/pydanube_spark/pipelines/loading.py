@@ -13,6 +13,7 @@ from pydanube.declarations.loading import open_file
 from pydanube.declarations.pure.reading import Document
 from pydanube_spark.pipelines.graph import Graph, graph_of
 from pydanube_spark.pipelines.pure.mirrors import with_mirrors
+from pydanube_spark.pipelines.pure.new_columns import with_new_columns
 from pydanube_spark.pipelines.pure.spec import (
     Sink,
     Spec,
@@ -97,10 +98,11 @@ def load(
     if spec is None:
         declared.refuse()
     assert spec is not None
+    state = _state_of(declared.path, spec.name, spec.checkpoints.path)
     if tables is None:
-        state = _state_of(declared.path, spec.name, spec.checkpoints.path)
         tables = state.read_mirrored_tables()
     spec = with_mirrors(spec, problems, tables)
+    spec = with_new_columns(spec, state.read_new_columns())
     broker = spec.broker or environment.get(BROKER_VARIABLE) or URL_DEFAULT
     Rules(spec, broker, declared.path.parent, problems).check()
     declared.refuse()

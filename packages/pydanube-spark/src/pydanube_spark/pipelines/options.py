@@ -60,6 +60,7 @@ def source_options(
             "subscribePattern": source.pattern,
             "decode": _decode(source),
             "onUndecodable": "null" if _keeps_undecodable(source) else None,
+            "onNewVersion": "fail" if _has_all_columns(source) else None,
             # Dead letters keep them.
             "includeAttributes": source.dead_letters is not None or None,
             **_start_options(source, now or to_datetime(time_ns() // 1000)),
@@ -88,6 +89,12 @@ def _keeps_undecodable(source: Source) -> bool:
     # Tombstones of a change feed cannot be decoded, either.
     is_kept = source.dead_letters is not None or source.cdc is not None
     return is_kept and bool(source.decode)
+
+
+def _has_all_columns(source: Source) -> bool:
+    """Return whether rows must not lose the columns of later schema versions."""
+    pinned = any(name.lower() == "schemaversion" for name in source.options)
+    return source.cdc is not None and source.decode is True and not pinned
 
 
 def _listed(names: str | list[str]) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +39,30 @@ from pydanube_spark.pipelines.spark_errors import (
 )
 from pydanube_spark.pipelines.write_numbers import take_number
 from pydanube_spark.pure.sink_options import APP_ID
+from pydanube_spark.reader.decoding import NEWER_VERSION
 
 _STARTING = ("Initializing", "Getting offsets")
 """How the status of a query begins before its source has answered."""
 
 
+Evolve = Callable[[str, BaseException], Query | None]
+"""Returns a query with the columns that an error says it lacks; None: other errors."""
+
+
 class _RetriedQuery:
     """The progress of a query, and its retries."""
 
-    def __init__(self, query: Query, pipeline: Pipeline) -> None:
+    def __init__(
+        self, query: Query, pipeline: Pipeline, evolve: Evolve = lambda *_: None
+    ) -> None:
+        """
+        Prepare *query*.
+
+        *evolve* returns the query of a name again after an error about new columns.
+        """
         self.progress = QueryProgress(name=query.name, writes_to=query.writes_to)
         self._query = query
+        self._evolve = partial(evolve, query.name)
         self._retries = pipeline.spec.retries.policy
         self._slow_start_retries = pipeline.spec.spark.slow_starts.policy
         self._redact = pipeline.redact
@@ -64,6 +78,17 @@ class _RetriedQuery:
 
     def _fail(self, error: BaseException, now: float | None) -> None:
         """Record *error*, and plan a retry; without *now* there is none."""
+        if now is not None and not self._is_stop_requested:
+            evolved = None
+            try:
+                evolved = self._evolve(error)
+            except (BrokerError, *SPARK_ERRORS) as failure:
+                error = failure
+            if evolved is not None:
+                self._query = evolved
+                self.progress.state = QueryState.RETRYING
+                self._retry_at = now
+                return
         is_slow = is_slow_start(error)
         if is_slow:
             self._slow_starts += 1
@@ -72,11 +97,12 @@ class _RetriedQuery:
         self.progress.failures += 1
         self.progress.error = self._redact(error_message(error))
         self.progress.last_error_time = time.time_ns() // 1000
-        # The same rows would break the expectation again.
         retries, count = self._retries, self._failures_in_a_row
         if is_slow:
             retries, count = self._slow_start_retries, self._slow_starts
-        may_retry = BROKEN not in self.progress.error and retries.allows(count)
+        # The same rows would break the expectation, or have new columns, again.
+        is_final = any(each in self.progress.error for each in (BROKEN, NEWER_VERSION))
+        may_retry = not is_final and retries.allows(count)
         if not may_retry or now is None or self._is_stop_requested:
             self.progress.state = QueryState.FAILED
             return
@@ -94,8 +120,10 @@ class _RetriedQuery:
 class StreamQuery(_RetriedQuery):
     """A streaming query."""
 
-    def __init__(self, query: Query, pipeline: Pipeline) -> None:
-        super().__init__(query, pipeline)
+    def __init__(
+        self, query: Query, pipeline: Pipeline, evolve: Evolve = lambda *_: None
+    ) -> None:
+        super().__init__(query, pipeline, evolve)
         self._name = f"{pipeline.name}.{query.name}"
         self._checkpoint = pipeline.state.checkpoints / query.name
         self._handle: Any = None
@@ -215,8 +243,10 @@ class TableWrite(_RetriedQuery):
     A repeated write has the same number, so sinks of this package write it once.
     """
 
-    def __init__(self, query: Query, pipeline: Pipeline) -> None:
-        super().__init__(query, pipeline)
+    def __init__(
+        self, query: Query, pipeline: Pipeline, evolve: Evolve = lambda *_: None
+    ) -> None:
+        super().__init__(query, pipeline, evolve)
         self._checkpoints = pipeline.state.checkpoints
         self._identity: dict[str, str] | None = None
         self._error: BaseException | None = None

@@ -33,6 +33,7 @@ from pydanube_spark.pipelines.pure.spec import (
     ChangeFeed,
     Decode,
     Mode,
+    SchemaChanges,
     Sink,
     Source,
     Spec,
@@ -49,7 +50,13 @@ from pydanube_spark.reader.pure.read_options import parse_read_options
 _VIEW = r"[A-Za-z_][A-Za-z0-9_]*", "an SQL view: use letters, digits and _"
 _EXPECTATION = r"[A-Za-z_][A-Za-z0-9_]*", "an expectation: use letters, digits and _"
 _DIRECTORY = r"[A-Za-z0-9_][A-Za-z0-9_-]*", "a directory: use letters, digits, _ and -"
-_ONLY_FEEDS = ("optional_columns", "unavailable_as_null", "truncate")
+_ONLY_FEEDS = (
+    "optional_columns",
+    "unavailable_as_null",
+    "truncate",
+    "schema_changes",
+)
+_DEFAULTS: tuple[object, ...] = (None, False, [], {}, Truncate.FAIL, SchemaChanges.FAIL)
 _ONLY_TOPICS = ("broker", "start", "decode", "cdc", *_ONLY_FEEDS, "dead_letters")
 
 
@@ -179,6 +186,9 @@ class Rules:
                     "'_id STRING, name STRING'"
                 )
                 self._problems.add((*path, "schema"), found)
+            if source.decode and source.schema_changes is SchemaChanges.EVOLVE:
+                found = "not with decode: events of MongoDB evolve only in JSON"
+                self._problems.add((*path, "schema_changes"), found)
             return
         elif bool(source.decode) == (source.schema is not None):
             self._problems.add(
@@ -400,7 +410,7 @@ class Rules:
     ) -> None:
         """Report those of the fields *names* that *part* has."""
         for name in names:
-            if getattr(part, name) not in (None, False, [], {}, Truncate.FAIL):
+            if getattr(part, name) not in _DEFAULTS:
                 self._problems.add((*path, name), reason)
 
     def _catch(

@@ -19,6 +19,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pydanube.model.errors import Conflict
+from pydanube_spark.pipelines.building import Query
 from pydanube_spark.pipelines.display import Display
 from pydanube_spark.pipelines.fan_out import share_queries
 from pydanube_spark.pipelines.loading import Pipeline
@@ -29,6 +30,7 @@ from pydanube_spark.pipelines.progress_reporting import (
 )
 from pydanube_spark.pipelines.pure.progress import QueryState, RunState, RunStatus
 from pydanube_spark.pipelines.queries import RunningQuery, StreamQuery, TableWrite
+from pydanube_spark.pipelines.schema_changes import with_columns_of
 from pydanube_spark.pipelines.spark_errors import SPARK_ERRORS
 from pydanube_spark.pipelines.starting_offsets import (
     fix_starting_offsets,
@@ -140,9 +142,9 @@ class PipelineRun:
             if starts != known:
                 queries = validate(self._spark, self._pipeline, starts, is_run=True)
             self._queries = [
-                StreamQuery(query, self._pipeline)
+                StreamQuery(query, self._pipeline, self._evolve)
                 if query.is_stream
-                else TableWrite(query, self._pipeline)
+                else TableWrite(query, self._pipeline, self._evolve)
                 for query in share_queries(
                     queries, self._pipeline.spec, self._state.checkpoints
                 )
@@ -162,6 +164,18 @@ class PipelineRun:
                 self._status.error = self._pipeline.redact(text)
                 self._save_status(RunState.FAILED)
             raise
+
+    def _evolve(self, name: str, error: BaseException) -> Query | None:
+        """Return the query *name* with new columns, if that is what *error* needs."""
+        evolved = with_columns_of(self._pipeline, error)
+        if evolved is None:
+            return None
+        self._pipeline, note = evolved
+        self._display.say(f"{name}: {note}")
+        starts = read_starting_offsets(self._state.checkpoints)
+        queries = validate(self._spark, self._pipeline, starts, is_run=True)
+        shared = share_queries(queries, self._pipeline.spec, self._state.checkpoints)
+        return next((each for each in shared if each.name == name), None)
 
     def _watch(self, reporter: ProgressReporter) -> RunState:
         while True:

@@ -119,6 +119,20 @@ class StateDirectory:
         except (FileNotFoundError, ValueError):
             return {}
 
+    def write_new_columns(self, columns: Mapping[str, Mapping[str, str]]) -> None:
+        """Replace the stored columns that sources got in runs atomically."""
+        replace_file(self.path / "columns.json", msgspec.json.encode(columns))
+
+    def read_new_columns(self) -> dict[str, dict[str, str]]:
+        """Return the columns that each source got in runs, and their types."""
+        try:
+            return msgspec.json.decode(
+                (self.path / "columns.json").read_bytes(),
+                type=dict[str, dict[str, str]],
+            )
+        except (FileNotFoundError, ValueError):
+            return {}
+
     def request_stop(self) -> None:
         """Request that the current run stops."""
         replace_file(self.path / "stop", b"")

@@ -18,7 +18,12 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from pydanube.declarations.pure.problems import Problems
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.names import TopicName
-from pydanube_spark.pipelines.bounding import offset_options, offsets_of, with_bounds
+from pydanube_spark.pipelines.bounding import (
+    offset_options,
+    offsets_of,
+    only_sink,
+    with_bounds,
+)
 from pydanube_spark.pipelines.building import Builder, Query
 from pydanube_spark.pipelines.committed_offsets import committed_offsets
 from pydanube_spark.pipelines.fan_out import SUFFIX
@@ -177,7 +182,8 @@ class _Verifier:
 
     def _bounded_query(self) -> Query:
         """Return the query of the sink over the messages that it has read."""
-        pipeline = self._pipeline
+        # A mirror has hundreds of sinks, and each is verified by itself.
+        pipeline = only_sink(self._pipeline, self._found.sink)
         starts = read_starting_offsets(pipeline.state.checkpoints)
         bounds: dict[str, Mapping[str, str]] = {}
         for name, source in pipeline.spec.sources.items():

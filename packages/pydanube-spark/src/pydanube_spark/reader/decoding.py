@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pydanube.client.messages.schema import Schema
-from pydanube.model.errors import BrokerError, InvalidPayload
+from pydanube.model.errors import BrokerError, InvalidPayload, InvalidRequest
 from pydanube.schemas.language import reason_of
 from pydanube.schemas.parsed_schema import ParsedSchema
 from pydanube_spark.reader.pure.query_positions import ReaderSchema
@@ -56,6 +56,10 @@ def parse_once(schema: Schema[Any]) -> ParsedSchema:
     return schema.parse()
 
 
+NEWER_VERSION = ", and this query has the columns of version "
+"""A part of the error about a message of a newer version."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
     """The input of a task that decodes the messages of its scan."""
@@ -64,12 +68,16 @@ class Decoding:
     definitions: Mapping[int, Schema[Any]]
     """All versions of the subject, by number."""
     on_undecodable: OnUndecodable
+    fails_on_new: bool = False
+    """Whether a message of a newer version with other columns ends the query."""
     allows_missing: bool = False
     """True if the plan may have columns that the reader schema does not have."""
 
 
 class ValueDecoder:
     """Decodes the batches of one task."""
+
+    _fails_on_new = False
 
     def __init__(self, decoding: Decoding, value_type: Any = None) -> None:
         """
@@ -81,6 +89,7 @@ class ValueDecoder:
         """
         self._decoding = decoding
         self._on_undecodable = decoding.on_undecodable
+        self._fails_on_new = decoding.fails_on_new
         self._reader = parse_once(decoding.definitions[decoding.reader_schema.version])
         has = self._reader.arrow_type()
         self._type = spark_type(has) if value_type is None else value_type
@@ -88,6 +97,8 @@ class ValueDecoder:
             has, self._type, allows_missing=decoding.allows_missing
         )
         self._by_version: dict[int, Callable[[Any], Any] | str] = {}
+        # Whether newer versions have the columns of the reader schema.
+        self._has_columns: dict[int, bool] = {}
 
     def decode(self, batch: pa.RecordBatch, topic: str) -> tuple[Any, Any]:
         """
@@ -103,6 +114,10 @@ class ValueDecoder:
         values, members = [], group_by_schema(batch)
         bad: list[BadMessage] = []
         for writer_schema, indices in members.items():
+            if self._fails_on_new:
+                self._refuse_newer(
+                    writer_schema, topic, batch.column("offset")[indices[0].as_py()]
+                )
             some = payloads if len(members) == 1 else payloads.take(indices)
             found, wrong = self._decode_group(writer_schema, some)
             values.append(found)
@@ -114,6 +129,34 @@ class ValueDecoder:
                 f"{reason}. Set onUndecodable=null to read such messages as null."
             )
         return scatter(values, list(members.values())), _reasons(bad, batch.num_rows)
+
+    def _refuse_newer(
+        self, writer_schema: WriterSchema, topic: str, offset: Any
+    ) -> None:
+        """Raise if messages have columns that the reader schema does not have yet."""
+        schema_id, version = writer_schema
+        reader_schema = self._decoding.reader_schema
+        if schema_id != reader_schema.schema_id or version <= reader_schema.version:
+            return
+        if version not in self._has_columns:
+            self._has_columns[version] = self._has_columns_of(version)
+        if not self._has_columns[version]:
+            raise InvalidRequest(
+                f"the message at offset {offset} of {topic} has version {version} of "
+                f"{reader_schema.subject}{NEWER_VERSION}{reader_schema.version}. Start "
+                "it again to read the new columns, or set schemaVersion to do without"
+            )
+
+    def _has_columns_of(self, version: int) -> bool:
+        definition = self._decoding.definitions.get(version)
+        if definition is None:
+            return False
+        try:
+            newer = parse_once(definition).arrow_type()
+        except BrokerError:
+            # Its messages cannot be decoded, which is reported as for others.
+            return True
+        return bool(newer.equals(self._reader.arrow_type()))
 
     def _decode_group(
         self, writer_schema: WriterSchema, payloads: Any

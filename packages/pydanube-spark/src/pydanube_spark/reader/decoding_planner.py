@@ -109,7 +109,7 @@ class DecodingPlanner:
                 f"{recorded.schema_id}), but the topics are bound to {planned.subject} "
                 f"(id {planned.schema_id}) now: start with a new checkpoint"
             )
-        if self._options.is_version_given:
+        if self._options.is_version_given or self._options.fails_on_new:
             return planned
         if recorded not in self._logged:
             self._logged.add(recorded)
@@ -119,6 +119,22 @@ class DecodingPlanner:
                 recorded,
                 planned.version,
             )
+        return recorded
+
+    def repeat(
+        self, topics: Iterable[str], recorded: ReaderSchema | None
+    ) -> ReaderSchema:
+        """
+        Return the reader schema for a micro-batch whose end has *recorded*.
+
+        It may be repeated, and has the same values then.  But a query that ended at a
+        new version repeats the micro-batch with the new columns.
+
+        Raises:
+            InvalidRequest, SchemaNotFound: As for ``plan``.
+        """
+        if recorded is None or self._options.fails_on_new:
+            return self.plan(topics)
         return recorded
 
     def decoding(self, topics: Iterable[str], reader_schema: ReaderSchema) -> Decoding:
@@ -136,6 +152,7 @@ class DecodingPlanner:
             reader_schema=reader_schema,
             definitions=self._definitions,
             on_undecodable=self._options.on_undecodable,
+            fails_on_new=self._options.fails_on_new,
             allows_missing=reader_schema != planned,
         )
         try:

@@ -45,6 +45,12 @@ POSTGRES_OPTIONS = (
         "false",
         "Create the table if it does not exist, with `keyColumns` as its primary key.",
     ),
+    Option(
+        "mergeSchema",
+        "false",
+        "Add new columns to the table, whose owner the user must be. Without this "
+        "option they are an error. Column types never change.",
+    ),
     *RETRY_OPTIONS,
     APP_ID,
     BATCH_ID,

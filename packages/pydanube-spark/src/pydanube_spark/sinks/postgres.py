@@ -75,6 +75,8 @@ class PostgresSink:
     uri: str = field(repr=False)
     plan: Plan
     may_create: bool
+    is_merging_schema: bool = False
+    """Whether the table gets the columns that it lacks."""
     is_null_allowed: bool = False
     """Whether a value that a new row lacks is null; otherwise it is an error."""
     retries: RetryPolicy
@@ -106,6 +108,7 @@ class PostgresSink:
             uri=given.text("uri"),
             plan=plan,
             may_create=given.boolean("createTable"),
+            is_merging_schema=given.boolean("mergeSchema"),
             is_null_allowed=upsert.is_null_allowed,
             retries=parse_retry_policy(given),
             identity=BatchIdentity.parse(given),
@@ -118,11 +121,13 @@ class PostgresSink:
             target = database.describe(plan.table)
             if self.may_create and not target.columns:
                 return []
+            types = {column.name: column.type for column in target.columns}
+            if self.is_merging_schema and types:
+                target = plan.with_new_columns(target)
             found = plan.problems_with(target)
             privileges = postgres_sql.describe_privileges(plan.table)
             if not found and database.query(privileges) != [(True,)]:
                 found.append(f"the user of the uri may not write to {plan.table}")
-            types = {column.name: column.type for column in target.columns}
             for name in plan.written:
                 if name in types:
                     found += database.cast_problems(plan, name, types[name])
@@ -224,6 +229,10 @@ class PostgresSink:
         if self.may_create:
             database.create_table(self.plan.create_target(), self.plan.table)
         target = database.describe(self.plan.table)
+        if self.is_merging_schema and target.columns:
+            for statement in self.plan.add_columns(target):
+                database.execute(statement)
+                target = database.describe(self.plan.table)
         wrong = self.plan.problems_with(target)
         if wrong:
             raise InvalidRequest("; ".join(wrong))

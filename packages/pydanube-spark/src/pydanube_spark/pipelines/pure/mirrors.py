@@ -204,6 +204,7 @@ def _source(mirror: Mirror, table: str, how: MirroredTable) -> Source:
         optional_columns=how.optional_columns,
         unavailable_as_null=mirror.unavailable_as_null,
         truncate=mirror.truncate,
+        schema_changes=mirror.schema_changes,
         dead_letters=None if dead_letters is None else _named(dead_letters, table),
     )
 

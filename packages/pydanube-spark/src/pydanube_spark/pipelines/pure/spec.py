@@ -60,6 +60,15 @@ class Truncate(Enum):
     """The rows stay."""
 
 
+class SchemaChanges(Enum):
+    """The treatment of change events with columns that the query does not have."""
+
+    FAIL = "fail"
+    """The query fails."""
+    EVOLVE = "evolve"
+    """The query goes on with the new columns, and so do the tables that it writes."""
+
+
 class Action(Enum):
     """The treatment of a row that breaks an expectation."""
 
@@ -158,6 +167,7 @@ class Source(Section, frozen=True):
     unavailable_as_null: bool = False
     """Whether values that a change event lacks, and no table keeps, are null."""
     truncate: Truncate = Truncate.FAIL
+    schema_changes: SchemaChanges = SchemaChanges.FAIL
     dead_letters: Sink | None = None
     files: str | None = None
     """Files or directories; relative to the directory of the file."""
@@ -230,6 +240,7 @@ class Mirror(Section, frozen=True):
     start: str | int | dict[str, Any] | None = None
     unavailable_as_null: bool = False
     truncate: Truncate = Truncate.FAIL
+    schema_changes: SchemaChanges = SchemaChanges.FAIL
     dead_letters: Sink | None = None
 
 

@@ -284,6 +284,14 @@ OPTIONS = (
         "this option keeps the version in its checkpoint.",
     ),
     Option(
+        "onNewVersion",
+        "convert",
+        "What to do with a message whose schema version is newer than that of `value` "
+        "and has other columns: `convert` drops the fields that `value` does not have; "
+        "`fail` ends the query, which has them when it is started again, also in a "
+        "stream.",
+    ),
+    Option(
         "onUndecodable",
         "fail",
         "What to do if a message cannot be decoded: `fail` ends the query with an "
@@ -335,6 +343,12 @@ class ValueOptions:
     """The version of the reader schema; None: the latest."""
     is_version_given: bool = False
     """True if the user set ``schemaVersion``, even to the latest."""
+    fails_on_new: bool = False
+    """
+    Whether a newer version with other columns than the reader schema ends the query.
+
+    Then a stream always has the version of its columns, not that of its checkpoint.
+    """
     on_undecodable: OnUndecodable = OnUndecodable.FAIL
     as_json: bool = False
     """True if values are JSON text, each as its own schema says."""
@@ -555,20 +569,23 @@ def _subscription(given: ParsedOptions) -> str | None:
 def _values(given: ParsedOptions) -> ValueOptions | None:
     decode = given.choice("decode", ("true", "false", "json"), "false")
     if decode == "false":
-        for name in ("schemaVersion", "onUndecodable"):
+        for name in ("schemaVersion", "onUndecodable", "onNewVersion"):
             if name in given:
                 raise InvalidConfig(f"{name}: only with decode=true")
         return None
-    if decode == "json" and "schemaVersion" in given:
-        raise InvalidConfig(
-            "schemaVersion: only with decode=true; with decode=json each message has "
-            "the fields of its own version"
-        )
+    for name in ("schemaVersion", "onNewVersion"):
+        if decode == "json" and name in given:
+            raise InvalidConfig(
+                f"{name}: only with decode=true; with decode=json each message has "
+                "the fields of its own version"
+            )
     version = given.text("schemaVersion", "latest").lower()
     policy = given.choice("onUndecodable", ("fail", "null"), "fail")
     return ValueOptions(
         version=None if version == "latest" else given.count("schemaVersion", None),
         is_version_given="schemaVersion" in given,
+        fails_on_new=given.choice("onNewVersion", ("convert", "fail"), "convert")
+        == "fail",
         on_undecodable=OnUndecodable(policy),
         as_json=decode == "json",
     )

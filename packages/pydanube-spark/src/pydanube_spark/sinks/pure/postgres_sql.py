@@ -190,6 +190,25 @@ class Plan:
             columns.append(f"PRIMARY KEY ({_list(self.keys)})")
         return f"CREATE TABLE IF NOT EXISTS {self.table} ({', '.join(columns)})"
 
+    def with_new_columns(self, target: Target) -> Target:
+        """Return *target* as the option ``mergeSchema`` makes it."""
+        there = {column.name for column in target.columns}
+        new = [
+            Column(name, column_type(self.schema.field(name).type) or "")
+            for name in self.written
+            if name not in there
+        ]
+        return replace(target, columns=(*target.columns, *new))
+
+    def add_columns(self, target: Target) -> list[str]:
+        """Return the statement that adds the columns that *target* lacks, if any."""
+        new = self.with_new_columns(target).columns[len(target.columns) :]
+        added = [
+            f"ADD COLUMN IF NOT EXISTS {quote_identifier(each.name)} {each.type}"
+            for each in new
+        ]
+        return [f"ALTER TABLE {self.table} {', '.join(added)}"] if added else []
+
     def create_staging(self, staging: str) -> str:
         """
         Return the statement that creates a staging table.
