@@ -180,6 +180,43 @@ def test_rows_of_messages_that_were_dropped_are_not_compared(
         assert (found.missing, found.unexpected) == (1, 0)
 
 
+WINDOWS = """\
+name: windows
+parameters: {topic: ""}
+sources:
+  clicks: {topic: "${topic}"}
+steps:
+  times:
+    sql: >
+      SELECT timestamp_seconds(CAST(CAST(payload AS STRING) AS INT)) AS at FROM clicks
+    watermark: {column: at, delay: 10 seconds}
+  minutes:
+    sql: >
+      SELECT window(at, '1 minute') AS minute, count(*) AS clicks FROM times
+      GROUP BY window(at, '1 minute')
+sinks:
+  minutes: {input: minutes, format: danube-delta, path: minutes}
+"""
+
+
+@pytest.mark.soak
+def test_windows_that_are_complete_are_compared(spark, client, broker_url, tmp_path):
+    session = spark.newSession()
+    topic = unique_topic(client)
+    pipeline = PipelineDirectory(tmp_path, broker_url, topic=topic)
+    pipeline.file.write_text(WINDOWS)
+    send(client, topic, 5, 30, 59, 65, 100, 200)
+    assert pipeline.run(session) is RunState.DONE
+    table = DeltaTable(str(tmp_path / "minutes"))
+    assert table.to_pyarrow_table().num_rows == 2
+    found = verify_sink(session, pipeline.load(), "minutes")
+    assert found.is_right, found
+    assert found.expected == 2
+    table.delete("clicks = 3")
+    found = verify_sink(session, pipeline.load(), "minutes")
+    assert (found.missing, found.unexpected) == (1, 0)
+
+
 @pytest.mark.soak
 def test_backfill_has_its_own_targets_and_can_be_compared(
     spark, client, broker_url, tmp_path

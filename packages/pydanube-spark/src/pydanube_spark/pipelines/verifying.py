@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, MapType, StructType
+from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
 
 from pydanube.declarations.pure.problems import Problems
 from pydanube.model.errors import BrokerError, InvalidRequest
@@ -25,7 +25,10 @@ from pydanube_spark.pipelines.bounding import (
     with_bounds,
 )
 from pydanube_spark.pipelines.building import Builder, Query
-from pydanube_spark.pipelines.committed_offsets import committed_offsets
+from pydanube_spark.pipelines.committed_offsets import (
+    committed_offsets,
+    committed_watermark,
+)
 from pydanube_spark.pipelines.fan_out import SUFFIX
 from pydanube_spark.pipelines.loading import Pipeline
 from pydanube_spark.pipelines.options import (
@@ -35,6 +38,7 @@ from pydanube_spark.pipelines.options import (
     topic_options,
 )
 from pydanube_spark.pipelines.pure.sink_groups import sink_groups
+from pydanube_spark.pipelines.pure.spec import Mode as WriteMode
 from pydanube_spark.pipelines.sink_reading import read_rows, stored_rows
 from pydanube_spark.pipelines.spark_errors import SPARK_ERRORS, error_message
 from pydanube_spark.pipelines.starting_offsets import read_starting_offsets
@@ -170,6 +174,8 @@ class _Verifier:
         found.offsets = committed_offsets(checkpoint)
         query = self._bounded_query()
         expected = self._current_rows(query).drop(DELETED, UNAVAILABLE)
+        if query.sink.mode is WriteMode.APPEND:
+            expected = _closed_windows(expected, committed_watermark(checkpoint))
         actual = self._stored_rows(query, expected)
         actual = self._readable(_like(actual, expected))
         _compare(self._found, expected, actual)
@@ -286,6 +292,21 @@ class _Verifier:
         is_old = F.coalesce(condition, F.lit(False))
         self._found.not_checked = actual.where(is_old).count()
         return actual.where(~is_old)
+
+
+def _closed_windows(rows: DataFrame, watermark_ms: int | None) -> DataFrame:
+    """
+    Return *rows* without those of windows that a query has not written yet.
+
+    A stream that appends windows writes each when the watermark has passed its end.
+    """
+    for each in [] if watermark_ms is None else rows.schema:
+        kind = each.dataType
+        if isinstance(kind, StructType) and kind.names == ["start", "end"]:
+            end = F.col(f"`{each.name}`.`end`")
+            if isinstance(kind["end"].dataType, TimestampType):
+                rows = rows.where(end <= F.timestamp_millis(F.lit(watermark_ms)))
+    return rows
 
 
 def _like(actual: DataFrame, expected: DataFrame) -> DataFrame:
