@@ -181,6 +181,17 @@ async def test_worker_takes_over_what_another_one_leaves(shop):
     assert values == list(range(len(values)))
 
 
+async def test_connector_that_was_deleted_without_workers_leaves_no_lock(shop):
+    await shop.client.topics.create(WORKERS_TOPIC)
+    for name in ("n", "gone"):
+        await shop.client.subscriptions.create(WORKERS_TOPIC, LOCK_PREFIX + name)
+    await shop.connectors.set("n", TOPIC, definition(rate=200))
+    shop.start("one")
+    await eventually(lambda: shop.is_unlocked("gone"))
+    await shop.until(lambda each: each.state == "running")
+    assert not await shop.is_unlocked("n")
+
+
 async def test_many_connectors_are_shared_and_each_has_one_lock(shop):
     names = [f"n{number}" for number in range(12)]
     for name in names:

@@ -35,6 +35,8 @@ from pydanube.model.errors import (
     ConsumerBusy,
     NotFound,
     PermissionDenied,
+    SubscriptionInUse,
+    SubscriptionNotFound,
 )
 from pydanube.model.shown_text import excerpt
 from pydanube.model.stored_connectors import (
@@ -134,12 +136,16 @@ class ConnectorWorker:
                 # The topic has no messages: this ends only if the worker may not
                 # consume it any more, or another one has its name.
                 ending = tasks.start(presence.receive())
+                has_removed = False
                 while not stop.is_set():
                     if ending.done():
                         await ending
                     try:
                         await self._look(client, tasks)
                         await self._report(client)
+                        if not has_removed:
+                            await _remove_old_locks(client)
+                            has_removed = True
                     except BrokerError as error:
                         # What runs goes on: the locks decide.
                         log.warning("the worker cannot ask its broker: %s", error)
@@ -216,6 +222,17 @@ class ConnectorWorker:
     @property
     def recheck_s(self) -> float:
         return self._recheck_s
+
+
+async def _remove_old_locks(client: Client) -> None:
+    """Remove the locks of connectors that were deleted while no worker had them."""
+    described = await client.topics.describe(WORKERS_TOPIC)
+    stored = {each.name for each in (await client.connectors.list()).connectors}
+    for each in described.subscriptions:
+        name = each.subscription.removeprefix(LOCK_PREFIX)
+        if name not in {each.subscription, *stored}:
+            with suppress(SubscriptionInUse, SubscriptionNotFound):
+                await client.subscriptions.delete(WORKERS_TOPIC, each.subscription)
 
 
 class _Share:
