@@ -42,6 +42,11 @@ settings.load_profile("untimed")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.pop("PYTHONPATH", None)
 
+# A shell lets commands in the background ignore SIGINT, and programs that tests start
+# would do the same.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 extend_search_path()
 # Commands must not find the contexts of the user who runs the tests.
 os.environ["XDG_CONFIG_HOME"] = "/nonexistent"

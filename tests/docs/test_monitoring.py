@@ -387,8 +387,11 @@ def test_every_alert_fires_in_a_test() -> None:
 @pytest.mark.slow
 def test_alerts_fire_and_name_what_they_are_about(tmp_path) -> None:
     program = required_program("promtool", "prometheus")
-    tests = []
+    paths = []
     for rule in RULES:
+        # With all rules in one file, each test would evaluate every rule.
+        rules = tmp_path / f"{rule['alert']}-rules.yaml"
+        rules.write_text(yaml.safe_dump({"groups": [{"name": "a", "rules": [rule]}]}))
         input_series, labels, value = FIRING[rule["alert"]]
         labels = {"instance": "b", **labels}
         labels = {name: each for name, each in labels.items() if each is not None}
@@ -401,26 +404,24 @@ def test_alerts_fire_and_name_what_they_are_about(tmp_path) -> None:
             "exp_annotations": annotations,
         }
         name = {"alertname": rule["alert"]}
-        tests.append(
-            {
-                "name": rule["alert"],
-                "interval": "1m",
-                "input_series": input_series,
-                "alert_rule_test": [
-                    {"eval_time": "0m", "exp_alerts": [], **name},
-                    {"eval_time": "100m", "exp_alerts": [expected], **name},
-                ],
-            }
-        )
-    checked = {
-        "rule_files": [str(DEPLOY / "prometheus/rules.yaml")],
-        "evaluation_interval": "1m",
-        "tests": tests,
-    }
-    path = tmp_path / "test.yaml"
-    path.write_text(yaml.safe_dump(checked))
+        test = {
+            "name": rule["alert"],
+            "interval": "1m",
+            "input_series": input_series,
+            "alert_rule_test": [
+                {"eval_time": "0m", "exp_alerts": [], **name},
+                {"eval_time": "100m", "exp_alerts": [expected], **name},
+            ],
+        }
+        checked = {
+            "rule_files": [str(rules)],
+            "evaluation_interval": "1m",
+            "tests": [test],
+        }
+        paths.append(tmp_path / f"{rule['alert']}.yaml")
+        paths[-1].write_text(yaml.safe_dump(checked))
     done = subprocess.run(
-        [program, "test", "rules", str(path)],
+        [program, "test", "rules", *map(str, paths)],
         check=False,
         capture_output=True,
         text=True,

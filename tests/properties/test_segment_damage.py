@@ -91,7 +91,9 @@ def check(found, truth):
 
 
 @pytest.mark.parametrize(
-    "step", [29, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"]
+    "step",
+    [29, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.soak])],
+    ids=["some", "all"],
 )
 def test_every_flipped_byte_of_a_segment_is_found_or_does_not_matter(step):
     data = encoded()
@@ -109,7 +111,9 @@ def test_every_flipped_byte_of_a_segment_is_found_or_does_not_matter(step):
 
 
 @pytest.mark.parametrize(
-    "step", [29, pytest.param(5, marks=pytest.mark.slow)], ids=["some", "more"]
+    "step",
+    [29, pytest.param(5, marks=[pytest.mark.slow, pytest.mark.soak])],
+    ids=["some", "more"],
 )
 def test_damage_without_checksums_raises_only_corrupt_segment(step):
     data = encoded()

@@ -34,6 +34,7 @@ def test_long_history_violates_no_rule_and_leaves_no_message(kind, seed):
     run(kind, seed)
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "count", [10, pytest.param(500, marks=[pytest.mark.soak, pytest.mark.timeout(900)])]

@@ -333,6 +333,7 @@ async def listing_cost(count, patterns, **request):
         return steps.count
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("patterns", [(), ("/other/*",), ("subject:*",)])
 @pytest.mark.parametrize("limit", [0, 1, 1000])
 async def test_list_of_a_client_that_sees_nothing_does_not_cost_a_scan(patterns, limit):
