@@ -534,8 +534,8 @@ class Storage:
 
         The replacements are read in full and compared with the old segments; then one
         transaction changes the manifest.  The old objects are kept for
-        ``replaced_keep_s``.  If the journal outlives the disk, the replacements are
-        uploaded before the transaction.
+        ``replaced_keep_s``, and uploaded ones until the replacements are, too.  If the
+        journal outlives the disk, the replacements are uploaded before the transaction.
 
         Durability: On return the replacement is durable; on another error than
             MetadataUnavailable, nothing was replaced.
@@ -593,7 +593,13 @@ class Storage:
             if self.uploader is not None:
                 self.uploader.on_replaced(old)
                 self.uploader.add(topic_id, new)
-            self.sealer.delete_later(topic_log, [each.object_name for each in old])
+            # The remote copies of messages stay until there are others.
+            has_copies = any(each.is_uploaded for each in old)
+            self.sealer.delete_later(
+                topic_log,
+                [each.object_name for each in old],
+                uploaded_end=old[-1].end if has_copies else 0,
+            )
         return new
 
     async def _local_bytes_of(self, replacements: Sequence[Replacement]) -> int:

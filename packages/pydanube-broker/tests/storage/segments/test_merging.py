@@ -3,13 +3,20 @@
 import asyncio
 
 from pydanube.aio.tasks import task_scope
-from pydanube.model.errors import MetadataUnavailable, TopicHeld
+from pydanube.model.errors import (
+    MetadataUnavailable,
+    ObjectsUnavailable,
+    TopicFenced,
+    TopicHeld,
+)
 from pydanube.model.policy import Retention, TopicPolicy
+from pydanube_broker.storage.config import RemoteConfig
 from pydanube_broker.storage.segments.merging import is_idle
 from support.drivers.running import using
 from support.fakes.batches import payloads_of
 from support.fakes.compacted import compact
 from support.fakes.storages import open_topic, publish, read_all, seal, until, wake
+from support.fakes.upload_worlds import UploadWorld
 
 
 async def fill(storage, topic_id=1, count=8, **arguments):
@@ -167,6 +174,28 @@ async def test_an_object_stays_if_the_outcome_is_unknown(world, storage):
     assert len(set(world.objects.stored) - names) == 1
 
 
+async def test_nothing_is_left_behind_if_the_remote_store_does_not_answer(
+    world, storage
+):
+    await fill(storage)
+    names = set(world.objects.stored)
+
+    async def replace(*_):
+        raise ObjectsUnavailable("on purpose")
+
+    storage.merger._replace = replace
+    await storage.merger.merge_round()
+    assert set(world.objects.stored) == names
+
+
+async def test_a_topic_that_accepts_nothing_more_is_not_read(world, storage):
+    log = await fill(storage)
+    log.refusal = TopicFenced("on purpose")
+    opened = world.objects.open_count
+    await storage.merger.merge_round()
+    assert world.objects.open_count == opened
+
+
 @using(storage_config={"merge_bytes": 0})
 async def test_merging_can_be_turned_off(storage):
     log = await fill(storage)
@@ -192,3 +221,42 @@ async def test_segments_are_merged_while_the_process_is_idle(world, storage):
 def test_a_process_is_idle_if_it_uses_little_of_a_processor():
     assert is_idle(0.1, 60.0)
     assert not is_idle(30.0, 60.0)
+
+
+async def test_remote_copies_stay_until_the_merged_segment_has_one():
+    world = UploadWorld()
+    async with world.storage(remote=RemoteConfig(url="s3://bucket")) as storage:
+        await storage.uploader.loaded.wait()
+        log = await fill(storage)
+        await storage.uploader.upload_now()
+        old = {each.object_name for each in log.segments}
+        world.remote.gate = asyncio.Event()
+        await storage.merger.merge_round()
+        for _ in range(2):
+            world.now += 60.0
+            wake(storage)
+            await until(lambda: not storage.memory.due.is_set())
+        await until(lambda: world.remote.waiting)
+        assert old <= set(world.remote.stored)
+        assert not storage.uploader.objects.remote_deletions
+        world.remote.gate.set()
+        await storage.uploader.upload_now()
+        world.now += 60.0
+        wake(storage)
+        await until(lambda: not old & set(world.remote.stored))
+        assert not old & set(world.objects.stored)
+        assert log.segments[0].object_name in world.remote.stored
+
+
+async def test_a_segment_that_is_evicted_meanwhile_is_not_loaded():
+    world = UploadWorld()
+    async with world.storage(remote=RemoteConfig(url="s3://bucket")) as storage:
+        await storage.uploader.loaded.wait()
+        log = await fill(storage)
+        await storage.uploader.upload_now()
+        old, loaded = log.segments, []
+        world.remote.open = loaded.append
+        await world.objects.delete(old[0].object_name)
+        await storage.merger.merge_round()
+        assert log.segments == old
+        assert not loaded

@@ -27,6 +27,8 @@ from pydanube.model.errors import (
     CorruptSegment,
     InvalidRequest,
     NotFound,
+    NotOwner,
+    ObjectsUnavailable,
 )
 from pydanube.model.ids import TopicId
 from pydanube.model.policy import Retention
@@ -137,7 +139,11 @@ class Merger:
             if number % _TOPICS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             facts = topic_log.segments, topic_log.retention
-            if topic_log.holds or self._is_settled(topic_log.topic_id, facts):
+            if (
+                topic_log.holds
+                or topic_log.refusal is not None
+                or self._is_settled(topic_log.topic_id, facts)
+            ):
                 continue
             groups = plan_merges(
                 *facts, bytes_max=self._config.merge_bytes, may_merge=self._is_local
@@ -194,15 +200,18 @@ class Merger:
             topic=topic_log.name, topic_id=topic_log.topic_id, epoch=topic_log.epoch
         )
         loop = asyncio.get_running_loop()
+        objects = self._objects
+        # A local copy may be evicted meanwhile.
+        local = objects.local if isinstance(objects, TieredObjects) else objects
         data, checksum = await loop.run_in_executor(
-            self._executor, merge_segments, group, identity, self._objects.open
+            self._executor, merge_segments, group, identity, local.open
         )
         await self._objects.put(name, data)
         offered = Replacement(object_name=name, byte_count=data.size, checksum=checksum)
         old = [each.object_name for each in group]
         try:
             await self._replace(topic_log.topic_id, old, [offered])
-        except (InvalidRequest, Conflict, NotFound):
+        except (InvalidRequest, Conflict, NotFound, NotOwner, ObjectsUnavailable):
             # Certainly refused; after other errors the topic may have the object.
             await self._objects.delete(name)
             raise

@@ -100,6 +100,8 @@ class _DelayedDeletion:
     time: float
     topic_log: TopicLog
     names: tuple[str, ...]
+    uploaded_end: int
+    """The messages up to here must be uploaded first."""
 
 
 class Sealer:
@@ -230,14 +232,19 @@ class Sealer:
         self._opened.append(topic_log)
         self._memory.due.set()
 
-    def delete_later(self, topic_log: TopicLog, names: Iterable[str]) -> None:
+    def delete_later(
+        self, topic_log: TopicLog, names: Iterable[str], *, uploaded_end: int = 0
+    ) -> None:
         """
         Delete these objects after ``replaced_keep_s``; readers may have them open.
 
-        If the broker stops earlier, they are orphans.
+        They stay until the topic's messages up to *uploaded_end* are uploaded.  If the
+        broker stops earlier, they are orphans.
         """
         time = self._clock() + self._config.replaced_keep_s
-        self._delayed_deletions.append(_DelayedDeletion(time, topic_log, tuple(names)))
+        self._delayed_deletions.append(
+            _DelayedDeletion(time, topic_log, tuple(names), uploaded_end)
+        )
 
     def on_memory_freed(self) -> None:
         """Wake the callers of wait_for_room(), if there is room."""
@@ -559,8 +566,11 @@ class Sealer:
             if self._delayed_deletions[0].time > now:
                 return
             each = self._delayed_deletions.popleft()
-            if not await self._attempt(each.topic_log, self._delete(each)):
-                self.delete_later(each.topic_log, each.names)
+            topic_log, end = each.topic_log, each.uploaded_end
+            is_open = self._logs.get(topic_log.topic_id) is topic_log
+            waits = is_open and topic_log.uploaded_offset < end
+            if waits or not await self._attempt(topic_log, self._delete(each)):
+                self.delete_later(topic_log, each.names, uploaded_end=end)
 
     async def _delete(self, retired: _DelayedDeletion) -> None:
         topic_log = retired.topic_log
