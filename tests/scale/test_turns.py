@@ -93,6 +93,10 @@ async def find_problems(memory):
     assert (await visible_findings(memory.broker, 10)).topic_count >= SMALL
 
 
+async def apply_retention(memory):
+    assert await memory.broker.topics.find_idle_drops() == set()
+
+
 async def scrape(memory):
     found = await get(memory, "/metrics")
     assert f"danube_topics {len(memory.broker.topics.opened)}" in found.text
@@ -126,6 +130,7 @@ async def with_subscriptions(memory, count):
         (with_topics, list_over_http),
         (with_topics, list_tables),
         (with_topics, find_problems),
+        (with_topics, apply_retention),
     ],
 )
 async def test_turn_of_the_loop_is_not_longer_with_more_things(make, work):

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any
 
 from pydanube.aio.locks import NamedLocks, SharedLock
+from pydanube.aio.long_work import LongWork
 from pydanube.aio.tasks import gather, run_all
 from pydanube.model.descriptions import RetentionDrops
 from pydanube.model.errors import (
@@ -631,7 +632,9 @@ class Topics:
         """
         of_namespaces = await self._namespaces.retentions()
         retentions, starts = dict[TopicId, Retention](), dict[TopicId, int]()
+        work = LongWork()
         for name, record in await self._catalog.records():
+            await work.did()
             if not record.policy.is_reliable or not self._serves(record):
                 continue
             topic_id = TopicId(record.topic_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+from pydanube.aio.long_work import LongWork
 from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.policy import KEEP_ALL, Retention, TopicPolicy
@@ -129,18 +130,19 @@ class IdleLogs:
         Raises:
             MetadataUnavailable: The segments cannot be listed.
         """
-        idle = {
-            topic_id: retention
-            for topic_id, retention in retentions.items()
-            if (retention != KEEP_ALL or topic_id in starts)
-            and topic_id not in self._opened
-        }
+        idle, work = dict[TopicId, Retention](), LongWork()
+        for topic_id, retention in retentions.items():
+            await work.did()
+            is_limited = retention != KEEP_ALL or topic_id in starts
+            if is_limited and topic_id not in self._opened:
+                idle[topic_id] = retention
         if not idle:
             return set()
         for topic_id in await self._manifest.held_topics():
             idle.pop(topic_id, None)
         found = set()
         async for topic_id, segments in _segments_by_topic(self._manifest):
+            await work.did(len(segments))
             if topic_id not in idle:
                 continue
             state = self._journal.state.topics.get(topic_id)
