@@ -412,6 +412,8 @@ def _storage(rng: Random) -> StorageConfig:
         row_group_bytes=rng.choice((1 * KIB, 64 * KIB)),
         frame_bytes=rng.choice((512, 64 * KIB)),
         cache_bytes_max=rng.choice((0, 32 * KIB, 1024 * KIB)),
+        # Whether a process is idle depends on the machine, not on the seed.
+        merge_bytes=0,
     )
 
 

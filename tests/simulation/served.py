@@ -280,6 +280,8 @@ class ServedWorld:
         self.storage = {
             "seal_interval_s": self.rng.choice([0.5, 5.0]),
             "seal_age_s": self.rng.choice([1.0, 600.0]),
+            # Whether a process is idle depends on the machine, not on the seed.
+            "merge_bytes": 0,
         }
         self.networks = {
             each: Network(loop, self.rng, NetworkConditions(), _ignore, _no_tap)
