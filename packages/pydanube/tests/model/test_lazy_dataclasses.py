@@ -186,6 +186,33 @@ def test_derived_classes_have_the_fields_of_their_base():
     assert pickle.loads(pickle.dumps(Derived("a", 3))) == Derived("a", 3)
 
 
+@dataclasses.dataclass(frozen=True)
+class OfUser(Base):
+    """A class of a user, who does not know about this decorator."""
+
+    size: int = 1
+
+
+def test_frozen_classes_can_be_derived_with_the_standard_library():
+    one = OfUser("a", 2)
+    assert repr(one) == "OfUser(name='a', size=2)"
+    for same in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+        assert same == one
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.name = "b"
+    with pytest.raises(TypeError, match="cannot inherit non-frozen"):
+
+        @dataclasses.dataclass
+        class Changing(Base):
+            size: int = 1
+
+    with pytest.raises(TypeError, match="cannot inherit non-frozen"):
+
+        @dataclass
+        class Variable(Base):
+            size: int = 1
+
+
 def test_cyclic_values_are_shown():
     @dataclass
     class Node:

@@ -8,7 +8,7 @@ collects the fields of a class, and compiles ``__init__`` for the first instance
 other methods need no compiler.
 
 Everything else of ``dataclasses`` is used as usual: ``field``, ``replace``, ``fields``,
-``asdict``.  If a dataclass inherits from another, both need the same decorator.  There
+``asdict``, and derived classes that have the decorator of the standard library.  There
 is no support for ``InitVar``.
 """
 
@@ -43,9 +43,17 @@ def _dataclass(
         # The standard library would derive a docstring from the signature.
         cls.__doc__ = cls.__doc__ or cls.__name__
         collected = dataclasses.dataclass(
-            init=False, repr=False, eq=False, slots=slots, kw_only=kw_only
+            init=False,
+            repr=False,
+            eq=False,
+            slots=slots,
+            kw_only=kw_only,
+            # Of such a base, the standard library wants the same.
+            frozen=frozen and _has_frozen_base(cls),
         )
         made: Any = collected(cls)
+        # It looks at this of each base.
+        made.__dataclass_params__.frozen = frozen
         fields = dataclasses.fields(made)
         values = _values_of(each.name for each in fields if each.compare)
         methods: dict[str, Any] = {"__init__": LazyInit(made, is_frozen=frozen)}
@@ -68,6 +76,11 @@ def _dataclass(
         return made
 
     return decorate if cls is None else decorate(cls)
+
+
+def _has_frozen_base(cls: type) -> bool:
+    params = (getattr(each, "__dataclass_params__", None) for each in cls.__bases__)
+    return any(each is not None and each.frozen for each in params)
 
 
 class LazyInit:
@@ -201,18 +214,20 @@ def _frozen_methods(cls: Any, *, slots: bool) -> dict[str, Any]:
             raise FrozenInstanceError(f"cannot delete field {name!r}")
         super(cls, self).__delattr__(name)
 
-    def get_state(self: object) -> list[Any]:
-        return [getattr(self, name) for name in names]
-
-    def set_state(self: object, state: Iterable[Any]) -> None:
-        for name, value in zip(names, state, strict=True):
-            object.__setattr__(self, name, value)
-
     methods = {"__setattr__": set_attribute, "__delattr__": delete_attribute}
     if slots:
         # The usual way to restore attributes would use ``__setattr__``.
-        methods |= {"__getstate__": get_state, "__setstate__": set_state}
+        methods |= {"__getstate__": _get_state, "__setstate__": _set_state}
     return methods
+
+
+def _get_state(self: Any) -> list[Any]:
+    return [getattr(self, each.name) for each in dataclasses.fields(self)]
+
+
+def _set_state(self: Any, state: Iterable[Any]) -> None:
+    for each, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, each.name, value)
 
 
 if TYPE_CHECKING:
