@@ -355,7 +355,7 @@ class Comparison:
 
     async def _run_connector(self, name: str, topic: str) -> None:
         """Run a connector until it has moved all messages."""
-        kind = self._peer.name + ("" if self._is_source else "-sink")
+        kind = self._peer.name + ("-source" if self._is_source else "-sink")
         options = self._peer.source if self._is_source else self._peer.sink
         text = (
             f"connectors: {{{name}: {{kind: {kind}, topic: {topic}, "
