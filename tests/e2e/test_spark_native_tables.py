@@ -30,7 +30,9 @@ pytestmark = [
 
 SEALED, COUNT = 2_800, 3_000
 TOPIC = "/default/orders"
-SETTINGS = {"storage": {"seal_bytes": 64 * 1024, "seal_interval_s": 0.05}}
+SETTINGS = {
+    "storage": {"seal_bytes": 64 * 1024, "seal_interval_s": 0.05, "merge_bytes": 0}
+}
 LOGGER = "pydanube_spark.topic_table"
 
 

@@ -1,6 +1,7 @@
 """The idle broker merges small segments, and leaves the others as they are."""
 
 import asyncio
+import errno
 
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import (
@@ -11,6 +12,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.policy import Retention, TopicPolicy
 from pydanube_broker.storage.config import RemoteConfig
+from pydanube_broker.storage.segments.manifest import HoldableManifest
 from pydanube_broker.storage.segments.merging import is_idle
 from support.drivers.running import using
 from support.fakes.batches import payloads_of
@@ -203,8 +205,19 @@ async def test_merging_can_be_turned_off(storage):
     assert len(log.segments) == 8
 
 
-async def test_segments_are_merged_while_the_process_is_idle(world, storage):
+async def test_segments_are_merged_while_the_process_is_idle(
+    world, storage, monkeypatch
+):
     await fill(storage)
+    errors = [OSError(errno.EMFILE, "on purpose")]
+
+    def is_held(_):
+        # The first time, the lock cannot be opened.
+        if errors:
+            raise errors.pop()
+        return False
+
+    monkeypatch.setattr(HoldableManifest, "is_held", property(is_held))
 
     async def pass_time():
         while True:

@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 from crc32c import crc32c
 
+from pydanube.aio.long_work import LongWork
 from pydanube.model.errors import (
     BrokerError,
     Conflict,
@@ -63,7 +64,6 @@ ROUND_S = 6.0
 """The time after which a round of merges ends, so that they take a tenth of one
 processor at most."""
 
-_TOPICS_AT_ONCE = 100
 _US_PER_S = 1_000_000
 
 _Facts = tuple[tuple[SegmentEntry, ...], Retention]
@@ -120,7 +120,11 @@ class Merger:
             used_s, began = time.process_time(), self._clock()
             await asyncio.sleep(interval_s)
             if is_idle(time.process_time() - used_s, self._clock() - began):
-                await self.merge_round()
+                try:
+                    await self.merge_round()
+                except OSError as error:
+                    # Of the lock that backups hold, for example.
+                    log.warning("small segments are not merged: %s", error)
 
     async def merge_round(self) -> None:
         """
@@ -135,9 +139,9 @@ class Merger:
             for topic_id, facts in self._settled.items()
             if topic_id in self._logs
         }
-        for number, topic_log in enumerate(list(self._logs.values()), 1):
-            if number % _TOPICS_AT_ONCE == 0:
-                await asyncio.sleep(0)
+        work = LongWork()
+        for topic_log in list(self._logs.values()):
+            await work.did()
             facts = topic_log.segments, topic_log.retention
             if (
                 topic_log.holds
@@ -145,6 +149,7 @@ class Merger:
                 or self._is_settled(topic_log.topic_id, facts)
             ):
                 continue
+            await work.did(len(topic_log.segments))
             groups = plan_merges(
                 *facts, bytes_max=self._config.merge_bytes, may_merge=self._is_local
             )
