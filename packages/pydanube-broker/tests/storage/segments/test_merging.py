@@ -10,7 +10,7 @@ from pydanube.model.errors import (
     TopicFenced,
     TopicHeld,
 )
-from pydanube.model.policy import Retention, TopicPolicy
+from pydanube.model.policy import KEEP_ALL, Retention, TopicPolicy
 from pydanube_broker.storage.config import RemoteConfig
 from pydanube_broker.storage.segments.manifest import HoldableManifest
 from pydanube_broker.storage.segments.merging import is_idle
@@ -97,6 +97,18 @@ async def test_a_topic_with_a_hold_stays_until_it_is_released(world, storage):
     log.holds = frozenset()
     await storage.merger.merge_round()
     assert len(log.segments) == 1
+
+
+async def test_a_topic_stays_until_its_holds_are_known(world):
+    async with world.storage() as storage:
+        await fill(storage)
+    async with world.storage() as storage:
+        log = await storage.open_log(1, "/default/t1", 2, TopicPolicy())
+        await storage.merger.merge_round()
+        assert len(log.segments) == 8
+        log.configure(TopicPolicy(), KEEP_ALL)
+        await storage.merger.merge_round()
+        assert len(log.segments) == 1
 
 
 async def test_a_hold_that_comes_meanwhile_leaves_nothing_behind(

@@ -144,7 +144,8 @@ class Merger:
             await work.did()
             facts = topic_log.segments, topic_log.retention
             if (
-                topic_log.holds
+                not topic_log.is_configured
+                or topic_log.holds
                 or topic_log.refusal is not None
                 or self._is_settled(topic_log.topic_id, facts)
             ):

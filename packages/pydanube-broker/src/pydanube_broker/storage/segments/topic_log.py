@@ -147,6 +147,8 @@ class TopicLog:
              | segments       | tail                 | uncommitted   |
     """
 
+    is_configured = False
+    """Whether its holds and its retention are known."""
     unsettled: tuple[Sequence[SegmentEntry], Sequence[SegmentEntry]] | None = None
     """Segments, and those that may have replaced them in the manifest."""
 
@@ -504,6 +506,7 @@ class TopicLog:
     def configure(self, policy: TopicPolicy, retention: Retention) -> None:
         """Apply a changed *policy*, and the effective *retention*, from now on."""
         self.policy, self.retention = policy, retention
+        self.is_configured = True
         self.seal_bytes = policy.seal_bytes or self._memory.seal_bytes
         if self.tail.byte_count:
             # The tail may be due for sealing now.
