@@ -114,9 +114,26 @@ async def test_librdkafka_publishes_and_reads_with_each_codec(tmp_path):
         assert await asyncio.to_thread(consume, options, "t", 500) == values * 5
 
 
+def publish_over_deletion(options):
+    """Publish to a topic before and after it is deleted and created again."""
+    admin, errors = AdminClient(options), []
+    producer = confluent_kafka.Producer(options | {"enable.idempotence": True})
+    for number in range(2):
+        admin.create_topics([NewTopic("again", 1)])["again"].result()
+        for value in (b"1", b"2"):
+            producer.produce(
+                "again", value, on_delivery=lambda error, _: errors.append(error)
+            )
+        assert producer.flush(WAIT_S) == 0
+        assert errors == [None, None] * (number + 1)
+        if not number:
+            admin.delete_topics(["again"])["again"].result()
+
+
 async def test_librdkafka_administers(tmp_path):
     async with served(tmp_path) as broker:
         await asyncio.to_thread(administer, options_of(broker))
+        await asyncio.to_thread(publish_over_deletion, options_of(broker))
 
 
 async def test_clients_prove_by_scram_that_they_know_their_key(tmp_path):

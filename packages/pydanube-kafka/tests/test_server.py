@@ -15,7 +15,7 @@ import pytest
 
 from pydanube.client.messages.schema import Schema
 from pydanube.model.names import TopicName
-from pydanube.model.policy import Retention
+from pydanube.model.policy import NamespacePolicy, Retention, TopicPolicy
 from pydanube.model.schemas import SchemaPolicy, TopicSchema
 from pydanube.security.principals import Principal
 from pydanube_broker.testing import memory_broker
@@ -275,6 +275,71 @@ async def test_an_idempotent_producer_stores_a_repeated_batch_once():
         ]
         assert gap.error_code is ErrorCode.out_of_order_sequence_number
         assert [each.payload for each in await read_all(running)] == [b"0", b"1"]
+
+
+async def test_a_producer_continues_on_a_topic_that_does_not_know_it():
+    world = BrokerWorld()
+    last = 2**31 - 1
+    async with (
+        world.broker() as broker,
+        serving(broker) as running,
+        KafkaRequests(running.port) as raw,
+    ):
+        await broker.topics.get_or_create(TOPIC, TopicPolicy())
+        assert (await raw.produce("orders", b"0", 0)).error_code is ErrorCode.none
+        await broker.topics.delete(TOPIC, force=True)
+        await broker.topics.get_or_create(TOPIC, TopicPolicy())
+        # After the last sequence they begin again at 0.
+        answers = [await raw.produce("orders", b"1", each) for each in (last, last, 0)]
+        assert [(each.error_code, each.base_offset) for each in answers] == [
+            (ErrorCode.none, 0),
+            (ErrorCode.none, 0),
+            (ErrorCode.none, 1),
+        ]
+        gap = await raw.produce("orders", b"9", 9)
+        assert gap.error_code is ErrorCode.out_of_order_sequence_number
+        # The client recovers with a new epoch.
+        numbers = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 0}
+        data = batch_of(b"2", **numbers)
+        for _ in range(2):
+            assert (await raw.produce("orders", b"", data=data)).base_offset == 2
+    async with (
+        world.broker() as broker,
+        serving(broker) as running,
+        KafkaRequests(running.port) as raw,
+    ):
+        assert (await raw.produce("orders", b"1", 0)).base_offset == 1
+        assert (await raw.produce("orders", b"", data=data)).base_offset == 2
+        gap = await raw.produce("orders", b"9", 9)
+        assert gap.error_code is ErrorCode.out_of_order_sequence_number
+        assert (await raw.produce("orders", b"3", 1)).base_offset == 3
+
+
+@pytest.mark.parametrize("first", [0, 5])
+async def test_later_batches_of_an_unknown_producer_wait_for_one_that_was_refused(
+    first,
+):
+    gap = ErrorCode.out_of_order_sequence_number
+
+    async def codes(raw, *sequences):
+        answers = [await raw.produce("orders", b"%d" % at, at) for at in sequences]
+        return [each.error_code for each in answers]
+
+    async with served() as running, KafkaRequests(running.port) as raw:
+        missing = ErrorCode.unknown_topic_or_partition
+        assert await codes(raw, first, first + 1) == [missing, missing]
+        await running.client.topics.create("/default/orders")
+        assert await codes(raw, first + 1, first + 2) == [gap, gap]
+        # Refused by the topic itself.
+        bad = batch_of(b"x" * 200, producer_id=7, producer_epoch=0, base_sequence=first)
+        await running.client.topics.configure(
+            "/default/orders", limits=NamespacePolicy(max_message_size=100)
+        )
+        refused = await raw.produce("orders", b"", data=bad)
+        assert refused.error_code is ErrorCode.message_too_large
+        assert await codes(raw, first + 1, first, first + 1) == [gap, 0, 0]
+        read = await read_all(running)
+        assert [int(each.payload) for each in read] == [first, first + 1]
 
 
 class Assigned(aiokafka.ConsumerRebalanceListener):

@@ -28,6 +28,7 @@ from pydanube_broker.servers.settings.addresses import address_of, binding, peer
 from pydanube_broker.servers.settings.tls import ServerTls, over_tls
 from pydanube_kafka.calls import NO_ANSWER, Call
 from pydanube_kafka.pure.fetch_sessions import FetchSession
+from pydanube_kafka.pure.unstored_batches import UnstoredBatches
 from pydanube_kafka.server import KafkaServer
 from pydanube_kafka.session_topics import SessionTopics
 from pydanube_kafka.wire.apis import Api, BadRequest, Request, parse_request
@@ -73,6 +74,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """The session in which the client fetches, if it has one."""
         self.session_topics: SessionTopics | None = None
         """The topics of its partitions."""
+        self.unstored = UnstoredBatches()
+        """Batches of its idempotent producers that were refused, or are not stored."""
         self.allowed = AllowedTopics()
         self.meter = UNLIMITED
         self.peer, self.address = "?", ""

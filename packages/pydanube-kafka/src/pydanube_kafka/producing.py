@@ -32,6 +32,8 @@ from pydanube_broker.broker.pure.producer_session import ProducerSession
 from pydanube_kafka.calls import NO_ANSWER, Call, Done, Handler, waiting
 from pydanube_kafka.errors import HANDLED, code_of
 from pydanube_kafka.pure.messages import encode_messages
+from pydanube_kafka.pure.transactions import SEQUENCE_END
+from pydanube_kafka.pure.unstored_batches import ProducerKey
 from pydanube_kafka.pure.value_prefix import (
     RUNS_MAX,
     Run,
@@ -54,8 +56,6 @@ INLINE_RECORDS_MAX = 2000
 """Batches with more records, too: few compressed bytes may have 65,536 of them."""
 SESSION_IDLE_S = 600.0
 """An idempotent producer that was silent for so long is closed; it may continue."""
-SEQUENCE_END = 2**31
-"""Sequences of Kafka begin again at 0 here."""
 FOR_GOOD = frozenset(
     {
         ErrorCode.invalid_record,
@@ -215,6 +215,8 @@ async def _publish(call: Call, name: str, data: Any) -> Awaitable[_Result]:
     batches: list[RecordBatch] = []
     try:
         batches = list(decode_batches(data.records or b""))
+        # Before anything is refused.
+        key = _note_batch(call, name, data.index, batches)
         topic = await call.find_topic(Kind.OPEN_PRODUCER, name, data.index)
         await _wait_for_room(call, topic)
         if len(batches) != 1 or batches[0].is_control or not batches[0].count:
@@ -223,11 +225,25 @@ async def _publish(call: Call, name: str, data: Any) -> Awaitable[_Result]:
             raise InvalidRequest("only transactional producers send such batches")
         if batches[0].is_transactional:
             return await _stage_batch(call, topic, batches[0])
-        return await _publish_batch(call, topic, batches[0])
+        return await _publish_batch(call, topic, batches[0], key)
     except HANDLED as error:
         if batches and batches[0].is_transactional:
             await _refuse_staged(call, name, data.index, batches[0], code_of(error))
         return Done(_failed(error))
+
+
+def _note_batch(
+    call: Call, kafka_name: str, index: int, batches: list[RecordBatch]
+) -> ProducerKey | None:
+    """Note the batch of an idempotent producer until it is stored."""
+    if len(batches) != 1 or batches[0].producer_id < 0 or batches[0].is_transactional:
+        return None
+    (batch,) = batches
+    name = call.server.names.parse(kafka_name)
+    key = name, index, batch.producer_id, batch.producer_epoch
+    if batch.base_sequence >= 0:
+        call.connection.unstored.add(key, batch.base_sequence)
+    return key
 
 
 async def _refuse_staged(
@@ -257,19 +273,22 @@ async def _wait_for_room(call: Call, topic: Topic) -> None:
 
 
 async def _publish_batch(
-    call: Call, topic: Topic, batch: RecordBatch
+    call: Call, topic: Topic, batch: RecordBatch, key: ProducerKey | None
 ) -> Awaitable[_Result]:
     now_us = call.server.parts.wall_clock_us()
     session: ProducerSession | None = None
     producer = call.request.client_id or "kafka"
     header = BatchHeader(first_publish_time=now_us, last_publish_time=now_us)
-    if batch.producer_id >= 0:
+    unstored = call.connection.unstored
+    if key is not None:
         opened = await call.server.sessions.get(
             topic, batch.producer_id, batch.producer_epoch
         )
         # It may have been opened again meanwhile.
         topic, session = opened.topic, opened.session
         producer = session.name
+        if unstored.is_first(key, batch.base_sequence):
+            session.begin_at(batch.base_sequence)
         header.producer_id, header.producer_epoch = session.producer_id, session.epoch
         header.base_sequence = _unwrapped(batch.base_sequence, session.next_sequence)
     header.producer = producer
@@ -280,12 +299,20 @@ async def _publish_batch(
             raise fenced
     # Nothing is awaited in between: the offsets of a batch follow each other.
     starts = accumulate((each.count for each in frames), initial=0)
-    return _joined(
+    result = _joined(
         [
             _publish_frame(topic, session, each, start)
             for each, start in zip(frames, starts, strict=False)
         ]
     )
+    if key is not None:
+
+        def remove(done: asyncio.Future[_Result]) -> None:
+            if not done.cancelled() and done.result().code is ErrorCode.none:
+                unstored.remove(key, batch.base_sequence)
+
+        result.add_done_callback(remove)
+    return result
 
 
 def _publish_frame(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from pydanube.model.errors import BrokerError, OutOfSequence, ProducerFenced
 from pydanube.model.ids import Epoch, ProducerId
+from pydanube.model.ids import Sequence as SequenceNumber
 from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.batches import BatchHeader
 from pydanube_broker.broker.pure.producer_registrations import ProducerRegistration
@@ -32,6 +33,11 @@ class ProducerSession(ProducerState):
 
     registration: ProducerRegistration | None = None
     """Its registration while it is open; None if it is idle."""
+
+    def begin_at(self, sequence: int) -> None:
+        """Let a producer that has published nothing begin with *sequence*."""
+        if not self.next_sequence and not self.runs:
+            self.next_sequence = SequenceNumber(sequence)
 
     def admit(self, header: BatchHeader) -> int | None:
         """
