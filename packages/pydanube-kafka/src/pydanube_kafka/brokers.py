@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pydanube.model.errors import Unavailable
@@ -18,6 +19,14 @@ from pydanube_kafka.pure.nodes import (
     shard_of,
 )
 
+LISTED_S = 60.0
+"""
+How long a broker is listed that has left the cluster; it may only have restarted.
+
+librdkafka forgets a broker that is not listed, and waits without an end if that was the
+coordinator of a group (https://github.com/confluentinc/librdkafka/issues/5511).
+"""
+
 
 class Leader(NamedTuple):
     """The broker that serves a partition."""
@@ -31,9 +40,17 @@ class Leader(NamedTuple):
 class Brokers:
     """The brokers that clients can connect to; one, without a cluster."""
 
-    def __init__(self, broker: Broker, advertised: str) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        advertised: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """*advertised* is the address of this broker, unless it is that of a client."""
         self._broker = broker
+        self._clock = clock
+        # The others that were listed, and until when they are if they have left.
+        self._known: dict[int, tuple[Node, float]] = {}
         self._advertised = advertised
         self._cluster_id = ""
         self.port = 0
@@ -62,7 +79,14 @@ class Brokers:
         return Node(self.own_number, host, port)
 
     def list(self, local_host: str) -> Sequence[Node]:
-        """Return all brokers, this one first."""
+        """Return all brokers, also those that have just left; this one is first."""
+        now, nodes = self._clock(), self._running(local_host)
+        known = {number: each for number, each in self._known.items() if each[1] > now}
+        known |= {each.number: (each, now + LISTED_S) for each in nodes[1:]}
+        self._known = known
+        return [nodes[0], *(each for each, _ in known.values())]
+
+    def _running(self, local_host: str) -> Sequence[Node]:
         nodes = [self.own(local_host)]
         shards = self._broker.shards
         if shards is not None:
@@ -104,5 +128,5 @@ class Brokers:
         if shards is None:
             return self.own(local_host)
         number = self.leader_of(shard_of(key, shards.count)).number
-        nodes = {each.number: each for each in self.list(local_host)}
+        nodes = {each.number: each for each in self._running(local_host)}
         return nodes.get(number)
