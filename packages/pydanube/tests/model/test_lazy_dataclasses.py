@@ -228,9 +228,14 @@ def test_first_instance_compiles_the_method():
     class One:
         value: int
 
-    assert isinstance(vars(One)["__init__"], LazyInit)
+    lazy = vars(One)["__init__"]
+    assert isinstance(lazy, LazyInit)
     assert One(3).value == 3
     assert inspect.isfunction(vars(One)["__init__"])
+    # Another thread may have found it before.
+    late = One.__new__(One)
+    lazy.__get__(late, One)(4)
+    assert late == One(4)
 
 
 EAGER = """

@@ -134,11 +134,12 @@ class Merger:
             most ``merge_bytes`` are in memory.
         """
         end = self._clock() + ROUND_S
-        self._settled = {
-            topic_id: facts
-            for topic_id, facts in self._settled.items()
-            if topic_id in self._logs
-        }
+        if len(self._settled) > len(self._logs):
+            self._settled = {
+                topic_id: facts
+                for topic_id, facts in self._settled.items()
+                if topic_id in self._logs
+            }
         work = LongWork()
         for topic_log in list(self._logs.values()):
             await work.did()
