@@ -211,10 +211,10 @@ async def test_a_commit_that_is_refused_commits_no_first_offset():
         await world.client.topics.create(str(RESULTS))
         producer = Producer(world.raw)
         assert not await producer.init()
-        for number, committed in enumerate((-1, 2)):
+        for number, committed in enumerate((-1, 0, 2)):
             assert not await producer.add("results")
             assert not await producer.produce(b"r", number, topic="results")
-            assert not await producer.commit_offset("g", 2)
+            assert not await producer.commit_offset("g", committed % 3)
             if committed < 0:
                 await world.client.topics.delete(str(RESULTS))
                 assert await producer.end() is ErrorCode.unknown_producer_id
@@ -223,6 +223,20 @@ async def test_a_commit_that_is_refused_commits_no_first_offset():
             else:
                 assert not await producer.end()
             assert await fetch_offset(world.raw, "g") == (committed, ErrorCode.none)
+
+
+async def test_a_first_offset_that_acknowledges_nothing_is_committed():
+    async with opened() as world:
+        async with world.client.producer(str(TOPIC)) as native:
+            await native.send_batch([b"a", b"b", b"c"])
+        producer = Producer(world.raw)
+        assert not await producer.init()
+        for group, text in (("g", "text"), ("h", "")):
+            assert not await producer.add()
+            assert not await producer.commit_offset(group, 0, text=text)
+            assert not await producer.end()
+            found = await fetch_partition(world.raw, group)
+            assert (found.committed_offset, found.metadata) == (0, text)
 
 
 async def test_requests_that_begin_a_transaction_together_begin_one():

@@ -19,13 +19,14 @@ from collections.abc import (
     Collection,
     Sequence,
 )
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from pydanube.aio.locks import NamedSemaphores
 from pydanube.aio.tasks import TaskScope, gather
 from pydanube.model.errors import (
     BrokerError,
+    NotFound,
     QuotaExceeded,
     Refused,
     RevisionConflict,
@@ -789,6 +790,7 @@ async def end_txn(call: Call) -> Awaitable[Any]:
 async def _acks_of(call: Call, each: OffsetOfGroup) -> pb.TransactionAcks | None:
     """Return what a commit acknowledges of a group's messages, if anything."""
     cursor = each.cursor
+    look = pb.DescribeSubscription(topic=each.topic, subscription=each.group)
     if cursor == NEW_GROUP:
         await call.do(
             Kind.REPORT_PROGRESS,
@@ -796,9 +798,20 @@ async def _acks_of(call: Call, each: OffsetOfGroup) -> pb.TransactionAcks | None
                 topic=each.topic, subscription=each.group, offset=0, note=UNCOMMITTED
             ),
         )
-        look = pb.DescribeSubscription(topic=each.topic, subscription=each.group)
         cursor = (await call.do(Kind.DESCRIBE_SUBSCRIPTION, look)).cursor
     if each.offset <= cursor:
+        with suppress(NotFound):
+            found = await call.do(Kind.DESCRIBE_SUBSCRIPTION, look)
+            if found.note == UNCOMMITTED:
+                # No acknowledgement will replace the text.
+                first = pb.ReportProgress(
+                    topic=each.topic,
+                    subscription=each.group,
+                    offset=found.cursor,
+                    is_exact=True,
+                    note=each.note,
+                )
+                await call.do(Kind.REPORT_PROGRESS, first)
         return None
     return pb.TransactionAcks(
         topic=each.topic,

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from pydanube.aio.tasks import gather
 from pydanube.model.errors import (
     AlreadyExists,
     InvalidRequest,
@@ -292,3 +293,17 @@ async def test_topic_limits_are_enforced(broker, topic):
     attach(subscription, "a")
     subscription.detach(consumer)
     attach(subscription, "c")
+
+
+async def test_note_of_a_first_report_spares_a_subscription_made_meanwhile(broker):
+    topic = await broker.topics.get_or_create(A_TOPIC, RELIABLE)
+    await ten_messages(broker, topic)
+
+    async def report(offset, note, **options):
+        await broker.subscriptions.report_progress(
+            A_TOPIC, S, offset, note=note, **options
+        )
+
+    await gather((report(3, "third", is_exact=True), report(0, "first")))
+    found = topic.subscriptions[S]
+    assert (found.cursor_offset, found.note) == (3, "third")

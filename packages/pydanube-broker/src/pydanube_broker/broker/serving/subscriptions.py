@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pydanube.aio.futures import completion
@@ -243,12 +244,18 @@ class Subscriptions:
         topic = await self._topics.get_reliable(name)
         topic.check_offset(offset)
         found = topic.subscriptions.get(subscription)
-        is_new = found is None
+        is_new = False
         if found is None:
             start = max(offset, topic.log.first_kept) if is_exact else Start.EARLIEST
-            _, found = await self.open(
-                name, subscription, SubscriptionType.SHARED, start
+            opening = partial(
+                self.open, name, subscription, SubscriptionType.SHARED, start
             )
+            try:
+                _, found = await opening(exist_ok=False)
+                is_new = True
+            except AlreadyExists:
+                # Another call has created it meanwhile.
+                _, found = await opening()
         assert isinstance(found, ReliableSubscription)
         if not is_exact:
             if offset > found.cursor_offset:
