@@ -129,6 +129,15 @@ async def test_a_hold_that_comes_meanwhile_leaves_nothing_behind(
     assert "is held by lake" in caplog.text
 
 
+async def test_trimmed_messages_are_not_written_again(storage):
+    log = await fill(storage, count=9)
+    first = log.segments[0]
+    log.trim(1)
+    await storage.merger.merge_round()
+    assert len(log.segments) == 2
+    assert log.segments[0] == first
+
+
 async def test_retention_limits_what_is_merged(storage):
     policy = TopicPolicy(retention=Retention(bytes_max=1000))
     log = await fill(storage, policy=policy)

@@ -16,6 +16,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -153,7 +154,9 @@ class Merger:
                 continue
             await work.did(len(topic_log.segments))
             groups = plan_merges(
-                *facts, bytes_max=self._config.merge_bytes, may_merge=self._is_local
+                *facts,
+                bytes_max=self._config.merge_bytes,
+                may_merge=partial(self._may_merge, topic_log.start_offset),
             )
             if not groups:
                 self._settled[topic_log.topic_id] = facts
@@ -169,11 +172,17 @@ class Merger:
         known = self._settled.get(topic_id)
         return known is not None and known[0] is facts[0] and known[1] == facts[1]
 
-    def _is_local(self, segment: SegmentEntry) -> bool:
-        """Return whether there is a local copy: merging must not load remote ones."""
+    def _may_merge(self, start_offset: int, segment: SegmentEntry) -> bool:
+        """
+        Return whether *segment* has a local copy, and no trimmed messages.
+
+        Merging must not load remote copies, nor keep what was to be removed.
+        """
         objects = self._objects
-        name = segment.object_name
-        return not isinstance(objects, TieredObjects) or objects.is_local(name)
+        return segment.base >= start_offset and (
+            not isinstance(objects, TieredObjects)
+            or objects.is_local(segment.object_name)
+        )
 
     async def _attempt(
         self, topic_log: TopicLog, group: Sequence[SegmentEntry]
