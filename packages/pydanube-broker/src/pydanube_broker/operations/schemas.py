@@ -21,7 +21,7 @@ from pydanube_broker.operations.authorization import visible_subjects
 from pydanube_broker.operations.handlers import Call, operation
 
 VERSIONS_BYTES_MAX = 1024 * 1024
-"""The maximum size of the definitions in an answer that has several."""
+"""The maximum size of an answer that has several versions."""
 VIOLATIONS_MAX = 1000
 """The maximum number of violations in an answer."""
 
@@ -78,11 +78,12 @@ async def list_schema_versions(
     for version in await call.broker.registry.versions(m.subject):
         if version.version <= m.after:
             continue
-        byte_count += len(version.definition)
+        shown = _shown(version)
+        byte_count += shown.ByteSize()
         if answer.versions and byte_count > VERSIONS_BYTES_MAX:
             answer.has_more = True
             break
-        answer.versions.append(_shown(version))
+        answer.versions.append(shown)
     return answer
 
 

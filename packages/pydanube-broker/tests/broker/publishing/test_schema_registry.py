@@ -23,6 +23,7 @@ from pydanube_broker.broker.publishing.schema_registry import (
     NewSchema,
     SchemaRegistry,
 )
+from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.sqlite import open_sqlite
 from support.fakes.memory_store import MemoryStore
 
@@ -107,6 +108,30 @@ async def test_version_gets_the_references_that_it_lacks(registry):
     assert await registry.version("orders") == found
     await registry.delete("orders", check_unused=unused)
     await registry.delete("base", 2, check_unused=unused)
+
+
+async def test_references_that_two_brokers_add_together_are_all_kept(monkeypatch):
+    store = MemoryStore()
+    first, other = registry_of(store), registry_of(store)
+    for subject in ("orders", "one", "two"):
+        await first.register(subject, record("x"))
+    one, two = (
+        ReferencedVersion(name="R", subject=subject, version=1)
+        for subject in ("one", "two")
+    )
+    changed, get = keys.schema_version(1, 1).path, store.get
+
+    async def get_later(key):
+        if key.path == changed:
+            monkeypatch.setattr(store, "get", get)
+            await other.register("orders", replace(record("x"), references=[two]))
+        return await get(key)
+
+    monkeypatch.setattr(store, "get", get_later)
+    await first.register("orders", replace(record("x"), references=[one]))
+    assert store.get == get
+    found = await other.version("orders")
+    assert set(found.references) == {one, two}
 
 
 async def test_incompatible_schema_is_refused_with_path_and_rule(registry):

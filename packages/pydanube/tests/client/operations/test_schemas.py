@@ -7,6 +7,7 @@ import pytest
 
 import pydanube
 from pydanube import Compatibility, Schema, SchemaPolicy, SchemaType, TopicSchema
+from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.operations import schemas as schema_operations
 from support.drivers.running import TOPIC, published
 
@@ -140,6 +141,14 @@ async def test_long_lists_of_versions_are_paged(client, monkeypatch):
         await client.schemas.register("orders", avro((f"a{n}", "")))
     versions = await client.schemas.versions("orders")
     assert [each.version for each in versions] == list(range(1, 10))
+    # Descriptions and references are as long as definitions.
+    for n in range(2):
+        text = "d" * 300
+        await client.schemas.register("long", avro((f"a{n}", "")), description=text)
+        await client.schemas.set_compatibility("long", "none")
+    listed = pb.ListSchemaVersions(subject="long")
+    answer = await client.schemas._requester.send_request(listed)
+    assert (len(answer.versions), answer.has_more) == (1, True)
 
 
 async def test_topic_is_bound_and_unbound(client):

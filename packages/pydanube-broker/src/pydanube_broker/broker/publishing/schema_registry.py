@@ -468,14 +468,15 @@ class SchemaRegistry:
         operations: list[Operation],
     ) -> tuple[SchemaVersion, bool]:
         """Let a version that exists refer to what *new* refers to."""
-        references = tuple(dict.fromkeys((*known.references, *new.references)))
-        if references == known.references:
+        if set(new.references) <= set(known.references):
             return known, False
-        _check_count(references)
         key = keys.schema_version(known.schema_id, known.version)
         stored = await self._store.get(key)
         if stored is None or stored.value.is_deleted:
             raise _no_version(known.subject, known.version)
+        # Another broker may have added some meanwhile.
+        references = tuple(dict.fromkeys((*stored.value.references, *new.references)))
+        _check_count(references)
         conditions.append(unchanged(key, stored))
         operations.append(Put(key, replace(stored.value, references=references)))
         operations += _references_of(known, used)
