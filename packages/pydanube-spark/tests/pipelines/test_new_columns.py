@@ -7,7 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.model.errors import InvalidRequest
-from pydanube_spark.pipelines.pure.new_columns import columns_of_event, with_new_columns
+from pydanube_spark.pipelines.pure.new_columns import (
+    columns_of_event,
+    declared_names,
+    with_new_columns,
+)
 from pydanube_spark.pipelines.pure.spec import SchemaChanges, Source, Spec
 
 
@@ -119,6 +123,29 @@ def test_what_is_no_event_is_refused(value):
 def test_bytes_that_are_no_json_are_refused():
     with pytest.raises(InvalidRequest):
         columns_of_event(b"\xff\x00", ["a"])
+
+
+def test_deeply_nested_values_are_json_or_refused():
+    def nested(depth):
+        row = '{"a": ' + "[" * depth + "1" + "]" * depth + "}"
+        payload = f'{{"op": "c", "after": {row}}}'
+        return columns_of_event(payload.encode(), ["a"])
+
+    assert nested(500) == {"a": "ARRAY<STRING>"}
+    with pytest.raises(InvalidRequest):
+        nested(1_000_000)
+
+
+def test_names_of_fields_are_no_columns():
+    schema = (
+        "Id BIGINT, `a``b, c` STRUCT<x: INT, note: ARRAY<STRING>> COMMENT 'x, (y', "
+        "`a<` INT,at: DECIMAL(10, 2), `b>` INT"
+    )
+    assert declared_names(schema) == {"id", "a`b, c", "a<", "at", "b>"}
+    source = Source(schema=schema, schema_changes=SchemaChanges.EVOLVE)
+    spec = Spec(name="p", sources={"a": source})
+    found = with_new_columns(spec, {"a": {"note": "INT", "c": "INT", "B>": "INT"}})
+    assert found.sources["a"].schema == f"{schema}, `note` INT, `c` INT"
 
 
 def test_columns_join_the_schema_of_sources_that_evolve():

@@ -102,9 +102,9 @@ class Frame:
         """A write sets the session of its thread with this."""
 
 
-def write_with(function, tmp_path, spark=None):
-    """A write that calls *function*, with two retries."""
-    query = SimpleNamespace(
+def query_of(function):
+    """A query that calls *function*."""
+    return SimpleNamespace(
         name="out",
         writes_to="it",
         sink=Sink(python="f.py:g"),
@@ -114,6 +114,10 @@ def write_with(function, tmp_path, spark=None):
         checked_steps=(),
         observations={},
     )
+
+
+def write_with(function, tmp_path, spark=None, evolve=lambda *_: None):
+    """A write that calls *function*, with two retries."""
     pipeline = SimpleNamespace(
         state=SimpleNamespace(checkpoints=tmp_path),
         spec=SimpleNamespace(
@@ -121,7 +125,7 @@ def write_with(function, tmp_path, spark=None):
         ),
         redact=str,
     )
-    return TableWrite(query, pipeline)
+    return TableWrite(query_of(function), pipeline, evolve)
 
 
 def state_after(write, now):
@@ -208,3 +212,20 @@ def test_a_file_says_how_often_slow_starts_are_retried(tmp_path):
 )
 def test_write_that_could_leave_a_part_is_not_repeated(sink, may):
     assert may_repeat(sink) is may
+
+
+def test_new_columns_that_do_not_help_are_an_error_like_others(tmp_path):
+    evolved = []
+
+    def evolve(name, error):
+        evolved.append(str(error))
+        return query_of(broken)
+
+    write, now = write_with(broken, tmp_path, evolve=evolve), 0.0
+    write.start()
+    # The first start with the columns comes at once and is no retry.
+    assert state_after(write, now) is QueryState.RETRYING
+    assert write.progress.failures == 0
+    states = [state_after(write, now) for now in (0.0, 1.0, 3.0)]
+    assert states == [QueryState.RETRYING, QueryState.RETRYING, QueryState.FAILED]
+    assert evolved == ["broken"]

@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from pydanube.model.errors import InvalidConfig
+from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube_spark.pipelines.loading import load
 from pydanube_spark.pipelines.pure.new_columns import COLUMNS_MAX
 from pydanube_spark.pipelines.schema_changes import with_columns_of
@@ -79,10 +79,45 @@ def test_a_topic_without_partitions_is_its_own(pipeline):
     assert catalog.reads == [(TOPIC, 7, 8)]
 
 
-def test_columns_that_are_known_are_an_error_like_others(pipeline):
+def test_columns_that_the_query_has_are_an_error_like_others(pipeline):
     catalog = EventCatalog({"id": 1, "note": "x"})
-    assert with_columns_of(pipeline, error(["note"]), catalog)
-    assert with_columns_of(pipeline, error(["note"]), catalog) is None
+    evolved, _ = with_columns_of(pipeline, error(["note"]), catalog)
+    assert with_columns_of(evolved, error(["note"]), catalog) is None
+
+
+def test_each_query_of_a_source_gets_the_columns(pipeline):
+    catalog = EventCatalog({"id": 1, "note": "x"})
+    first = with_columns_of(pipeline, error(["note"]), catalog)
+    assert with_columns_of(pipeline, error(["note"]), catalog) == first
+    assert len(catalog.reads) == 1
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{"": 1}, {"_op": 1}, {"_TS": 1}, {"ID": 1}, {"note": 1, "Note": 2}],
+)
+def test_columns_that_spark_cannot_tell_apart_are_not_kept(pipeline, row):
+    with pytest.raises(InvalidConfig, match="optional_columns"):
+        with_columns_of(pipeline, error(list(row)), EventCatalog(row))
+    assert pipeline.state.read_new_columns() == {}
+
+
+@pytest.mark.parametrize("name", ['a"] b', 'x", "y"]', "a\\", "z] \n"])
+def test_any_other_name_is_a_column(pipeline, name):
+    assert with_columns_of(pipeline, error([name]), EventCatalog({name: 1}))
+    assert pipeline.state.read_new_columns() == {"shop": {name: "BIGINT"}}
+
+
+def test_a_message_that_is_gone_and_texts_like_the_error_end_the_query(pipeline):
+    catalog = EventCatalog({"id": 1, "note": "x"})
+    catalog.read = lambda *_: iter(())
+    with pytest.raises(InvalidRequest, match="is gone"):
+        with_columns_of(pipeline, error(["note"]), catalog)
+    cut = RuntimeError(str(error(["note"])).partition('te"]')[0])
+    assert with_columns_of(pipeline, cut, catalog) is None
+    assert with_columns_of(pipeline, error(["note"], offset=10**30), catalog) is None
+    assert with_columns_of(pipeline, error([["note"]]), catalog) is None
+    assert with_columns_of(pipeline, error(5), catalog) is None
 
 
 def test_other_errors_and_sources_do_not_evolve(pipeline):

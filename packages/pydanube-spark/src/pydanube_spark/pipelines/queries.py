@@ -69,6 +69,8 @@ class _RetriedQuery:
         self._failures_in_a_row = 0
         self._slow_starts = 0
         """The failures of slow starts, which use up no retries."""
+        self._evolved_for: set[str] = set()
+        """The errors since the last progress after which the query got new columns."""
         self._retry_at: float | None = None
         self._is_stop_requested = False
 
@@ -78,13 +80,17 @@ class _RetriedQuery:
 
     def _fail(self, error: BaseException, now: float | None) -> None:
         """Record *error*, and plan a retry; without *now* there is none."""
-        if now is not None and not self._is_stop_requested:
+        message = error_message(error)
+        # An error that comes again needs something else than a start with new columns.
+        is_new = message not in self._evolved_for
+        if is_new and now is not None and not self._is_stop_requested:
             evolved = None
             try:
                 evolved = self._evolve(error)
             except (BrokerError, *SPARK_ERRORS) as failure:
                 error = failure
             if evolved is not None:
+                self._evolved_for.add(message)
                 self._query = evolved
                 self.progress.state = QueryState.RETRYING
                 self._retry_at = now
@@ -156,6 +162,7 @@ class StreamQuery(_RetriedQuery):
         is_active = self._handle.isActive
         if self._take_reports():
             self._failures_in_a_row = self._slow_starts = 0
+            self._evolved_for.clear()
             self._is_unfinished = False
         if not is_active:
             self._on_end(now)

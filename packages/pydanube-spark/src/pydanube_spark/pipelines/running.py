@@ -103,6 +103,8 @@ class PipelineRun:
         self._stop_request = stop_request or StopRequest()
         self._wait = wait
         self._queries: list[RunningQuery] = []
+        self._evolved: dict[str, Pipeline] = {}
+        """The pipelines from which queries with new columns were built."""
         self._start = StaggeredStart(())
         self._is_stopping = False
         self._status = new_status(pipeline)
@@ -167,15 +169,18 @@ class PipelineRun:
 
     def _evolve(self, name: str, error: BaseException) -> Query | None:
         """Return the query *name* with new columns, if that is what *error* needs."""
-        evolved = with_columns_of(self._pipeline, error)
+        evolved = with_columns_of(self._evolved.get(name, self._pipeline), error)
         if evolved is None:
             return None
-        self._pipeline, note = evolved
-        self._display.say(f"{name}: {note}")
+        pipeline, note = evolved
         starts = read_starting_offsets(self._state.checkpoints)
-        queries = validate(self._spark, self._pipeline, starts, is_run=True)
-        shared = share_queries(queries, self._pipeline.spec, self._state.checkpoints)
-        return next((each for each in shared if each.name == name), None)
+        queries = validate(self._spark, pipeline, starts, is_run=True)
+        shared = share_queries(queries, pipeline.spec, self._state.checkpoints)
+        found = next((each for each in shared if each.name == name), None)
+        if found is not None:
+            self._evolved[name] = pipeline
+            self._display.say(f"{name}: {note}")
+        return found
 
     def _watch(self, reporter: ProgressReporter) -> RunState:
         while True:

@@ -6,6 +6,7 @@ The state directory of a pipeline.
     status.json          the status of its queries
     graph.json           the graph of the pipeline that it runs
     mirrored.json        the tables that the patterns of each mirror stand for
+    columns.json         the new columns that change feeds got in runs
     stop                 requests that the run stops
     spark.log            the output of Spark and its workers
     run.log              the output of a run that a connector has started

@@ -57,6 +57,11 @@ _TYPES = {
 }
 _INT64 = range(-(2**63), 2**63)
 
+_WORD = re.compile(
+    r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|[<>(),]|[^\s`'<>(),:]+|.", re.DOTALL
+)
+"""A word of a schema: a name, text, number or sign."""
+
 
 def with_new_columns(spec: Spec, known: Mapping[str, Mapping[str, str]]) -> Spec:
     """Return *spec* whose sources also have the columns *known*, by source."""
@@ -65,21 +70,31 @@ def with_new_columns(spec: Spec, known: Mapping[str, Mapping[str, str]]) -> Spec
         new = known.get(name)
         evolves = source.schema_changes is SchemaChanges.EVOLVE
         if new and evolves and source.schema is not None:
+            # The user may have added some to the schema since.
+            declared = declared_names(source.schema)
             more = [
                 f"{quote(each)} {kind}"
                 for each, kind in new.items()
-                if each not in source.optional_columns
-                and not _declares(source.schema, each)
+                if each not in source.optional_columns and each.lower() not in declared
             ]
             schema = ", ".join([source.schema, *more])
             sources[name] = structs.replace(source, schema=schema)
     return structs.replace(spec, sources={**spec.sources, **sources})
 
 
-def _declares(schema: str, name: str) -> bool:
-    """Return whether the user has added the column *name* to *schema* since."""
-    found = rf"(?:^|,)\s*(?:{re.escape(quote(name))}|{re.escape(name)})[\s:]"
-    return re.search(found, schema, re.IGNORECASE) is not None
+def declared_names(schema: str) -> set[str]:
+    """Return the names of the columns of *schema*, in lower case, without fields."""
+    names, depth, is_first = set(), 0, True
+    for word in _WORD.findall(schema):
+        if word.isspace():
+            continue
+        if is_first:
+            is_quoted = word.startswith("`") and len(word) > 1
+            name = word[1:-1].replace("``", "`") if is_quoted else word
+            names.add(name.lower())
+        depth += (word in "<(") - (word in ">)")
+        is_first = word == "," and depth == 0
+    return names
 
 
 def columns_of_event(payload: bytes, names: Collection[str]) -> dict[str, str]:
@@ -105,7 +120,13 @@ def columns_of_event(payload: bytes, names: Collection[str]) -> dict[str, str]:
             for name in names
             if row.get(name) is not None
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise InvalidRequest(
             f"it is no change of a row by Debezium: {error}"
         ) from error
@@ -145,10 +166,15 @@ def _type_of_schema(schema: Mapping[str, Any]) -> str:
 
 def _type_of_value(value: Any) -> str:
     if isinstance(value, list):
-        kinds = {_type_of_value(each) for each in value if each is not None}
+        kinds = {
+            # Nested ones stay JSON, however deep they are.
+            "ARRAY" if isinstance(each, list) else _type_of_value(each)
+            for each in value
+            if each is not None
+        }
         if kinds == {"BIGINT", "DOUBLE"}:
             kinds = {"DOUBLE"}
-        is_plain = len(kinds) == 1 and not any("ARRAY" in each for each in kinds)
+        is_plain = len(kinds) == 1 and "ARRAY" not in kinds
         return f"ARRAY<{kinds.pop() if is_plain else 'STRING'}>"
     if isinstance(value, bool):
         return "BOOLEAN"
