@@ -194,8 +194,13 @@ steps:
     sql: >
       SELECT window(at, '1 minute') AS minute, count(*) AS clicks FROM times
       GROUP BY window(at, '1 minute')
+  stays:
+    sql: >
+      SELECT DISTINCT at, named_struct('start', at, 'end', at + INTERVAL 1 HOUR) AS stay
+      FROM times
 sinks:
   minutes: {input: minutes, format: danube-delta, path: minutes}
+  stays: {input: stays, format: danube-delta, path: stays}
 """
 
 
@@ -212,6 +217,10 @@ def test_windows_that_are_complete_are_compared(spark, client, broker_url, tmp_p
     found = verify_sink(session, pipeline.load(), "minutes")
     assert found.is_right, found
     assert found.expected == 2
+    # These have a start and an end, and are no windows.
+    found = verify_sink(session, pipeline.load(), "stays")
+    assert found.is_right, found
+    assert found.expected == 5
     table.delete("clicks = 3")
     found = verify_sink(session, pipeline.load(), "minutes")
     assert (found.missing, found.unexpected) == (1, 0)

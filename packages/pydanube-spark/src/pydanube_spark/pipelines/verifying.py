@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
 
@@ -54,6 +54,7 @@ _ORIGIN = ("topic", "partition", "offset")
 _CHECKSUM = "_danube_checksum"
 _EXPECTED = "_danube_expected"
 _ACTUAL = "_danube_actual"
+_OPEN = "_danube_open"
 _RANK = "_danube_rank"
 _ROW = "_danube_row"
 _VALUE = "_danube_value"
@@ -110,7 +111,7 @@ def compare_sinks(
     try:
         expected = _stored(spark, shadow, sink)
         actual = _stored(spark, pipeline, sink)
-        _compare(found, expected, _like(actual, expected))
+        _compare(found, expected, _like(actual, expected), F.lit(False))
     except (BrokerError, *SPARK_ERRORS) as error:
         found.problem = pipeline.redact(error_message(error))
     return found
@@ -174,11 +175,12 @@ class _Verifier:
         found.offsets = committed_offsets(checkpoint)
         query = self._bounded_query()
         expected = self._current_rows(query).drop(DELETED, UNAVAILABLE)
+        is_open = F.lit(False)
         if query.sink.mode is WriteMode.APPEND:
-            expected = _closed_windows(expected, committed_watermark(checkpoint))
+            is_open = _is_open(expected, committed_watermark(checkpoint))
         actual = self._stored_rows(query, expected)
         actual = self._readable(_like(actual, expected))
-        _compare(self._found, expected, actual)
+        _compare(self._found, expected, actual, is_open)
 
     def _query_name(self) -> str:
         for names in sink_groups(self._pipeline.spec):
@@ -294,19 +296,20 @@ class _Verifier:
         return actual.where(~is_old)
 
 
-def _closed_windows(rows: DataFrame, watermark_ms: int | None) -> DataFrame:
+def _is_open(rows: DataFrame, watermark_ms: int | None) -> Column:
     """
-    Return *rows* without those of windows that a query has not written yet.
+    Return whether each of *rows* is of a window that the query may not have written.
 
     A stream that appends windows writes each when the watermark has passed its end.
     """
+    is_open = F.lit(False)
     for each in [] if watermark_ms is None else rows.schema:
         kind = each.dataType
         if isinstance(kind, StructType) and kind.names == ["start", "end"]:
             end = F.col(f"`{each.name}`.`end`")
             if isinstance(kind["end"].dataType, TimestampType):
-                rows = rows.where(end <= F.timestamp_millis(F.lit(watermark_ms)))
-    return rows
+                is_open |= end > F.timestamp_millis(F.lit(watermark_ms))
+    return F.coalesce(is_open, F.lit(False))
 
 
 def _like(actual: DataFrame, expected: DataFrame) -> DataFrame:
@@ -326,13 +329,22 @@ def _like(actual: DataFrame, expected: DataFrame) -> DataFrame:
     return actual.select(*columns)
 
 
-def _compare(found: Verification, expected: DataFrame, actual: DataFrame) -> None:
-    one, other = _counted(expected, _EXPECTED), _counted(actual, _ACTUAL)
+def _compare(
+    found: Verification, expected: DataFrame, actual: DataFrame, is_open: Column
+) -> None:
+    """Compare the rows, of which those that are *is_open* may be missing."""
+    one = _counted(expected, _EXPECTED, is_open)
+    other = _counted(actual, _ACTUAL, F.lit(False)).drop(_OPEN)
     both = one.join(other, _CHECKSUM, "full_outer").select(
         F.coalesce(one[_ROW], other[_ROW]).alias(_ROW),
         *(F.coalesce(name, F.lit(0)).alias(name) for name in (_EXPECTED, _ACTUAL)),
+        _OPEN,
     )
-    both = both.persist()
+    # A query may have rows with a start and an end that are no window: it wrote them.
+    may_lack = F.when(F.col(_OPEN), F.least(_EXPECTED, _ACTUAL)).otherwise(
+        F.col(_EXPECTED)
+    )
+    both = both.withColumn(_EXPECTED, may_lack).persist()
     try:
         difference = f"{_EXPECTED} - {_ACTUAL}"
         [counts] = both.selectExpr(
@@ -347,16 +359,20 @@ def _compare(found: Verification, expected: DataFrame, actual: DataFrame) -> Non
         both.unpersist()
 
 
-def _counted(rows: DataFrame, name: str) -> DataFrame:
-    """Return a row for each checksum with the number of rows that have it."""
+def _counted(rows: DataFrame, name: str, is_open: Column) -> DataFrame:
+    """Return a row for each checksum with the number of rows, and if they are open."""
     columns = [F.col(f"`{each}`") for each in sorted(rows.columns)]
     whole = F.to_json(F.struct(*columns), _JSON)
     # Two hashes of 64 bits: with a billion rows, one would be the same for some.
     checksum = F.struct(F.xxhash64(_ROW), F.xxhash64(F.reverse(_ROW)))
     return (
-        rows.select(whole.alias(_ROW))
+        rows.select(whole.alias(_ROW), is_open.alias(_OPEN))
         .groupBy(checksum.alias(_CHECKSUM))
-        .agg(F.count(F.lit(1)).alias(name), F.any_value(_ROW).alias(_ROW))
+        .agg(
+            F.count(F.lit(1)).alias(name),
+            F.any_value(_ROW).alias(_ROW),
+            F.any_value(_OPEN).alias(_OPEN),
+        )
     )
 
 
