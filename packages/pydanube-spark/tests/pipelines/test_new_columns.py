@@ -24,7 +24,8 @@ def types(row, names=None, **more):
     ("value", "expected"),
     [
         (1, "BIGINT"),
-        (2**63, "DECIMAL(38,0)"),
+        (2**63, "STRING"),
+        ([1, 2**63], "ARRAY<STRING>"),
         (1.5, "DOUBLE"),
         (True, "BOOLEAN"),
         ("x", "STRING"),

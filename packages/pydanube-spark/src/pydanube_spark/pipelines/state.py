@@ -121,8 +121,10 @@ class StateDirectory:
             return {}
 
     def write_new_columns(self, columns: Mapping[str, Mapping[str, str]]) -> None:
-        """Replace the stored columns that sources got in runs atomically."""
-        replace_file(self.path / "columns.json", msgspec.json.encode(columns))
+        """Replace the stored columns of sources atomically; on disk on return."""
+        # Tables have them from now on, with these types.
+        content = msgspec.json.encode(columns)
+        replace_file(self.path / "columns.json", content, is_durable=True)
 
     def read_new_columns(self) -> dict[str, dict[str, str]]:
         """Return the columns that each source got in runs, and their types."""

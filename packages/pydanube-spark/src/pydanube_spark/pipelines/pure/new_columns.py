@@ -179,5 +179,6 @@ def _type_of_value(value: Any) -> str:
     if isinstance(value, bool):
         return "BOOLEAN"
     if isinstance(value, int):
-        return "BIGINT" if value in _INT64 else "DECIMAL(38,0)"
+        # Spark would round later values to the scale of a decimal number.
+        return "BIGINT" if value in _INT64 else "STRING"
     return "DOUBLE" if isinstance(value, float) else "STRING"
