@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from pydanube.client.messages.schema import Schema
+from pydanube.model.errors import JournalFailed
 from pydanube.model.names import TopicName
 from pydanube.model.policy import NamespacePolicy, Retention, TopicPolicy
 from pydanube.model.schemas import SchemaPolicy, TopicSchema
@@ -340,6 +341,28 @@ async def test_later_batches_of_an_unknown_producer_wait_for_one_that_was_refuse
         assert await codes(raw, first + 1, first, first + 1) == [gap, 0, 0]
         read = await read_all(running)
         assert [int(each.payload) for each in read] == [first, first + 1]
+
+
+async def test_later_batches_wait_for_one_that_the_journal_has_refused(monkeypatch):
+    async with served() as running, KafkaRequests(running.port) as raw:
+        await running.client.topics.create("/default/orders")
+        topic = running.broker.topics.opened[TOPIC]
+
+        def fail(_, committed):
+            error = JournalFailed("the disk is full")
+            asyncio.get_running_loop().call_soon(committed, error)
+            return topic.log.next_offset
+
+        with monkeypatch.context() as patch:
+            patch.setattr(topic.log, "append_nowait", fail)
+            refused = await raw.produce("orders", b"5", 5)
+            assert refused.error_code is ErrorCode.kafka_storage_error
+        gap = ErrorCode.out_of_order_sequence_number
+        # The session, which the topic does not know any more, is opened again.
+        for sequence, code in ((6, gap), (5, 0), (6, 0)):
+            answer = await raw.produce("orders", b"%d" % sequence, sequence)
+            assert answer.error_code == code
+        assert [each.payload for each in await read_all(running)] == [b"5", b"6"]
 
 
 class Assigned(aiokafka.ConsumerRebalanceListener):
