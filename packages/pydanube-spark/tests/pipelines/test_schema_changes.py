@@ -92,6 +92,24 @@ def test_each_query_of_a_source_gets_the_columns(pipeline):
     assert len(catalog.reads) == 1
 
 
+def test_a_topic_of_this_name_at_another_broker_is_not_needed(pipeline):
+    file = pipeline.file
+    other = "  us: {topic: /default/shop, cdc: debezium, schema: id BIGINT, broker: "
+    other += '"danube://us:6650", schema_changes: evolve}\nsinks:\n'
+    sink = "  us: {input: us, format: danube-delta, path: us}\n"
+    file.write_text(FILE.replace("sinks:\n", other + sink))
+    catalog = EventCatalog({"id": 1, "note": "x"})
+
+    def new_catalog(options):
+        gone = EventCatalog({})
+        gone.read = lambda *_: iter(())
+        return gone if "us" in options.url else catalog
+
+    evolved, _ = with_columns_of(load(file), error(["note"]), new_catalog)
+    assert evolved.spec.sources["shop"].schema == "id BIGINT, `note` STRING"
+    assert evolved.spec.sources["us"].schema == "id BIGINT"
+
+
 @pytest.mark.parametrize(
     "row",
     [{"": 1}, {"_op": 1}, {"_TS": 1}, {"ID": 1}, {"note": 1, "Note": 2}],

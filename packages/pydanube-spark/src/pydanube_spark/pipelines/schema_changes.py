@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from pydanube.model.errors import InvalidConfig, InvalidRequest
+from pydanube.model.errors import BrokerError, InvalidConfig, InvalidRequest
 from pydanube_spark.pipelines.change_feeds import (
     NEW_COLUMNS,
     OFFSET,
@@ -78,18 +78,26 @@ def with_columns_of(
         return None
     known = pipeline.state.read_new_columns()
     notes: dict[str, str] = {}
+    failure: BrokerError | None = None
     for name in _evolving(pipeline, topic):
         source, before = pipeline.spec.sources[name], known.setdefault(name, {})
         if any(each not in before for each in names):
             catalog = new_catalog(topic_options(source, pipeline.broker))
-            payload = _payload(catalog, topic, int(partition), int(offset))
-            new = columns_of_event(payload, names)
+            try:
+                payload = _payload(catalog, topic, int(partition), int(offset))
+                new = columns_of_event(payload, names)
+            except BrokerError as problem:
+                # Another broker may have a topic of this name, with other events.
+                failure = problem
+                continue
             new = {each: kind for each, kind in new.items() if each not in before}
             _check(name, source, before, new)
             before |= new
         notes |= {each: before[each] for each in names if each in before}
     spec = with_new_columns(pipeline.spec, known)
     if spec == pipeline.spec:
+        if failure is not None:
+            raise failure
         return None
     pipeline.state.write_new_columns(known)
     columns = ", ".join(f"{name} {kind}" for name, kind in notes.items())
