@@ -19,7 +19,7 @@ from pydanube_kafka.pure.nodes import (
     shard_of,
 )
 
-LISTED_S = 60.0
+LISTED_S = 30.0
 """
 How long a broker is listed that has left the cluster; it may only have restarted.
 
