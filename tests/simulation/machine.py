@@ -20,6 +20,7 @@ from pydanube_broker.servers.native.connection import NativeConnection
 from pydanube_broker.servers.native.server import NativeServer, open_native_server
 from pydanube_broker.storage.journal.journal import open_journal
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects
+from pydanube_broker.storage.segments.merging import MergingTimes
 from pydanube_broker.storage.storage_opening import open_storage
 from simulation.disk import MachineDisk, PowerCut
 from simulation.loop import HOST, Host
@@ -44,6 +45,15 @@ STOP_S_MAX = 120.0
 """The longest time that a broker may take to stop."""
 FAILURE_CHECK_S = 0.5
 """The interval of checks for a failure of the broker."""
+
+
+def always_idle(interval_s: float, rng: Random) -> MergingTimes:
+    """Return times with which a broker merges segments every *interval_s*."""
+    return MergingTimes(
+        interval_s=interval_s,
+        processor_time=lambda: 0.0,
+        new_nonce=partial(rng.getrandbits, 64),
+    )
 
 
 class Clock:
@@ -123,6 +133,7 @@ class BrokerProcess:
                     new_id=machine.new_journal_id,
                     new_thread=self._commit_thread,
                 ),
+                merging=machine.merging,
             ) as self.storage,
             open_broker(
                 store,
@@ -183,6 +194,9 @@ class Machine:
         self.process: BrokerProcess | None = None
         self.start_count = 0
         self.power_loss_count = 0
+        self.merging = MergingTimes()
+        self.merged_count = 0
+        """The segments that merged ones have replaced."""
         self.process_tasks: list[asyncio.Task[None]] = []
         self.on_power_lost: Callable[[], None] = lambda: None
         self.is_wanted = True
@@ -229,6 +243,8 @@ class Machine:
             await asyncio.wait([self._task, died], return_when=asyncio.FIRST_COMPLETED)
             died.cancel()
             self.process = None
+            if process.storage is not None:
+                self.merged_count += process.storage.merger.merged_count
             self._on_process_gone()
             await asyncio.sleep(0.05 + self.rng.random())
             if self.network.is_cut:

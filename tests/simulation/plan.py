@@ -133,6 +133,7 @@ class Plan:
     cut_share: float
     window_bytes: int
     sync_s_max: float
+    merge_interval_s: float
     final_fault: str
     """The fault of the broker before all messages are read."""
 
@@ -169,6 +170,8 @@ class Plan:
         if self.storage.remote.url:
             limit = self.storage.remote.local_bytes_max
             lines.append(f"  a remote object store, {limit} bytes of local segments")
+        if self.storage.merge_bytes:
+            lines.append(f"  merges segments every {self.merge_interval_s} s")
         kinds = ", ".join(sorted(self.faults.kinds)) or "none"
         lines.append(f"  faults every {self.faults.pause_s:.1f} s: {kinds}")
         return "\n".join(lines)
@@ -214,6 +217,7 @@ def plan_run(seed: int, *, scale: float = 1.0) -> Plan:
     # Its own random numbers do not change the rest of the plan.
     retention_rng = Random(f"retention {seed}")
     extending_rng = Random(f"extending {seed}")
+    merging_rng = Random(f"merging {seed}")
     topics = tuple(_topic(rng, index) for index in range(rng.choice((1, 1, 2))))
     topics = tuple(_with_retention(retention_rng, topic) for topic in topics)
     return Plan(
@@ -231,13 +235,14 @@ def plan_run(seed: int, *, scale: float = 1.0) -> Plan:
         ),
         faults=_faults(rng, scale),
         storage=replace_fields(
-            _with_remote_store(seed, _storage(rng)),
+            _with_merging(merging_rng, _with_remote_store(seed, _storage(rng))),
             retention_interval_s=_retention_interval_s(retention_rng, topics),
         ),
         latency_s=rng.choice((0.0002, 0.002, 0.02)),
         cut_share=rng.choice((0.0, 0.1, 0.5)),
         window_bytes=rng.choice((512, 8 * KIB, 256 * KIB)),
         sync_s_max=rng.choice((0.001, 0.005, 0.05)),
+        merge_interval_s=merging_rng.choice((0.2, 1.0)),
         final_fault=rng.choice(("stop", "kill", "power", "power")),
     )
 
@@ -412,8 +417,22 @@ def _storage(rng: Random) -> StorageConfig:
         row_group_bytes=rng.choice((1 * KIB, 64 * KIB)),
         frame_bytes=rng.choice((512, 64 * KIB)),
         cache_bytes_max=rng.choice((0, 32 * KIB, 1024 * KIB)),
-        # Whether a process is idle depends on the machine, not on the seed.
-        merge_bytes=0,
+    )
+
+
+def _with_merging(rng: Random, config: StorageConfig) -> StorageConfig:
+    """Return *config*; a quarter of the runs merges segments, and has many."""
+    if rng.random() < 0.75:
+        return replace_fields(config, merge_bytes=0)
+    return replace_fields(
+        config,
+        merge_bytes=rng.choice((64 * KIB, 1024 * KIB)),
+        seal_age_s=rng.choice((0.05, 0.2)),
+        seal_interval_s=0.1,
+        # Only segments with local copies are merged.
+        remote=replace_fields(
+            config.remote, local_bytes_max=rng.choice((64 * KIB, 1024 * KIB))
+        ),
     )
 
 

@@ -52,6 +52,7 @@ from pydanube_broker.metadata.cluster_records import BrokerModeRecord
 from pydanube_broker.servers.native.connection import NativeConnection
 from pydanube_broker.servers.native.server import NativeServer, open_native_server
 from simulation.loop import HOST, Host, SimulatedLoop
+from simulation.machine import always_idle
 from simulation.network import Network, NetworkConditions
 from support.fakes.broker_clusters import SHARDS, Member, SharedObjects, open_member
 from support.fakes.clusters import TTL_S, LateStore
@@ -212,6 +213,7 @@ class BrokerProcess:
                     ttl_s=TTL_S,
                     wall_clock_us=world.wall_clock_us,
                     new_session_id=world.new_session_id,
+                    merging=world.merging,
                     peers=PeerLink(world),
                 ) as self.member,
                 open_native_server(self.member.broker) as self._server,
@@ -229,6 +231,8 @@ class BrokerProcess:
             if self.host.is_alive and not _is_expected(error):
                 raise
         finally:
+            if self.member is not None:
+                world.merged_count += self.member.broker.storage.merger.merged_count
             if self.host.is_alive:
                 self.host.is_alive = False
                 network.on_process_died(self.host, is_silent=False)
@@ -280,9 +284,20 @@ class ServedWorld:
         self.storage = {
             "seal_interval_s": self.rng.choice([0.5, 5.0]),
             "seal_age_s": self.rng.choice([1.0, 600.0]),
-            # Whether a process is idle depends on the machine, not on the seed.
-            "merge_bytes": 0,
         }
+        # Its own random numbers do not change the rest of the run.
+        rng = Random(f"merging {seed}")
+        self.storage["merge_bytes"] = 0
+        if rng.random() < 0.25:
+            # A quarter of the runs merges segments, and has many.
+            self.storage |= {
+                "seal_interval_s": 0.5,
+                "seal_age_s": 0.5,
+                "merge_bytes": rng.choice([64 * 1024, 1024 * 1024]),
+            }
+        self.merging = always_idle(rng.choice([0.5, 3.0]), rng)
+        self.merged_count = 0
+        """The segments that merged ones have replaced."""
         self.networks = {
             each: Network(loop, self.rng, NetworkConditions(), _ignore, _no_tap)
             for each in BROKERS

@@ -23,6 +23,8 @@ SOAK_RUNS = 300
 SEEDS_PER_TEST = 5
 SMALL_SCALE = 0.1
 BUSY_SEED = 3
+MERGING_SEEDS = (6, 72)
+"""With power losses, and without and with a remote store."""
 
 
 def run(seed: int, scale: float = 1.0):
@@ -49,10 +51,22 @@ def test_same_seed_gives_the_same_events():
 
 
 @pytest.mark.slow
-def test_run_does_not_depend_on_its_process():
+@pytest.mark.parametrize(
+    ("seed", "scale"), [(BUSY_SEED, SMALL_SCALE), (MERGING_SEEDS[0], 1.0)]
+)
+def test_run_does_not_depend_on_its_process(seed, scale):
     # The hashes of texts are other ones in this process.
-    lines = _lines_of_a_process(BUSY_SEED, hash_seed="1")
-    assert lines == list(run(BUSY_SEED, SMALL_SCALE).trace.lines())
+    lines = _lines_of_a_process(seed, scale, hash_seed="1")
+    assert lines == list(run(seed, scale).trace.lines())
+
+
+@pytest.mark.parametrize("seed", MERGING_SEEDS)
+def test_segments_are_merged_while_faults_happen(seed):
+    report = run(seed)
+    # After a change of the plan, take other seeds.
+    assert report.counts["merged"]
+    assert report.counts["power losses"]
+    assert bool(report.plan.storage.remote.url) == (seed == MERGING_SEEDS[1])
 
 
 def test_run_does_not_depend_on_what_threads_draw():
@@ -114,10 +128,10 @@ def _draw_until(is_over):
         random.random()
 
 
-def _lines_of_a_process(seed, hash_seed):
+def _lines_of_a_process(seed, scale, hash_seed):
     program = (
         "from simulation.plan import plan_run; from simulation.world import simulate; "
-        f"report = simulate(plan_run({seed}, scale={SMALL_SCALE})); "
+        f"report = simulate(plan_run({seed}, scale={scale})); "
         "print(*report.trace.lines(), sep='\\n')"
     )
     root = Path(__file__).parents[1]

@@ -42,7 +42,7 @@ from simulation.loop import (
     SimulatedLoop,
     is_dead_process,
 )
-from simulation.machine import Clock, Machine
+from simulation.machine import Clock, Machine, always_idle
 from simulation.network import Network, NetworkConditions
 from simulation.trace import Trace
 from simulation.wiretap import LinkTap
@@ -125,6 +125,7 @@ class World:
             on_process_ended=self.watch.on_broker_ended,
         )
         self.machine.sync_s_max = plan.sync_s_max
+        self.machine.merging = always_idle(plan.merge_interval_s, self.rng("merging"))
         self.machine.on_power_lost = self.watch.on_power_lost
         self.watch.remote_failed_at = lambda: self.machine.remote_service.failed_at
         self.ledger.broker_starts = lambda: self.machine.start_count
@@ -565,4 +566,5 @@ def _counts_of(world: World) -> dict[str, float]:
         "broker starts": machine.start_count,
         "power losses": machine.power_loss_count,
         "dropped": world.dropped_count,
+        "merged": machine.merged_count,
     }

@@ -47,6 +47,7 @@ from pydanube_broker.storage.journal.object_journal import ROOT, open_object_jou
 from pydanube_broker.storage.journal.object_recovery import FIRST_SESSION, prefix_of
 from pydanube_broker.storage.journal.staged_objects import ROOT as STAGED
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects
+from pydanube_broker.storage.segments.merging import MergingTimes
 from pydanube_broker.storage.storage_opening import open_storage
 from support.fakes.brokers import A_NOW_US
 from support.fakes.memory_store import MemoryStore
@@ -218,6 +219,7 @@ async def open_member(
     addresses: Mapping[str, str] = MappingProxyType({}),
     limits: PlacementLimits | None = None,
     journals: Path | None = None,
+    merging: MergingTimes | None = None,
     **options: Any,
 ) -> AsyncIterator[Member]:
     """
@@ -273,6 +275,7 @@ async def open_member(
             new_journal=new_journal,
             clock=clock,
             wall_clock=wall_clock_us,
+            merging=merging or MergingTimes(),
         ) as opened,
         open_broker(
             store,

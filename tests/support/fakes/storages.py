@@ -12,6 +12,7 @@ from pydanube.model.policy import KEEP_ALL, TopicPolicy
 from pydanube.objects.memory import MemoryObjects
 from pydanube_broker.storage.config import StorageConfig
 from pydanube_broker.storage.files import MemoryFiles
+from pydanube_broker.storage.segments.merging import MergingTimes
 from pydanube_broker.storage.storage_opening import open_storage
 from support.fakes.batches import frame_of
 from support.fakes.manifests import MemoryManifest
@@ -80,6 +81,7 @@ class World:
     objects: FlakyObjects = field(default_factory=FlakyObjects)
     manifest: FencedManifest = field(default_factory=FencedManifest)
     reserve: object = None
+    merging: MergingTimes = field(default_factory=MergingTimes)
     now: float = 0.0
     wall: int = A_NOW_US
 
@@ -96,6 +98,7 @@ class World:
             clock=lambda: self.now,
             wall_clock=lambda: self.wall,
             reserve=self.reserve,
+            merging=self.merging,
             claim_remote=self.claim_remote,
         ) as storage:
             yield storage

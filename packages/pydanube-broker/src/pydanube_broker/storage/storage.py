@@ -46,7 +46,7 @@ from pydanube_broker.storage.remote.uploading import Uploader
 from pydanube_broker.storage.remote.verification import Verification
 from pydanube_broker.storage.segments.idle_logs import IdleLogs
 from pydanube_broker.storage.segments.manifest import HoldableManifest, change_manifest
-from pydanube_broker.storage.segments.merging import Merger
+from pydanube_broker.storage.segments.merging import Merger, MergingTimes
 from pydanube_broker.storage.segments.replacement import (
     REPLACED_MAX,
     Replacement,
@@ -93,6 +93,7 @@ class Storage:
         claim_remote: Callable[[bool], Awaitable[None]] | None,
         clock: Callable[[], float],
         wall_clock: Callable[[], int],
+        merging: MergingTimes,
     ) -> None:
         self.recovered: list[tuple[TopicId, str]] = [
             (topic_id, topic.name) for topic_id, topic in journal.state.topics.items()
@@ -170,6 +171,7 @@ class Storage:
             executor=seal_thread,
             clock=clock,
             wall_clock=wall_clock,
+            times=merging,
         )
         """Merges small segments while the broker is idle."""
         pages = SegmentPages(manifest, clock)

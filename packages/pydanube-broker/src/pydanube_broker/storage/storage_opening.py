@@ -16,6 +16,7 @@ from pydanube_broker.storage.journal.journal import Journal, open_journal
 from pydanube_broker.storage.journal.reserve import Reserve
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from pydanube_broker.storage.segments.manifest import HoldableManifest, Manifest
+from pydanube_broker.storage.segments.merging import MergingTimes
 from pydanube_broker.storage.segments.range_cache import RangeCache
 from pydanube_broker.storage.segments.remote_segments import RemoteSegments
 from pydanube_broker.storage.segments.removal_lock import RemovalLock
@@ -30,6 +31,8 @@ REMOTE_READS_MAX = 16
 
 # One for the row group that a reader waits for, one for reading ahead.
 _READ_THREADS = 2
+
+_MERGING = MergingTimes()
 
 
 @asynccontextmanager
@@ -46,6 +49,7 @@ async def open_storage(
     claim_remote: Callable[[bool], Awaitable[None]] | None = None,
     cache_path: Path | None = None,
     new_journal: Callable[..., AbstractAsyncContextManager[Journal]] = open_journal,
+    merging: MergingTimes = _MERGING,
 ) -> AsyncIterator[Storage]:
     """
     Recover and open the storage over *files*, and seal topics while it is open.
@@ -88,6 +92,7 @@ async def open_storage(
                 claim_remote=claim_remote,
                 clock=clock,
                 wall_clock=wall_clock,
+                merging=merging,
             )
             async with task_scope() as tasks:
                 tasks.run(storage.sealer.run(), "seal topics")

@@ -2,8 +2,8 @@
 
 import asyncio
 import errno
+from itertools import count
 
-from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import (
     MetadataUnavailable,
     ObjectsUnavailable,
@@ -13,7 +13,7 @@ from pydanube.model.errors import (
 from pydanube.model.policy import KEEP_ALL, Retention, TopicPolicy
 from pydanube_broker.storage.config import RemoteConfig
 from pydanube_broker.storage.segments.manifest import HoldableManifest
-from pydanube_broker.storage.segments.merging import is_idle
+from pydanube_broker.storage.segments.merging import MergingTimes, is_idle
 from support.drivers.running import using
 from support.fakes.batches import payloads_of
 from support.fakes.compacted import compact
@@ -226,10 +226,12 @@ async def test_merging_can_be_turned_off(storage):
     assert len(log.segments) == 8
 
 
-async def test_segments_are_merged_while_the_process_is_idle(
-    world, storage, monkeypatch
-):
-    await fill(storage)
+async def test_segments_are_merged_while_the_process_is_idle(world, monkeypatch):
+    used_s = count()
+    is_busy = True
+    world.merging = MergingTimes(
+        interval_s=0.0, processor_time=lambda: next(used_s) if is_busy else 0.0
+    )
     errors = [OSError(errno.EMFILE, "on purpose")]
 
     def is_held(_):
@@ -238,18 +240,15 @@ async def test_segments_are_merged_while_the_process_is_idle(
             raise errors.pop()
         return False
 
-    monkeypatch.setattr(HoldableManifest, "is_held", property(is_held))
-
-    async def pass_time():
-        while True:
-            world.now += 3.0
+    async with world.storage() as storage:
+        await fill(storage)
+        for _ in range(20):
             await asyncio.sleep(0)
-
-    async with task_scope() as tasks:
-        tasks.run(pass_time())
-        tasks.run(storage.merger.run(interval_s=0.0))
+        assert not storage.merger.merged_count
+        monkeypatch.setattr(HoldableManifest, "is_held", property(is_held))
+        is_busy = False
         await until(lambda: storage.merger.merged_count == 8)
-        tasks.cancel()
+        assert not errors
 
 
 def test_a_process_is_idle_if_it_uses_little_of_a_processor():

@@ -16,6 +16,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -75,6 +76,25 @@ Replace = Callable[
 ]
 
 
+def _random_nonce() -> int:
+    return secrets.randbits(64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergingTimes:
+    """
+    The times of merging, and the numbers in the names of its objects.
+
+    A simulation has its own, so that a run depends on its seed only.
+    """
+
+    interval_s: float = INTERVAL_S
+    processor_time: Callable[[], float] = time.process_time
+    """Returns the seconds of processor time that the process has used."""
+    new_nonce: Callable[[], int] = _random_nonce
+    """Returns a number that no other merge has got."""
+
+
 class Merger:
     """Merges neighbouring small segments of open topics; see run()."""
 
@@ -89,6 +109,7 @@ class Merger:
         executor: Executor,
         clock: Callable[[], float],
         wall_clock: Callable[[], int],
+        times: MergingTimes,
     ) -> None:
         """
         *replace* is ``Storage.replace_segments``.
@@ -106,21 +127,23 @@ class Merger:
         self._executor = executor
         self._clock = clock
         self._wall_clock = wall_clock
+        self._times = times
         # The facts of topics in which there was nothing to merge.
         self._settled: dict[TopicId, _Facts] = {}
 
-    async def run(self, interval_s: float = INTERVAL_S) -> None:
+    async def run(self) -> None:
         """
         Merge segments while the process is idle, forever.
 
-        Whether it is idle is asked every *interval_s*.
+        Whether it is idle is asked every ``interval_s`` of its times.
 
         Cancellation: Safe at any point; a new object may be left as an orphan.
         """
+        processor_time = self._times.processor_time
         while True:
-            used_s, began = time.process_time(), self._clock()
-            await asyncio.sleep(interval_s)
-            if is_idle(time.process_time() - used_s, self._clock() - began):
+            used_s, began = processor_time(), self._clock()
+            await asyncio.sleep(self._times.interval_s)
+            if is_idle(processor_time() - used_s, self._clock() - began):
                 try:
                     await self.merge_round()
                 except OSError as error:
@@ -210,7 +233,7 @@ class Merger:
             group[0].base,
             group[-1].end,
             topic_log.epoch,
-            Run(secrets.randbits(64), self._wall_clock() // _US_PER_S),
+            Run(self._times.new_nonce(), self._wall_clock() // _US_PER_S),
         )
         identity = SegmentIdentity(
             topic=topic_log.name, topic_id=topic_log.topic_id, epoch=topic_log.epoch
