@@ -253,16 +253,16 @@ class SubscriptionModel:
         for offset in [*self.blocked, *failed]:
             self._apply_policy(offset)
         if not self.is_timeout_given:
-            self.ack_timeout_s = policy.ack_timeout_s
-        self._limit_deadlines(now)
+            self._change_ack_timeout(policy.ack_timeout_s, now)
 
     def set_ack_timeout(self, ack_timeout_s: float, now: float) -> None:
         self.is_timeout_given = True
-        self.ack_timeout_s = ack_timeout_s
-        self._limit_deadlines(now)
+        self._change_ack_timeout(ack_timeout_s, now)
 
-    def _limit_deadlines(self, now: float) -> None:
-        timeout_s = self.ack_timeout_s
+    def _change_ack_timeout(self, timeout_s: float | None, now: float) -> None:
+        if self.ack_timeout_s == timeout_s:
+            return
+        self.ack_timeout_s = timeout_s
         latest = None if timeout_s is None else now + timeout_s
         for offset, (consumer, deadline) in self.in_flight.items():
             earlier = latest

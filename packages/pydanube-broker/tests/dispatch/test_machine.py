@@ -214,6 +214,14 @@ def test_changed_policy_shortens_the_timeout_of_messages_in_flight(machine_of):
     assert machine.next_deadline() == 15.0
 
 
+def test_the_same_ack_timeout_again_leaves_extended_ones_as_they_are(machine_of):
+    machine = machine_of()
+    assert deadline_of(machine) == 30.0
+    machine.on_extend(ANNA, [(0, 10)], 10.0, ack_timeout_s=600.0)
+    machine.set_failure_policy(FailurePolicy(redeliveries_max=7), 20.0)
+    assert machine.next_deadline() == 610.0
+
+
 def test_nack_of_messages_not_in_flight_is_ignored(machine_of):
     machine = machine_of(failure_policy=FailurePolicy(redeliveries_max=0))
     machine.on_available(0, 10, 100, 0.0, [DeliveryWindow(5, 10, due=50.0)])

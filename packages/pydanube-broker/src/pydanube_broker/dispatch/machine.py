@@ -393,16 +393,16 @@ class SubscriptionMachine(ABC):
         Replace the failure policy, also for messages that failed before.
 
         From now on, messages wait for redelivery no longer than the new policy's
-        longest delay, and are in flight no longer than its ack timeout.  Messages that
-        are being copied to a dead-letter topic stay there.
+        longest delay, and are in flight no longer than its ack timeout, if that is
+        another one.  Messages that are being copied to a dead-letter topic stay there.
         """
         effects: list[Effect] = []
         self._needs_slow_path = True
         self._put_back(self.deferred.set_policy(policy, now, effects), now, effects)
-        if self._ack_timeout_s is None:
-            self.ack_timeout_s = policy.ack_timeout_s
-        timeout_s = self.ack_timeout_s
-        self.in_flight.limit_times(None if timeout_s is None else now + timeout_s)
+        timeout_s = policy.ack_timeout_s
+        if self._ack_timeout_s is None and self.ack_timeout_s != timeout_s:
+            self.ack_timeout_s = timeout_s
+            self.in_flight.limit_times(None if timeout_s is None else now + timeout_s)
         return self._complete(effects, now)
 
     def set_ack_timeout(self, ack_timeout_s: float, now: float) -> list[Effect]:
