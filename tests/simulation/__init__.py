@@ -29,6 +29,7 @@ they check these rules:
 - messages that are confirmed to be done are never delivered again, a message is with
   one consumer at a time, keys and exclusive consumers keep the order, and delays,
   pauses, limits and credit are respected;
+- readers get all messages from any earlier offset, also while segments are merged;
 - after all faults the system recovers by itself: all messages are published, delivered
   and done, and the broker stops on request;
 - nothing fails unexpectedly: no exception in the log, no error that an application did

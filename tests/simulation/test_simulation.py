@@ -23,7 +23,7 @@ SOAK_RUNS = 300
 SEEDS_PER_TEST = 5
 SMALL_SCALE = 0.1
 BUSY_SEED = 3
-MERGING_SEEDS = (6, 72)
+MERGING_SEEDS = (81, 76)
 """With power losses, and without and with a remote store."""
 
 
@@ -66,6 +66,7 @@ def test_segments_are_merged_while_faults_happen(seed):
     # After a change of the plan, take other seeds.
     assert report.counts["merged"]
     assert report.counts["power losses"]
+    assert report.counts["read again"]
     assert bool(report.plan.storage.remote.url) == (seed == MERGING_SEEDS[1])
 
 

@@ -101,6 +101,8 @@ class World:
         """Whether all faults are over."""
         self.dropped_count = 0
         """The number of messages that retention has dropped, for each subscription."""
+        self.read_count = 0
+        """The number of messages that readers got during faults."""
         self.is_drained = False
         """Whether all messages are delivered and acknowledged."""
         conditions = NetworkConditions(
@@ -186,6 +188,7 @@ class World:
         publishers = [start(each.run()) for each in self.publishers]
         subscribers = [start(each.run()) for each in self.subscribers]
         administrators = [start(each.run()) for each in self.administrators]
+        readers = [start(self._read_again(each)) for each in self._merged_topics()]
         await faults
         self.are_faults_over = True
         await self._stage(
@@ -193,6 +196,7 @@ class World:
             _all(publishers),
             PUBLISHED_S_MAX,
         )
+        await self._stage("readers finish at the end", _all(readers), ENDED_S_MAX)
         await self._stage(
             "administrators finish at the end",
             _all(administrators),
@@ -352,6 +356,44 @@ class World:
         for topic in self.plan.topics:
             if topic.is_reliable:
                 await self._with_client(partial(self._read, topic.name))
+
+    def _merged_topics(self) -> list[str]:
+        """Return the topics whose segments are merged while they are read."""
+        topics = self.plan.topics if self.plan.storage.merge_bytes else ()
+        return [
+            each.name
+            for each in topics
+            if each.is_reliable and each.durability == "durable"
+        ]
+
+    async def _read_again(self, topic: str) -> None:
+        """Read *topic* from one earlier offset after the other, during faults."""
+        rng = self.rng(f"reader {topic}")
+        while not self.are_faults_over:
+            await self._with_client(partial(self._read_from, topic, rng))
+            await asyncio.sleep(rng.random())
+
+    async def _read_from(self, topic: str, rng: Random, client: Client) -> None:
+        description = await client.topics.describe(topic)
+        start = rng.randint(description.base_offset, description.end_offset)
+        next_offset, history = start, self.ledger.topics[topic]
+        async for batch in client.read(topic, start=start):
+            for message in batch:
+                payload = history.at.get(message.offset, message.payload)
+                if message.offset != next_offset or message.payload != payload:
+                    self.violations.add(
+                        "a reader gets each message at its offset",
+                        f"{topic} {next_offset}: {message.payload!r} at "
+                        f"{message.offset} instead of {payload!r}",
+                    )
+                next_offset += 1
+        if next_offset < description.end_offset:
+            self.violations.add(
+                "a reader gets all messages",
+                f"{topic}: {start} to {next_offset}, not {description.end_offset}",
+            )
+        self.read_count += next_offset - start
+        self.trace.note("reader", f"reads {topic} from {start} to {next_offset}")
 
     async def _read(self, topic: str, client: Client) -> None:
         stored: list[bytes] = []
@@ -567,4 +609,5 @@ def _counts_of(world: World) -> dict[str, float]:
         "power losses": machine.power_loss_count,
         "dropped": world.dropped_count,
         "merged": machine.merged_count,
+        "read again": world.read_count,
     }
