@@ -158,6 +158,13 @@ def test_a_decoded_feed_starts_again_for_a_new_version(pipeline):
     assert with_columns_of(pipeline, newer("/default/other")) is None
 
 
+def test_a_decoded_feed_starts_again_with_the_columns_of_others(pipeline):
+    catalog = EventCatalog({"id": 1, "note": "x"})
+    evolved, _ = with_columns_of(pipeline, error(["note"]), catalog)
+    found, _ = with_columns_of(pipeline, newer("/default/decoded"))
+    assert found == evolved
+
+
 def test_names_that_are_values_end_the_query(pipeline):
     row = {f"c{at}": at for at in range(COLUMNS_MAX + 1)}
     with pytest.raises(InvalidConfig, match="more than 1000 new columns"):

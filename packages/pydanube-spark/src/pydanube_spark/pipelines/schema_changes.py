@@ -64,8 +64,11 @@ def with_columns_of(
     if decoded is not None:
         # The next plan has the latest version.
         topic, version = decoded.groups()
-        evolves = _evolving(pipeline, topic)
-        return (pipeline, f"starting again for {version}") if evolves else None
+        if not _evolving(pipeline, topic):
+            return None
+        # Other queries may have new columns, with which all are checked again.
+        spec = with_new_columns(pipeline.spec, pipeline.state.read_new_columns())
+        return replace(pipeline, spec=spec), f"starting again for {version}"
     found = _IN_JSON.search(text)
     if found is None:
         return None
@@ -73,7 +76,7 @@ def with_columns_of(
     try:
         names, _ = json.JSONDecoder().raw_decode(text, found.end())
     except ValueError:
-        return None
+        names = None
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         return None
     known = pipeline.state.read_new_columns()
