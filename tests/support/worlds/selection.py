@@ -124,9 +124,10 @@ def rotate(config: pytest.Config, items: list[pytest.Item]) -> None:
     Leave out the tests marked as rotated whose turn it is not.
 
     Of those of a group, one of ``PARTS`` parts has its turn, and at least one test.  A
-    file is a group, and so are the tests whose marks have the same argument.
+    file is a group, and so are the tests whose marks have the same argument.  Tests
+    that the command line names have their turn always.
     """
-    if config.option.world != ROTATING:
+    if config.option.world != ROTATING or all("::" in each for each in config.args):
         return
     rotated: dict[str, list[pytest.Item]] = {}
     for each in items:
@@ -136,7 +137,8 @@ def rotate(config: pytest.Config, items: list[pytest.Item]) -> None:
     gone = {
         each
         for tests in rotated.values()
-        for number, each in enumerate(tests)
+        # Each worker has collected the files in an order of its own.
+        for number, each in enumerate(sorted(tests, key=lambda test: test.nodeid))
         if (number - config.option.world_seed) % min(PARTS, len(tests))
     }
     left_out = [each for each in items if each in gone]
