@@ -3,10 +3,17 @@
 import json
 
 import pytest
+from pyspark import SparkContext
 
 from pydanube_spark import driver_jvm
 from pydanube_spark.jobs import ThreadRunner
 from pydanube_spark.tables.merge_runners import MergeRunners
+
+
+@pytest.fixture(autouse=True)
+def _without_an_application_of_this_process(monkeypatch):
+    """Hide the application that an earlier test has started."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
 
 
 @pytest.mark.parametrize("is_entered", [True, False])
