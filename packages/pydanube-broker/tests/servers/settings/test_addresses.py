@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 from contextlib import nullcontext
+from errno import EADDRINUSE
 
 import pytest
 
 from pydanube.model.errors import InvalidConfig
 from pydanube_broker.servers.settings.addresses import (
     addresses_of,
+    binding,
     check_exposure,
     http_hosts_of,
     url_of,
@@ -85,3 +87,16 @@ def test_a_broker_for_other_machines_needs_security_or_consent(host):
         tls = TlsConfig(**files, client_certificates=mode)
         with nullcontext() if mode == "required" else pytest.raises(InvalidConfig):
             check_exposure(BrokerConfig(listen=listen, tls=tls))
+
+
+def test_a_port_that_is_taken_is_explained():
+    taken = OSError(EADDRINUSE, "Address already in use")
+    with (
+        pytest.raises(InvalidConfig) as raised,
+        binding("::1", 1, "HTTP", "--http-port"),
+    ):
+        raise taken
+    assert str(raised.value) == (
+        "cannot listen on ::1:1 for HTTP: Address already in use; choose another with "
+        "--http-port or in the configuration file"
+    )

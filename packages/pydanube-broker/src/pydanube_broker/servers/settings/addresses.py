@@ -98,7 +98,7 @@ def binding(host: str, port: int, name: str, flag: str) -> Iterator[None]:
     except OSError as error:
         raise InvalidConfig(
             f"cannot listen on {host}:{port} for {name}: {error.strerror or error}; "
-            f"choose another with {flag}"
+            f"choose another with {flag} or in the configuration file"
         ) from error
 
 
