@@ -123,9 +123,9 @@ def rotate(config: pytest.Config, items: list[pytest.Item]) -> None:
     """
     Leave out the tests marked as rotated whose turn it is not.
 
-    Of those of a group, one of ``PARTS`` parts has its turn, and at least one test.  A
-    file is a group, and so are the tests whose marks have the same argument.  Tests
-    that the command line names have their turn always.
+    One of ``PARTS`` parts of each group runs, and at least one test.  A group is a
+    file, or all tests whose marks have the same argument.  Tests that the command line
+    names always run.
     """
     if config.option.world != ROTATING or all("::" in each for each in config.args):
         return

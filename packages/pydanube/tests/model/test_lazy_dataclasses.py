@@ -258,5 +258,5 @@ def test_brokers_and_clients_start_with_few_dataclasses_of_the_standard_library(
     done = subprocess.run(
         [sys.executable, "-c", EAGER], check=True, capture_output=True, text=True
     )
-    # Of more than three hundred.
+    # There are more than three hundred dataclasses in all.
     assert len(done.stdout.split()) <= 20, done.stdout

@@ -48,7 +48,7 @@ def _dataclass(
             eq=False,
             slots=slots,
             kw_only=kw_only,
-            # Of such a base, the standard library wants the same.
+            # The standard library requires that frozen agrees with the bases.
             frozen=frozen and _has_frozen_base(cls),
         )
         made: Any = collected(cls)

@@ -147,7 +147,7 @@ class Merger:
                 try:
                     await self.merge_round()
                 except OSError as error:
-                    # Of the lock that backups hold, for example.
+                    # For example, the file of the backup lock cannot be opened.
                     log.warning("small segments are not merged: %s", error)
 
     async def merge_round(self) -> None:
