@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from pydanube.model.errors import InvalidName
 from pydanube.model.stored_connectors import ConnectorReport
 from pydanube.security.principals import ANONYMOUS
 from pydanube_broker.broker.governance.access_control import AccessControl
@@ -77,3 +78,12 @@ async def test_connectors_of_a_broker_that_starts_again_are_those_before(store):
     async with opened(store) as connectors:
         assert list(connectors.list()) == before
         assert [each.name for each in connectors.list("a")] == ["b"]
+
+
+@pytest.mark.parametrize("name", ["", "a/b"])
+async def test_a_name_that_no_connector_can_have_is_refused(store, name):
+    async with opened(store) as connectors:
+        with pytest.raises(InvalidName):
+            await connectors.operate(name, TOPIC, is_paused=True, is_restarted=False)
+        with pytest.raises(InvalidName):
+            await connectors.delete(name, TOPIC)

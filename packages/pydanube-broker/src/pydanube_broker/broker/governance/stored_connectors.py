@@ -167,8 +167,10 @@ class StoredConnectors:
         Delete the definition of a connector of *topic*; its worker stops it soon.
 
         Raises:
+            InvalidName: A connector cannot have this name.
             NotFound: There is no such connector.
         """
+        _check_name(name)
         key = keys.CONNECTORS.key(name)
 
         async def attempt() -> Revision:
@@ -188,8 +190,10 @@ class StoredConnectors:
         Pause a connector of *topic*, resume it, or ask its worker to open it anew.
 
         Raises:
+            InvalidName: A connector cannot have this name.
             NotFound: There is no such connector.
         """
+        _check_name(name)
         key = keys.CONNECTORS.key(name)
 
         async def attempt() -> Revision:
