@@ -261,7 +261,9 @@ async def test_topics_are_looked_up_at_another_broker_if_one_is_silent(cluster):
         if cluster.owner_of(SHARD) == "a":
             cluster.lose("a")
         assert (await client.topics.describe(TOPIC)).topic == TOPIC
-        assert cluster.connects == ["a", "b"]
+        # On a busy machine, the other one is asked again; the silent one is not.
+        assert cluster.connects[0] == "a"
+        assert set(cluster.connects[1:]) == {"b"}
         # The client need not wait for the silent one.
         cluster.cut_off("a")
 
