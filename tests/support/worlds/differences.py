@@ -49,6 +49,7 @@ _DANUBE = "scenarios/test_client_transcripts.py::test_danube_server_answers_as_w
 _EXAMPLES = (
     f"docs/test_examples.py::test_the_examples_of_a_page_run{EXAMPLE}docs/guide/"
 )
+_REPLICATION = "packages/pydanube-connect/tests/replication/test_"
 _CLIENT = "packages/pydanube/tests/client/test_"
 _BELOW = "packages/pydanube/tests/client/*/test_"
 _INSIDE = (
@@ -269,6 +270,7 @@ DIFFERENCES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             f"{_BELOW}security.py::*",
             f"{_BELOW}connectors.py::*",
             "packages/pydanube-connect/tests/test_worker.py::*",
+            f"{_REPLICATION}replicator.py::test_schemas_that_are_not_permitted_end_it",
         ),
         MALFORMED: (
             f"{_DANUBE}{EXAMPLE}lookup",

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 import pytest
 
-from pydanube.model.errors import InvalidRequest, OffsetDropped
+from pydanube.model.errors import (
+    InvalidRequest,
+    OffsetDropped,
+    PermissionDenied,
+    SchemaInUse,
+)
 from pydanube.model.policy import Retention
+from pydanube.model.schemas import ReferencedVersion
+from pydanube.security.permissions import Permission
+from pydanube.security.policy import Binding, Role
+from pydanube.security.principals import Principal
 from pydanube_connect.replication.pure.naming import TopicNaming
 from pydanube_connect.replication.replicator import (
     Replication,
     ReplicationStatus,
     Replicator,
 )
+from support.fakes.principals import ROOT, client_of, guarded_broker
 from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow
 
+ALICE = Principal("alice", "token")
 ORDERS = "/default/orders"
 SEAL_BYTES = 65_536
 NAMING = TopicNaming.parse(["/default/*"], [])
@@ -140,6 +152,87 @@ def test_versions_of_a_schema_are_copied():
                     for each in (source, target)
                 ]
                 assert found[0] == found[1]
+
+    asyncio.run(run())
+
+
+def test_references_of_schemas_are_copied():
+    class Money(msgspec.Struct):
+        cents: int
+
+    class Priced(msgspec.Struct):
+        cents: int
+        currency: str = ""
+
+    class Order(msgspec.Struct):
+        price: int
+
+    async def run():
+        async with (
+            memory_broker() as one,
+            memory_broker() as two,
+            one.connect() as source,
+            two.connect() as target,
+        ):
+            old = source.schemas
+            await old.register("money", Money)
+            await old.set_compatibility("money", "none")
+            await old.register("money", Priced)
+            # The numbers of versions at the target are others.
+            await old.delete("money", 1)
+            price = ReferencedVersion(name="price", subject="money", version=2)
+            order = ReferencedVersion(name="order", subject="orders", version=1)
+            await old.register("orders", Order, references=[price])
+            # Subjects may refer to each other.
+            await old.register("money", Priced, references=[order])
+            async with source.producer(
+                ORDERS, schema=Order, subject="orders"
+            ) as producer:
+                await producer.send(Order(1))
+            await replicate_to_end(source, target)
+            # Nothing happens if all is there.
+            await replicate_to_end(source, target)
+
+            new = target.schemas
+            assert (await new.latest("orders")).references == (
+                replace(price, version=1),
+            )
+            assert (await new.latest("money")).references == (order,)
+            assert (await new.compatibility("money")).value == "none"
+            assert (await new.compatibility("orders")).value == "backward"
+            with pytest.raises(SchemaInUse):
+                await new.delete("money", 1)
+
+    asyncio.run(run())
+
+
+def test_schemas_that_are_not_permitted_end_it():
+    class Order(msgspec.Struct):
+        price: int
+
+    async def run():
+        async with (
+            memory_broker() as one,
+            guarded_broker() as two,
+            one.connect() as source,
+            client_of(two, ALICE) as target,
+        ):
+            access = two.broker.access
+            role = Role("copier", frozenset(Permission))
+            await access.set_role(ROOT, role)
+            patterns = ("/default/*", "/default", "subject:orders")
+            binding = Binding("user:alice", ("copier",), patterns, "copies")
+            await access.add_binding(ROOT, binding)
+            await source.schemas.register("money", Order)
+            price = ReferencedVersion(name="price", subject="money", version=1)
+            await source.schemas.register("orders", Order, references=[price])
+            async with source.producer(
+                ORDERS, schema=Order, subject="orders"
+            ) as producer:
+                await producer.send(Order(1))
+            with pytest.raises(PermissionDenied, match="money"):
+                await replicate_to_end(source, target)
+            assert await target.schemas.subjects() == []
 
     asyncio.run(run())
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pydanube.client.client import Client
 from pydanube.client.connections.partitions import create_topic
 from pydanube.client.messages.schema import schema_of
 from pydanube.model.descriptions import TopicDescription
-from pydanube.model.errors import InvalidRequest, SchemaNotFound
+from pydanube.model.errors import IncompatibleSchema, InvalidRequest, SchemaNotFound
 from pydanube.model.names import TopicName
-from pydanube.model.schemas import Compatibility, SchemaReference, TopicSchema
+from pydanube.model.schemas import (
+    Compatibility,
+    ReferencedVersion,
+    SchemaReference,
+    SchemaVersion,
+    TopicSchema,
+)
 
 SCHEMAS_MAX = 1024
-"""How many versions of schemas are remembered as copied."""
+"""With more versions of schemas, those that were copied are forgotten."""
+SUBJECTS_MAX = 1000
+"""To how many subjects the schemas of one may refer, directly or through others."""
 
 
 class TargetTopics:
@@ -24,7 +31,7 @@ class TargetTopics:
     def __init__(self, source: Client, target: Client) -> None:
         self._source = source
         self._target = target
-        self._copied: OrderedDict[tuple[int, int], SchemaReference] = OrderedDict()
+        self._copied: dict[tuple[int, int], SchemaReference] = {}
 
     async def ensure(self, described: TopicDescription, name: str) -> None:
         """
@@ -66,8 +73,7 @@ class TargetTopics:
     async def _bind(self, topic: str, schema: TopicSchema | None) -> None:
         if schema is None:
             return
-        for each in await self._source.schemas.versions(schema.subject):
-            await self.copy_schema(each.schema_id, each.version)
+        await self._copy_subjects(schema.subject)
         # The numbers of versions differ if the source has deleted some.
         binding = replace(schema, version=None, version_min=None)
         await self._target.topics.configure(topic, schema=binding)
@@ -76,7 +82,12 @@ class TargetTopics:
         """
         Return the version at the target of a schema of the source; None: no schema.
 
-        It is registered if the target does not have it.
+        If the target does not have it, all versions of its subject are registered, and
+        those of the subjects that they refer to.
+
+        Raises:
+            PermissionDenied: The client of the source may not read one of the subjects,
+                or that of the target may not register them.
         """
         if not schema_id:
             return None
@@ -87,22 +98,73 @@ class TargetTopics:
             except SchemaNotFound:
                 # It was deleted at the source: nobody can decode the payloads.
                 return None
-            schemas = self._target.schemas
-            mode = await self._source.schemas.compatibility(found.subject)
-            # All versions of the source are valid, whatever was allowed when.
-            with suppress(SchemaNotFound):
-                await schemas.set_compatibility(found.subject, Compatibility.NONE)
-            new = await schemas.register(
-                found.subject,
-                schema_of(found),
-                description=found.description,
-                created_by=found.created_by,
-                tags=found.tags,
+            await self._copy_subjects(found.subject)
+        return self._copied.get(key)
+
+    async def _copy_subjects(self, subject: str) -> None:
+        """Copy all versions of *subject*, and those that they refer to."""
+        if len(self._copied) > SCHEMAS_MAX:
+            self._copied.clear()
+        subjects: dict[str, list[SchemaVersion]] = {}
+        pending = [subject]
+        while pending:
+            name = pending.pop()
+            if name in subjects:
+                continue
+            if len(subjects) >= SUBJECTS_MAX:
+                raise InvalidRequest(
+                    f"the schemas of {subject} refer to more than {SUBJECTS_MAX} "
+                    "subjects, which cannot be replicated"
+                )
+            subjects[name] = await self._source.schemas.versions(name)
+            pending += [to.subject for each in subjects[name] for to in each.references]
+        # What others refer to comes first, so that a refusal leaves less behind.
+        for name, versions in reversed(subjects.items()):
+            await self._copy_versions(name, versions)
+        # Subjects may refer to each other, so references need all versions.
+        new = dict[tuple[str, int], int]()
+        for name, versions in subjects.items():
+            for each in versions:
+                copy = self._copied[each.schema_id, each.version]
+                assert copy.version is not None
+                new[name, each.version] = copy.version
+        for versions in subjects.values():
+            for each in versions:
+                references = [
+                    replace(to, version=new[to.subject, to.version])
+                    for to in each.references
+                    if (to.subject, to.version) in new
+                ]
+                if references:
+                    await self._register(each, references)
+
+    async def _copy_versions(self, subject: str, versions: list[SchemaVersion]) -> None:
+        schemas = self._target.schemas
+        for each in versions:
+            if (each.schema_id, each.version) in self._copied:
+                continue
+            try:
+                new = await self._register(each)
+            except IncompatibleSchema:
+                # All versions of the source are valid, whatever was allowed when.
+                await schemas.set_compatibility(subject, Compatibility.NONE)
+                new = await self._register(each)
+            self._copied[each.schema_id, each.version] = SchemaReference(
+                subject=subject, version=new.version
             )
-            await schemas.set_compatibility(found.subject, mode)
-            if len(self._copied) >= SCHEMAS_MAX:
-                self._copied.popitem(last=False)
-            self._copied[key] = SchemaReference(
-                subject=new.subject, version=new.version
-            )
-        return self._copied[key]
+        if versions:
+            mode = await self._source.schemas.compatibility(subject)
+            if await schemas.compatibility(subject) is not mode:
+                await schemas.set_compatibility(subject, mode)
+
+    async def _register(
+        self, version: SchemaVersion, references: Sequence[ReferencedVersion] = ()
+    ) -> SchemaVersion:
+        return await self._target.schemas.register(
+            version.subject,
+            schema_of(version),
+            description=version.description,
+            created_by=version.created_by,
+            tags=version.tags,
+            references=references,
+        )
