@@ -132,3 +132,19 @@ async def test_key_that_is_not_utf_8_becomes_surrogates(client):
         for message in batch
     ]
     assert keys == [("\udcff", b"\xff"), ("\u00fc", b"\xc3\xbc"), (None, None)]
+
+
+async def test_columns_of_several_deliveries_are_joined_in_their_order(client):
+    await client.topics.create(TOPIC)
+    async with client.producer(TOPIC) as producer:
+        await producer.send_batch([b"0", b"1"])
+        await producer.send_batch([b"2", b"3"])
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        messages = [await consumer.receive() for _ in range(4)]
+        batch = pydanube.MessageBatch.of(TOPIC, [messages[at] for at in (0, 2, 3, 1)])
+        assert list(batch.offsets) == [0, 2, 3, 1]
+        # Each list is the caller's own.
+        batch.payloads.clear()
+        pydanube.MessageBatch.of(TOPIC, messages[2:]).payloads.clear()
+        assert batch.payloads == [b"0", b"2", b"3", b"1"]
+        assert messages[1].payload == b"1"

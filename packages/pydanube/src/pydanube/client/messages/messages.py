@@ -604,16 +604,12 @@ class MessageBatch(Sequence[Message[T_co]]):
         runs = [batch.offsets[base:end] for batch, base, end in self.slices]
         if len(runs) == 1:
             return runs[0]
-        return [offset for run in runs for offset in run]
+        return list(chain.from_iterable(runs))
 
     @property
     def payloads(self) -> list[bytes]:
         """The payload of each message."""
-        return [
-            payload
-            for batch, base, end in self.slices
-            for payload in batch.payloads[base:end]
-        ]
+        return _payloads_of(self.slices)
 
     def values(self) -> list[T_co]:
         """
@@ -627,9 +623,7 @@ class MessageBatch(Sequence[Message[T_co]]):
         values: list[T_co] = []
         for decode, slices in groupby(self.slices, key=_decoder_of):
             runs = list(slices)
-            payloads = [
-                p for batch, base, end in runs for p in batch.payloads[base:end]
-            ]
+            payloads = _payloads_of(runs)
             try:
                 values += decode(payloads)
             except InvalidPayload:
@@ -695,6 +689,14 @@ def arrow_schema() -> pa.Schema:
 
 def _decoder_of(batch: tuple[ReceivedBatch, int, int]) -> Decoder:
     return batch[0].decoder_at(batch[1])
+
+
+def _payloads_of(slices: Iterable[tuple[ReceivedBatch, int, int]]) -> list[bytes]:
+    """Return the payloads of *slices*, in a list of the caller's own."""
+    payloads: list[bytes] = []
+    for batch, base, end in slices:
+        payloads += batch.payloads[base:end]
+    return payloads
 
 
 OFFSET_BITS_MAX = 1 << 16
