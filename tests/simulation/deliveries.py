@@ -245,11 +245,25 @@ class Watch:
         self._settle(watch, offsets)
         return offsets
 
-    def on_marked(self, topic: str, subscription: str, offsets: set[int]) -> None:
-        """Handle that an administrator marks messages as done."""
+    def on_marked(
+        self, topic: str, subscription: str, offsets: set[int]
+    ) -> Callable[[], None]:
+        """
+        Handle that an administrator marks messages as done.
+
+        Call what is returned if the broker refuses that: they may be delivered again.
+        """
         watch = self.subscriptions[topic, subscription]
+        session = watch.session
+        new = offsets - session.done.keys()
         watch.acknowledged |= offsets
         self._settle(watch, offsets)
+
+        def on_refused() -> None:
+            for offset in new:
+                session.done.pop(offset, None)
+
+        return on_refused
 
     def on_confirmed(self, watch: SubscriptionWatch, offsets: set[int]) -> None:
         """Handle that the broker confirms that acks are on disk."""

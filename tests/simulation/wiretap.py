@@ -134,8 +134,10 @@ class LinkTap:
                 watch.on_skip(of, m.count)
             case Kind.MARK_DONE:
                 offsets = {at for base, end in _ranges(m) for at in range(base, end)}
-                watch.on_marked(m.topic, m.subscription, offsets)
-                self._when_ok(frame, lambda: watch.on_confirmed(of, offsets))
+                on_refused = watch.on_marked(m.topic, m.subscription, offsets)
+                self._when_ok(
+                    frame, lambda: watch.on_confirmed(of, offsets), on_refused
+                )
             case Kind.CONFIGURE_SUBSCRIPTION:
                 changes = changes_from_wire(SubscriptionSettings, m.settings, m.changes)
                 if changes.get("is_paused") is True:
@@ -146,10 +148,17 @@ class LinkTap:
                     policy = changes["failure_policy"] or FailurePolicy()
                     watch.on_policy(of, policy)
 
-    def _when_ok(self, frame: RawFrame, then: Callable[[], None]) -> None:
+    def _when_ok(
+        self,
+        frame: RawFrame,
+        then: Callable[[], None],
+        otherwise: Callable[[], None] = lambda: None,
+    ) -> None:
         def on_answer(kind: Kind, _: Any) -> None:
             if kind is Kind.OK:
                 then()
+            else:
+                otherwise()
 
         self._handlers[frame.correlation] = on_answer
 

@@ -88,12 +88,14 @@ class TcpProxy:
             await self.requests.travel()
             await self.answers.travel()
             upstream = await asyncio.open_connection("127.0.0.1", self._server_port)
+            self._writers.add(upstream[1])
             try:
                 request = _Request()
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._copy_requests(reader, upstream[1], request))
                     group.create_task(self._copy_answers(upstream[0], writer, request))
             finally:
+                self._writers.discard(upstream[1])
                 upstream[1].close()
         except* (OSError, _Cut):
             pass
@@ -140,9 +142,14 @@ class TcpProxy:
             writer.close()
 
     def close(self) -> None:
-        """Close all connections, also those that are just being made."""
+        """
+        End all connections, also those that are just being made.
+
+        What a side has not read is lost: nobody would be left to send it.
+        """
         self._is_closed = True
-        self.cut()
+        for writer in self._writers:
+            writer.transport.abort()
 
     async def wait_for_fault(self) -> None:
         """Return when a connection has had a fault."""

@@ -122,15 +122,17 @@ class ProcessReports:
         async def answer(
             reader: asyncio.StreamReader, writer: asyncio.StreamWriter
         ) -> None:
-            # A process that asks and goes away fails alone.
-            with suppress(OSError, TimeoutError, ValueError, msgspec.DecodeError):
-                async with asyncio.timeout(ANSWER_S):
-                    question = _QUESTION.decode(await reader.readline())
-                    found = await self.report(question)
-                    writer.write(msgspec.json.encode(found.readiness) + b"\n")
-                    writer.write(found.metrics)
-                    await writer.drain()
-            writer.close()
+            try:
+                # A process that asks and goes away fails alone.
+                with suppress(OSError, TimeoutError, ValueError, msgspec.DecodeError):
+                    async with asyncio.timeout(ANSWER_S):
+                        question = _QUESTION.decode(await reader.readline())
+                        found = await self.report(question)
+                        writer.write(msgspec.json.encode(found.readiness) + b"\n")
+                        writer.write(found.metrics)
+                        await writer.drain()
+            finally:
+                writer.close()
 
         async with await asyncio.start_unix_server(
             answer, sock=self.group.listen(SOCKET), limit=QUESTION_BYTES_MAX

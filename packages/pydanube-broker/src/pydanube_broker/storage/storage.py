@@ -50,6 +50,7 @@ from pydanube_broker.storage.segments.merging import Merger, MergingTimes
 from pydanube_broker.storage.segments.replacement import (
     REPLACED_MAX,
     Replacement,
+    VerifiedReplacement,
     plan_replacement,
     verify_replacement,
 )
@@ -537,7 +538,8 @@ class Storage:
         The replacements are read in full and compared with the old segments; then one
         transaction changes the manifest.  The old objects are kept for
         ``replaced_keep_s``, and uploaded ones until the replacements are, too.  If the
-        journal outlives the disk, the replacements are uploaded before the transaction.
+        journal outlives the disk, the replacements are uploaded before the transaction,
+        and the topic is sealed meanwhile.
 
         Durability: On return the replacement is durable; on another error than
             MetadataUnavailable, nothing was replaced.
@@ -558,51 +560,75 @@ class Storage:
         # One more than allowed, so that plan_replacement() refuses too many.
         added = await self._local_bytes_of(replacements[: REPLACED_MAX + 1])
         # The room first, because making it takes the locks of topics.
-        async with self.sealer.room(added), topic_log.maintenance:
-            if topic_log.refusal is not None:
-                raise topic_log.refusal.with_traceback(None)
-            topic_log.check_not_held(
-                "its segments must not be changed; release it first"
-            )
+        async with self.sealer.room(added):
+            async with topic_log.maintenance:
+                _check_replaceable(topic_log)
+                found = [
+                    await asyncio.to_thread(
+                        verify_replacement,
+                        each,
+                        partial(self._objects.open, each.object_name),
+                    )
+                    for each in replacements[: REPLACED_MAX + 1]
+                ]
+                old, new = self._plan_replacement(topic_log, old_names, found)
+                if not self.journal.outlives_disk:
+                    await self._replace(topic_log, old, new)
+                    return new
+            # The journal does not have the messages of the old segments any more.  The
+            # upload takes as long as the store is away, and sealing needs the lock.
+            uploaded = await self.require_uploader().upload_first(new)
             found = [
-                await asyncio.to_thread(
-                    verify_replacement,
-                    each,
-                    partial(self._objects.open, each.object_name),
-                )
-                for each in replacements[: REPLACED_MAX + 1]
+                replace(each, entry=entry)
+                for each, entry in zip(found, uploaded, strict=True)
             ]
-            old, new = plan_replacement(
-                topic_log.segments,
-                old_names,
-                found,
-                topic=topic_log.name,
-                topic_id=topic_id,
-                epoch=topic_log.epoch,
-                root=self._config.root,
-                now=self._wall_clock(),
-            )
-            if self._tiers is not None:
-                for each in new:
-                    await self._tiers.find_local(each.object_name)
-            if self.journal.outlives_disk:
-                # The journal does not have the messages of the old segments any more.
-                new = await self.require_uploader().upload_first(new)
-            await change_manifest(self._manifest, topic_log, removed=old, added=new)
-            # No await until the end: readers get the old segments or the new ones, and
-            # the old objects are kept for those that have them open.
-            topic_log.on_replaced(old, new)
-            if self.uploader is not None:
-                self.uploader.on_replaced(old)
-                self.uploader.add(topic_id, new)
-            # The remote copies of messages stay until there are others.
-            has_copies = any(each.is_uploaded for each in old)
-            self.sealer.delete_later(
-                topic_log,
-                [each.object_name for each in old],
-                uploaded_end=old[-1].end if has_copies else 0,
-            )
-        return new
+            async with topic_log.maintenance:
+                _check_replaceable(topic_log)
+                old, new = self._plan_replacement(topic_log, old_names, found)
+                await self._replace(topic_log, old, new)
+                return new
+
+    def _plan_replacement(
+        self,
+        topic_log: TopicLog,
+        old_names: Sequence[str],
+        found: Sequence[VerifiedReplacement],
+    ) -> tuple[tuple[SegmentEntry, ...], tuple[SegmentEntry, ...]]:
+        return plan_replacement(
+            topic_log.segments,
+            old_names,
+            found,
+            topic=topic_log.name,
+            topic_id=topic_log.topic_id,
+            epoch=topic_log.epoch,
+            root=self._config.root,
+            now=self._wall_clock(),
+        )
+
+    async def _replace(
+        self,
+        topic_log: TopicLog,
+        old: Sequence[SegmentEntry],
+        new: Sequence[SegmentEntry],
+    ) -> None:
+        """Replace the segments *old* by *new*; the caller holds the topic's lock."""
+        if self._tiers is not None:
+            for each in new:
+                await self._tiers.find_local(each.object_name)
+        await change_manifest(self._manifest, topic_log, removed=old, added=new)
+        # No await until the end: readers get the old segments or the new ones, and
+        # the old objects are kept for those that have them open.
+        topic_log.on_replaced(old, new)
+        if self.uploader is not None:
+            self.uploader.on_replaced(old)
+            self.uploader.add(topic_log.topic_id, new)
+        # The remote copies of messages stay until there are others.
+        has_copies = any(each.is_uploaded for each in old)
+        self.sealer.delete_later(
+            topic_log,
+            [each.object_name for each in old],
+            uploaded_end=old[-1].end if has_copies else 0,
+        )
 
     async def _local_bytes_of(self, replacements: Sequence[Replacement]) -> int:
         """Return the size of the files that maintenance has written."""
@@ -744,3 +770,16 @@ class Storage:
 
 def _is_of_topic(objects: Objects, topic_id: TopicId, name: str) -> bool:
     return topic_id_of(partial(objects.open, name)) == topic_id
+
+
+def _check_replaceable(topic_log: TopicLog) -> None:
+    """
+    Raise unless the segments of a topic may be changed.
+
+    Raises:
+        TopicHeld: A retention hold forbids it.
+        BrokerError: The topic accepts nothing more.
+    """
+    if topic_log.refusal is not None:
+        raise topic_log.refusal.with_traceback(None)
+    topic_log.check_not_held("its segments must not be changed; release it first")

@@ -321,3 +321,24 @@ WEAK_SPOTS = {
     "3.2": [test_names_with_a_common_prefix_are_independent],
     "6": [test_refused_messages_are_not_retried_forever],
 }
+
+
+async def test_segments_with_messages_after_an_offset_are_listed(world, client):
+    await client.create_producer()
+    for number in range(9):
+        await client.send(str(number))
+        await world.broker.storage.sealer.seal_now()
+
+    async def listed(after):
+        request = pb.ListSegmentDescriptorsRequest(topic=TOPIC, after_offset=after)
+        answer = await client.call(
+            "danube.StorageService/ListSegmentDescriptors", request
+        )
+        return [(each.start_offset, each.end_offset) for each in answer.segments]
+
+    assert await listed(0) == [(at, at) for at in range(9)]
+    assert await listed(6) == [(7, 7), (8, 8)]
+    await world.broker.storage.merger.merge_round()
+    # The merged segment has messages after offset 6, and some before it.
+    assert await listed(0) == await listed(6) == [(0, 8)]
+    assert await listed(8) == []

@@ -17,6 +17,7 @@ from pydanube_broker.storage.segments.merging import MergingTimes, is_idle
 from support.drivers.running import using
 from support.fakes.batches import payloads_of
 from support.fakes.compacted import compact
+from support.fakes.object_storages import ObjectWorld
 from support.fakes.storages import open_topic, publish, read_all, seal, until, wake
 from support.fakes.upload_worlds import UploadWorld
 
@@ -293,3 +294,49 @@ async def test_a_segment_that_is_evicted_meanwhile_is_not_loaded():
         await storage.merger.merge_round()
         assert log.segments == old
         assert not loaded
+
+
+async def test_a_topic_is_sealed_while_its_merged_segment_is_uploaded():
+    world = ObjectWorld()
+    async with world.storage(remote=RemoteConfig(url="s3://bucket")) as storage:
+        await storage.uploader.loaded.wait()
+        log = await fill(storage)
+        await storage.uploader.upload_now()
+        before = payloads_of(await read_all(log))
+        world.remote.gate = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            merging = tasks.create_task(storage.merger.merge_round())
+            await until(lambda: world.remote.waiting)
+            await seal(storage, 1)
+            assert log.sealed_offset == log.end_offset
+            assert not merging.done()
+            assert not storage.merger.merged_count
+            world.remote.gate.set()
+        merged, tail = log.segments
+        assert merged.is_uploaded
+        assert (merged.base, merged.end, tail.end) == (0, 16, 17)
+        assert await world.manifest.load(1) == log.segments
+        assert payloads_of(await read_all(log)) == before
+
+
+async def test_a_merged_segment_whose_upload_came_too_late_is_removed():
+    world = ObjectWorld()
+    async with world.storage(remote=RemoteConfig(url="s3://bucket")) as storage:
+        await storage.uploader.loaded.wait()
+        log = await fill(storage)
+        await storage.uploader.upload_now()
+        old = log.segments
+        world.remote.gate = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(storage.merger.merge_round())
+            await until(lambda: world.remote.waiting)
+            log.holds = frozenset({"lake"})
+            world.remote.gate.set()
+        assert log.segments == await world.manifest.load(1) == old
+        names = {each.object_name for each in old}
+        await until(lambda: names == {*world.remote.stored} & {*_segments(world)})
+        assert {*world.objects.stored} == names
+
+
+def _segments(world):
+    return [each for each in world.remote.stored if each.endswith(".parquet")]

@@ -205,13 +205,15 @@ class SmallerServices:
         self, request: pb.ListSegmentDescriptorsRequest
     ) -> pb.ListSegmentDescriptorsResponse:
         """
-        Return the segments that begin after ``after_offset``, or all if that is 0.
+        Return the segments that end after ``after_offset``, or all if that is 0.
 
-        The original never lists a segment that begins at 0.
+        The original compares with their first offsets.  A client that names the last
+        offset that it has read would miss the messages after it, if the segment that
+        it knows was merged with later ones.
         """
         async with self._broker.views.viewing(TopicName.parse(request.topic)) as topic:
             segments = topic.segments
-        after = request.after_offset or -1
+        end = request.after_offset + 1 if request.after_offset else 0
         return pb.ListSegmentDescriptorsResponse(
             segments=[
                 pb.SegmentDescriptorProto(
@@ -222,7 +224,7 @@ class SmallerServices:
                     created_at=segment.sealed_at // 1_000_000,
                 )
                 for segment in segments
-                if segment.base > after
+                if segment.end > end
             ]
         )
 
