@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from pydanube.aio.tasks import task_scope
 from pydanube.model.lazy_dataclasses import dataclass
+from pydanube_broker.storage.processor_time import wanted_processor_time
 
 YOUNG_OBJECTS = 2_000
 """The number of new objects that starts a collection of the youngest generation."""
@@ -31,7 +32,7 @@ YOUNG_ROUNDS = 10
 """The number of those after which the second generation is collected, too."""
 NEVER = 2**31 - 1
 IDLE_LOAD = 0.05
-"""An idle process uses at most this share of one processor."""
+"""An idle process uses, or waits for, at most this share of one processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +72,9 @@ async def _run(schedule: Schedule) -> None:
     collected_at = busy_at = time.monotonic()
     is_released = False
     while True:
-        used_s = time.process_time()
+        used_s = wanted_processor_time()
         await asyncio.sleep(schedule.check_s)
-        load = (time.process_time() - used_s) / schedule.check_s
+        load = (wanted_processor_time() - used_s) / schedule.check_s
         now = time.monotonic()
         if schedule.is_collection_due(now - collected_at, load):
             gc.collect()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -51,6 +50,7 @@ from pydanube.wire.files.segment_format import (
 )
 from pydanube.wire.files.segment_writing import write_segment
 from pydanube_broker.storage.config import StorageConfig
+from pydanube_broker.storage.processor_time import wanted_processor_time
 from pydanube_broker.storage.pure.merge_planning import plan_merges
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from pydanube_broker.storage.segments.replacement import Replacement
@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 60.0
 """How often the Merger looks whether the broker is idle."""
 IDLE_LOAD = 0.2
-"""An idle process uses at most this share of one processor."""
+"""An idle process uses, or waits for, at most this share of one processor."""
 ROUND_S = 6.0
 """The time after which a round of merges ends, so that they take a tenth of one
 processor at most."""
@@ -89,8 +89,8 @@ class MergingTimes:
     """
 
     interval_s: float = INTERVAL_S
-    processor_time: Callable[[], float] = time.process_time
-    """Returns the seconds of processor time that the process has used."""
+    processor_time: Callable[[], float] = wanted_processor_time
+    """Returns the seconds of processor time that the process has used or wanted."""
     new_nonce: Callable[[], int] = _random_nonce
     """Returns a number that no other merge has got."""
 
@@ -257,7 +257,7 @@ class Merger:
 
 
 def is_idle(used_s: float, passed_s: float) -> bool:
-    """Return whether a process that used so much processor time is idle."""
+    """Return whether a process that used or wanted so much processor time is idle."""
     return used_s <= passed_s * IDLE_LOAD
 
 
