@@ -13,12 +13,16 @@ from functools import cache
 from inspect import isasyncgenfunction, iscoroutinefunction, signature
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.run_directory import (
+    disk_warning,
+    enter_run_directory,
+    remove_at_exit,
+)
 from support.servers.etcd import etcd_member
 from support.servers.programs import extend_search_path, summary_of_skips
 from support.servers.zookeeper import zookeeper_member
@@ -50,9 +54,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 extend_search_path()
 # Commands must not find the contexts of the user who runs the tests.
 os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
-# Runs of pipelines must not be recorded among those of this user.
-_STATE = TemporaryDirectory(prefix="danube-state-")
-os.environ["XDG_STATE_HOME"] = _STATE.name
+# What a test forgets to remove goes with the run.
+_RUN = enter_run_directory()
+if _RUN.is_owned:
+    remove_at_exit(_RUN)
 
 # A connection that was accepted just before its server is closed fails an assertion of
 # asyncio, and is never closed (https://github.com/python/cpython/issues/109564).
@@ -81,6 +86,8 @@ def pytest_configure(config):
     # Shells ignore SIGINT in background processes, and so would programs of tests.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if _RUN.is_owned and config.option.basetemp is None:
+        config.option.basetemp = str(_RUN.tests)
 
 
 def pytest_generate_tests(metafunc):
@@ -160,10 +167,45 @@ def pytest_runtest_teardown(item):
             handler.setFormatter(plugin.formatter)
 
 
+def pytest_sessionstart(session):
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and (line := disk_warning(_RUN.path)) is not None:
+        reporter.write_line(line)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item, nextitem):
+    """Note what the tests of a file leave, when the last of them has ended."""
+    result = yield
+    if nextitem is None or _file_of(nextitem) != _file_of(item):
+        _RUN.note_left(_file_of(item))
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left"] = _RUN.left
+    _RUN.has_failed = session.testsfailed > 0
+    return (yield)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    """Take over what a worker noted."""
+    _RUN.left |= getattr(node, "workeroutput", {}).get("left", {})
+
+
 def pytest_terminal_summary(terminalreporter):
     skips = terminalreporter.stats.get("skipped", [])
     if (line := summary_of_skips([str(each.longrepr) for each in skips])) is not None:
         terminalreporter.write_line(line)
+    for file, names in sorted(_RUN.left.items()):
+        terminalreporter.write_line(f"LEFT BEHIND by {file}: {', '.join(names)}")
+    if _RUN.has_failed and _RUN.is_owned:
+        terminalreporter.write_line(
+            f"Files of the tests that failed are in {_RUN.tests} until the next run."
+        )
 
 
 def pytest_itemcollected(item):

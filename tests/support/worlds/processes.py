@@ -12,11 +12,9 @@ from typing import Any
 from pydanube_broker.dispatch.shared_counts import SharedCounts, bytes_of
 from pydanube_broker.metadata.shared_sqlite import SharedSqliteStore, open_shared_sqlite
 from support.fakes.broker_clusters import BrokerCluster, Member
+from support.run_directory import memory_directory
 from support.worlds.chance import Chance
 from support.worlds.cluster import ClusterBroker, running_cluster
-
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
-"""Directories there need no disk."""
 
 PROCESSES_MAX = 16
 ROWS = 256
@@ -76,7 +74,7 @@ async def processes_world(
     chance: Chance, **options: Any
 ) -> AsyncIterator[ClusterBroker]:
     """Run the processes; the options are those of ``memory_broker``."""
-    with TemporaryDirectory(prefix="danube-processes-", dir=MEMORY) as name:
+    with TemporaryDirectory(prefix="danube-processes-", dir=memory_directory()) as name:
         directory = Path(name)
         (directory / "journals").mkdir()
         async with (

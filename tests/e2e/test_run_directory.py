@@ -1,0 +1,126 @@
+"""A run of the tests leaves nothing behind, unless tests failed."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from support.project import ROOT
+from support.run_directory import (
+    LOCK,
+    NEW_S,
+    PREFIX,
+    VARIABLE,
+    RunDirectory,
+    disk_warning,
+    memory_directory,
+    remove_dead,
+)
+
+RUN = """
+import os, sys, tempfile
+from support.run_directory import enter_run_directory, memory_directory, remove_at_exit
+
+run = enter_run_directory()
+remove_at_exit(run)
+run.tests.mkdir()
+(run.tests / "kept").touch()
+print(run.path, memory_directory(), tempfile.mkdtemp())
+if os.fork() == 0:
+    sys.exit()  # It runs what was registered for the exit of the process.
+os.wait()
+assert run.path.is_dir()
+run.has_failed = sys.argv[1] == "failed"
+if sys.argv[1] == "killed":
+    os.abort()
+"""
+
+
+def run(place, how):
+    """Run a program that ends in a way, and return the directories that it made."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in (VARIABLE, "PYTEST_XDIST_WORKER")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, how],
+        env=environment | {"TMPDIR": str(place), "PYTHONPATH": str(ROOT / "tests")},
+        stdout=subprocess.PIPE,
+        check=False,
+        text=True,
+    )
+    assert (done.returncode == 0) == (how != "killed")
+    return done.stdout.split()
+
+
+def test_a_run_that_passes_leaves_nothing(tmp_path):
+    [path, memory, temporary] = run(tmp_path, "passed")
+    assert temporary.startswith(path)
+    assert list(tmp_path.iterdir()) == []
+    assert not os.path.exists(memory)  # noqa: PTH110
+
+
+def test_a_run_that_fails_leaves_the_files_of_its_tests(tmp_path):
+    [path, memory, _] = run(tmp_path, "failed")
+    [kept] = tmp_path.iterdir()
+    assert str(kept) == path
+    assert {each.name for each in kept.iterdir()} == {"t", "lock"}
+    assert (kept / "t" / "kept").exists()
+    assert not os.path.exists(memory)  # noqa: PTH110
+
+
+def test_a_run_that_was_killed_is_removed_by_a_later_one(tmp_path):
+    run(tmp_path, "killed")
+    [left] = tmp_path.iterdir()
+    shutil.rmtree((left / "memory").resolve())
+    assert (left / "t" / "kept").exists()
+    made = left.stat().st_ctime
+    remove_dead(tmp_path, now=made + NEW_S - 1)
+    assert left.exists(), "another run might be making it"
+    remove_dead(tmp_path, now=made + NEW_S + 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_goes_on_is_not_removed(tmp_path):
+    going = tmp_path / f"{PREFIX}1"
+    going.mkdir()
+    other = tmp_path / "something-else"
+    other.mkdir()
+    link = tmp_path / f"{PREFIX}2"
+    link.symlink_to(other)
+    now = going.stat().st_ctime + 10 * NEW_S
+    with (going / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        remove_dead(tmp_path, now=now)
+        assert set(tmp_path.iterdir()) == {going, other, link}
+    remove_dead(tmp_path, now=now)
+    assert set(tmp_path.iterdir()) == {other, link}
+
+
+def test_what_a_file_leaves_is_noted_once(tmp_path):
+    directory = RunDirectory(tmp_path, tmp_path, is_owned=False)
+    directory.note_left("test_a.py")
+    (tmp_path / "tmp1").mkdir()
+    (tmp_path / "hsperfdata_me").mkdir()
+    directory.note_left("test_b.py")
+    directory.note_left("test_c.py")
+    assert directory.left == {"test_b.py": ["tmp1"]}
+
+
+def test_this_run_has_a_directory_of_its_own():
+    path = os.environ[VARIABLE]
+    assert os.environ["TMPDIR"].startswith(path)
+    assert memory_directory().is_dir()
+
+
+@pytest.mark.parametrize(("needed", "warns"), [(1, False), (1 << 60, True)])
+def test_a_disk_with_too_little_room_is_named(tmp_path, needed, warns):
+    line = disk_warning(tmp_path, needed=needed)
+    assert (line is not None) == warns
+    if line is not None:
+        assert str(tmp_path) in line
+        assert f"needs {2**30} GiB" in line

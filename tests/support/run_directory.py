@@ -1,0 +1,173 @@
+"""
+The directory that holds what a run of the tests writes.
+
+Temporary files of tests, and of the programs that they start, go there.  A run removes
+its directory when it ends, unless tests failed: their files stay until the next run.
+A run that was killed leaves its directory locked by nobody, and the next run removes
+it, too.
+
+Each worker of pytest-xdist has a directory for temporary files in that of its run, so
+what a test file leaves there is known.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from stat import S_ISDIR
+
+PREFIX = "danube-tests-"
+VARIABLE = "DANUBE_TESTS_DIRECTORY"
+"""The environment variable that tells the workers the directory of their run."""
+MEMORY = Path("/dev/shm")
+LOCK = "lock"
+NEW_S = 60
+"""The time in which a run locks its directory after it made it."""
+FREE_BYTES_MIN = 8 << 30
+"""What a run of all tests needs: its own files, and room for the disks of brokers."""
+NOT_LEFT = (
+    # What Spark's workers and Java keep for their next start.
+    *("pydanube-", "hsperfdata_"),
+    # What a session of Spark has, which serves several files.
+    *("spark-", "artifacts-", "blockmgr-", "lib", "snappy-", ".", "pyspark-"),
+)
+"""How the names of temporary files begin that no test file has left behind."""
+
+
+@dataclass
+class RunDirectory:
+    """The directory of a run, and what this process has in it."""
+
+    path: Path
+    temporary: Path
+    """The directory for temporary files of this process and those that it starts."""
+    is_owned: bool
+    """Whether this process made the directory, and removes it."""
+    has_failed: bool = False
+    left: dict[str, list[str]] = field(default_factory=dict)
+    """What test files left in ``temporary``, by the names of the files."""
+    _known: set[str] = field(default_factory=set)
+
+    @property
+    def tests(self) -> Path:
+        """The directory in which pytest makes those of the tests."""
+        return self.path / "t"
+
+    def note_left(self, file: str) -> None:
+        """Note what has appeared among the temporary files as left by *file*."""
+        found = {
+            name
+            for name in os.listdir(self.temporary)  # noqa: PTH208
+            if not name.startswith(NOT_LEFT)
+        }
+        if new := sorted(found - self._known):
+            self.left.setdefault(file, []).extend(new)
+        self._known = found
+
+    def remove(self) -> None:
+        """Remove the directory, or if tests failed, all in it but their files."""
+        shutil.rmtree((self.path / "memory").resolve(), ignore_errors=True)
+        if self.has_failed:
+            (self.path / "memory").unlink(missing_ok=True)
+            for path in self.path.iterdir():
+                if path not in (self.tests, self.path / LOCK):
+                    shutil.rmtree(path, ignore_errors=True)
+            return
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def enter_run_directory() -> RunDirectory:
+    """Make the directory of this run, or enter it as one of its workers."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    given = os.environ.get(VARIABLE)
+    if worker is not None and given is not None:
+        run = RunDirectory(Path(given), Path(given) / worker, is_owned=False)
+    else:
+        path = _make_locked(Path(tempfile.gettempdir()))
+        run = RunDirectory(path, path / "main", is_owned=True)
+        if os.access(MEMORY, os.W_OK):
+            (path / "memory").symlink_to(_make_locked(MEMORY))
+        else:
+            (path / "memory").mkdir()
+    # Servers that refuse to run as root have directories there.
+    run.temporary.mkdir(mode=0o711, exist_ok=True)
+    state = run.path / f"state-{run.temporary.name}"
+    state.mkdir(exist_ok=True)
+    os.environ.update(
+        {
+            VARIABLE: str(run.path),
+            "TMPDIR": str(run.temporary),
+            # Java takes no notice of TMPDIR.
+            "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={run.temporary}",
+            # Runs of pipelines must not be recorded among those of this user.
+            "XDG_STATE_HOME": str(state),
+        }
+    )
+    tempfile.tempdir = None
+    return run
+
+
+def memory_directory() -> Path:
+    """Return the directory of the run in memory, or on its disk if there is none."""
+    return (Path(os.environ[VARIABLE]) / "memory").resolve()
+
+
+def remove_at_exit(run: RunDirectory) -> None:
+    """Remove *run* when this process ends, after all that others remove at its end."""
+    process = os.getpid()
+
+    def remove() -> None:
+        # Processes that it forked may end in the same way.
+        if os.getpid() == process:
+            run.remove()
+
+    atexit.register(remove)
+
+
+def _make_locked(place: Path) -> Path:
+    """Make a directory in *place*, and remove those of runs that were killed."""
+    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+    path.chmod(0o711)
+    remove_dead(place, now=path.stat().st_ctime)
+    # It stays open, and with it the lock, until the process ends.
+    fcntl.flock(os.open(path / LOCK, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
+    return path
+
+
+def remove_dead(place: Path, *, now: float) -> None:
+    """Remove the directories of runs in *place* whose processes have ended."""
+    for path in place.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            found = path.lstat()
+            is_own = S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+            if is_own and now - found.st_ctime > NEW_S and not _is_locked(path):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_locked(path: Path) -> bool:
+    with suppress(FileNotFoundError):
+        descriptor = os.open(path / LOCK, os.O_RDWR)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def disk_warning(path: Path, *, needed: int = FREE_BYTES_MIN) -> str | None:
+    """Return a sentence if the disk of *path* has less room than a run needs."""
+    free = shutil.disk_usage(path).free
+    if free >= needed:
+        return None
+    return (
+        f"WARNING: {path} has {free / 2**30:.1f} GiB free; a run of all tests needs "
+        f"{needed / 2**30:.0f} GiB. Set TMPDIR to a larger disk."
+    )
