@@ -75,7 +75,7 @@ def programs(table: Table, directory: Path) -> None:
     """Measure imports, and a command against a broker."""
     python = sys.executable
     with started(directory) as (broker, _, _):
-        listing = [python, "-m", "pydanube_cli.main", "topics", "list"]
+        listing = [python, "-m", "pydanube_cli", "topics", "list"]
         commands = {
             "`import asyncio`, for comparison": ([python, "-c", "import asyncio"], ""),
             "`import pydanube`": ([python, "-c", "import pydanube"], "60 ms"),

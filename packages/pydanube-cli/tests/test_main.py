@@ -186,6 +186,7 @@ def loaded_by(words, modules):
             ["subscriptions", "list", "/default/a"],
             [*ARROW, *BROKER, *SERVERS, *SCHEMAS, *UNUSED],
         ),
+        (["broker", "--help"], ("pyarrow.compute",)),
     ],
 )
 def test_command_does_not_import_what_it_does_not_need(words, modules):
@@ -199,6 +200,20 @@ def test_commands_without_spark_do_not_import_pandas():
         [sys.executable, "-c", BATCH], check=True, capture_output=True, text=True
     )
     assert done.stdout.splitlines()[-1] == "LOADED"
+
+
+@pytest.mark.parametrize("was_on", [False, True])
+def test_collections_do_not_look_at_what_was_imported_at_the_start(monkeypatch, was_on):
+    frozen = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(gc.isenabled()))
+    before = gc.isenabled()
+    (gc.enable if was_on else gc.disable)()
+    try:
+        load("version")
+        assert gc.isenabled()
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert frozen == ([] if was_on else [False])
 
 
 def test_command_is_loaded_by_its_name():

@@ -237,7 +237,10 @@ def load(name: str, subcommand: str | None = None) -> Any:
     command: Any = build(group)
     command.name = name
     _unwrap(command)
-    gc.enable()
+    if not gc.isenabled():
+        # What was imported stays, and no collection has to look at it.
+        gc.freeze()
+        gc.enable()
     return command
 
 

@@ -34,6 +34,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pydanube.aio.loops import new_loop
+from pydanube.model.arrow import load as load_arrow
 from pydanube.model.histograms import NO_EXEMPLARS
 from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.version import __version__
@@ -737,6 +738,8 @@ def run(config: BrokerConfig, *, ignored_variables: Sequence[str] = ()) -> None:
     if has_processes(config.data_dir) and not config.processes.are_several:
         return_to_one_process(config)
     if config.processes.are_several:
+        # Before the processes are forked, so that they share the memory.
+        load_arrow()
         with supervising(config) as part:
             if part is not None:
                 run_loop(_run(part.config, part))

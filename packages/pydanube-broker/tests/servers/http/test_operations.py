@@ -282,7 +282,12 @@ async def test_query_is_refused_like_a_body(api):
         "after=x&limit=1",
     ):
         await api.get(f"/list_topics?{query}", 400)
-    await api.get("/create_topic?topic=/default/a", 405)
+    refused = await api.http.get("/api/v1/create_topic?topic=/default/a")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+    refused = await api.http.put("/api/v1/list_topics", json={})
+    assert refused.status_code == 405
+    assert (await api.http.head("/api/v1/list_topics")).status_code == 200
+    assert (await api.http.get("/api/v1/list_topic")).json()["code"] == "not_found"
 
 
 async def test_too_long_request_is_refused(api):

@@ -24,7 +24,7 @@ STOP_WAIT_S = 60.0
 COMMAND = (
     sys.executable,
     "-m",
-    "pydanube_cli.main",
+    "pydanube_cli",
     "broker",
     "--stream-port",
     "0",

@@ -13,8 +13,8 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pydanube.model.arrow import pc
 from pydanube_kafka.wire.record_batches import (
     BatchFacts,
     encode_varint,

@@ -5,7 +5,8 @@ The client works without it.  With it, large batches take less time, and message
 read and published as Arrow data.  Importing it takes a quarter of a second of processor
 time, and clients that only manage topics and subscriptions need none of it.  Modules
 that such clients import have ``from pydanube.model.arrow import pa, pc``, and use
-neither at import time.
+neither at import time.  A broker needs ``pa`` at once, but starts without ``pc``, whose
+import is a twelfth of the processor time of its start.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
 
+from pydanube.model.arrow import pc
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.json_schema import JsonSchema

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pydanube.model.arrow import pc
 from pydanube.model.batch import Column
 from pydanube.model.deduplication import DEDUPLICATION_ID, check_id
 from pydanube.model.errors import InvalidRequest

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pydanube.model.arrow import pc
 from pydanube.model.batch import Column
 from pydanube.wire.batches import BatchFrame
 from pydanube_broker.dispatch.message_spans import BatchKeys, DeliveryWindow

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pydanube.model.arrow import pc
 from pydanube.model.batch import Column, schema_of
 from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.batches import BatchFrame, BatchHeader, encode

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-import pyarrow.compute as pc
-
+from pydanube.model.arrow import pc
 from pydanube.model.batch import Column, check_attributes
 from pydanube.model.errors import (
     CorruptBatch,

@@ -44,7 +44,7 @@ from pydanube_broker.servers.http.disconnects import DisconnectMiddleware
 from pydanube_broker.servers.http.endpoints import caller_of
 from pydanube_broker.servers.http.forwarding import HttpForwarding
 from pydanube_broker.servers.http.openapi import openapi_document
-from pydanube_broker.servers.http.operations import operation_routes
+from pydanube_broker.servers.http.operations import operation_route
 from pydanube_broker.servers.http.quotas import QuotaMiddleware
 from pydanube_broker.servers.http.responses import (
     error_response,
@@ -299,7 +299,7 @@ def make_app(
                 "/api/v1",
                 routes=[
                     Route("/openapi.json", openapi),
-                    *operation_routes(state.broker, verifier, forwarding),
+                    operation_route(state.broker, verifier, forwarding),
                 ],
             ),
         ],

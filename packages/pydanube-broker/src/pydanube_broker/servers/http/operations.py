@@ -14,7 +14,7 @@ person who visits it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ import msgspec
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import Message
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -60,29 +61,48 @@ def path_of(kind: Kind) -> str:
     return f"/{kind.name.lower()}"
 
 
-def operation_routes(
+def operation_route(
     broker: Callable[[], Broker],
     authenticator: Authenticator,
     forwarding: HttpForwarding | None = None,
-) -> list[Route]:
+) -> Route:
     """
-    Return the routes of all operations that need no connection.
+    Return the route of all operations that need no connection.
 
+    It is one for all of them, because Starlette compiles a pattern for each route.
     With *forwarding*, other processes of the broker answer what is about their topics.
     """
-    return [
-        _route(kind, handler, broker, authenticator, forwarding)
+    endpoints = {
+        path_of(kind): (
+            _methods_of(kind),
+            _endpoint(kind, handler, broker, authenticator, forwarding),
+        )
         for kind, handler in handlers().items()
-    ]
+    }
+
+    async def respond(request: Request) -> Response:
+        found = endpoints.get(f"/{request.path_params['operation']}")
+        if found is None:
+            raise HTTPException(404)
+        methods, endpoint = found
+        if request.method not in methods:
+            raise HTTPException(405, headers={"Allow": ", ".join(methods)})
+        return await endpoint(request)
+
+    return Route("/{operation}", respond, methods=["GET", "POST"])
 
 
-def _route(
+def _methods_of(kind: Kind) -> tuple[str, ...]:
+    return ("GET", "HEAD", "POST") if is_readable(kind) else ("POST",)
+
+
+def _endpoint(
     kind: Kind,
     handler: Handler,
     broker: Callable[[], Broker],
     authenticator: Authenticator,
     forwarding: HttpForwarding | None,
-) -> Route:
+) -> Callable[[Request], Awaitable[Response]]:
     async def find_answer(request: Request) -> Response:
         message = await _message_of(request, kind)
         try:
@@ -110,8 +130,7 @@ def _route(
             doing = f"{request.method} {request.url.path}"
             return error_response(as_broker_error(error, doing))
 
-    methods = ["GET", "POST"] if is_readable(kind) else ["POST"]
-    return Route(path_of(kind), respond, methods=methods)
+    return respond
 
 
 async def carry_out(

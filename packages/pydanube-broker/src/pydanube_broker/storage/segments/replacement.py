@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pydanube.model.arrow import pc
 from pydanube.model.errors import CorruptSegment, InvalidRequest, SegmentsChanged
 from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.segments import SegmentEntry

@@ -20,9 +20,9 @@ from itertools import accumulate, chain, repeat
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pydanube.model.arrow import pc
 from pydanube.model.batch import Column, schema_of
 from pydanube.model.envelope import FIELDS, TIME_TYPE
 from pydanube.model.errors import CorruptSegment

@@ -19,8 +19,9 @@ from __future__ import annotations
 import re
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import json
+
+from pydanube.model.arrow import pc
 
 BRACKETS_MAX = 256
 """Batches with more opening brackets of a kind in a payload are read value by value."""

@@ -13,9 +13,9 @@ import base64
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
 
+from pydanube.model.arrow import pc
 from pydanube.model.errors import InvalidPayload, InvalidRequest
 from pydanube.schemas.json_schema.columns import single_type
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pydanube.model.arrow import pc
 from pydanube.model.errors import InvalidConfig
 from pydanube.schemas.json_schema.column_writer import (
     quote,

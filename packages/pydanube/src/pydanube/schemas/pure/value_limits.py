@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
 
+from pydanube.model.arrow import pc
 from pydanube.model.errors import InvalidPayload
 from pydanube.model.lazy_dataclasses import dataclass
 

@@ -13,8 +13,8 @@ from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pydanube.model.arrow import pc
 from pydanube.model.envelope import ATTRIBUTES_TYPE, TIME_TYPE
 from pydanube.model.ids import TopicId
 from pydanube.model.lazy_dataclasses import dataclass
