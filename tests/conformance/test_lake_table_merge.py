@@ -67,9 +67,10 @@ def table(kind, tmp_path):
 
 def sink_to(table, schema=ROWS, columns=COLUMNS, partition_by=""):
     """A sink that upserts rows of *schema*."""
-    stored = pa.schema([each for each in schema if each.name != columns.delete])
+    stored = pa.schema([e for e in schema if e.name not in columns.not_written])
     how = WriteOptions(partition_by=parse_partition_by(partition_by), upsert=columns)
-    location = StagingLocation(table.prepare(stored, how), rows_schema(schema))
+    staged = pa.schema([each for each in schema if each.name != columns.truncate])
+    location = StagingLocation(table.prepare(stored, how), rows_schema(staged))
     return LakeSink(table, location, file_bytes_max=1 << 20, upsert=columns)
 
 
@@ -279,7 +280,7 @@ def test_changes_are_merged_part_by_part(table, tmp_path):
                 sink.location,
                 iter([pa.RecordBatch.from_pylist(rows, schema=ROWS)]),
                 f"{number}-{index}",
-                COLUMNS.keys,
+                COLUMNS,
                 file_bytes_max=1,
                 # The second file has fewer parts than the merge.
                 group_bytes=[100, 1 << 20][index],
@@ -296,6 +297,93 @@ def test_changes_are_merged_part_by_part(table, tmp_path):
         }
     # Nothing is left of what the jobs passed to one another.
     assert not [name for name in data_files(tmp_path) if "keys" in name]
+
+
+TRUNCATED = pa.schema([*ROWS, ("truncated", pa.bool_())])
+TRUNCATING = replace(COLUMNS, truncate="truncated")
+
+
+def truncation(at, time=None):
+    return row(None, at, part=None, time=time) | {"truncated": True}
+
+
+def apply_in_order(state, rows):
+    """Apply *rows*, whose order is that in which they come, to *state*."""
+    for each in rows:
+        if each.get("truncated"):
+            state.clear()
+        else:
+            apply(state, [[each]])
+
+
+@pytest.mark.parametrize("partition_by", ["", "value"])
+def test_truncations_delete_all_earlier_rows(table, tmp_path, partition_by):
+    """The rows of a topic, cut into batches and tasks in any way."""
+    chance = random.Random(13)
+    sink, state = sink_to(table, TRUNCATED, TRUNCATING, partition_by), {}
+    at = 0
+    for number in range(12):
+        rows = []
+        for _ in range(chance.choice([1, 2, 9])):
+            at += chance.randrange(2)
+            rows.append(
+                truncation(at, len(rows))
+                if chance.random() < 0.2
+                else row(
+                    chance.randrange(6),
+                    at,
+                    chance.choice("ab"),
+                    chance.choice("xy"),
+                    time=len(rows),
+                    gone=chance.choice([None, False, True]),
+                )
+            )
+        at += 1
+        cut = chance.randrange(len(rows) + 1)
+        tasks = [rows[cut:], rows[:cut]]
+        upsert(sink, number, *tasks, schema=TRUNCATED)
+        apply_in_order(state, rows)
+        assert contents(table) == {
+            key: (each["at"], each["value"]) for key, each in state.items()
+        }
+        if number % 3 == 0:
+            # As if the driver had been killed after the commit.
+            upsert(sink, number, rows, schema=TRUNCATED)
+            assert len(contents(table)) == len(state)
+    assert not [name for name in data_files(tmp_path) if "-query-" in name]
+
+
+def test_a_truncation_empties_a_table_and_parts_are_written_after_it(table):
+    sink = sink_to(table, TRUNCATED, TRUNCATING)
+    first = [row(n, 1, "old") for n in range(40)]
+    upsert(sink, 0, first, schema=TRUNCATED)
+    # A truncation alone, in a task of its own, with no row after it.
+    upsert(sink, 1, [row(1, 2, "late")], [truncation(3)], schema=TRUNCATED)
+    assert contents(table) == {}
+    assert table.app_versions(["query"]) == {"query": 1}
+    rows = [truncation(None), *(row(n, 4, "new") for n in range(40)), truncation(4, 1)]
+    rows += [row(n, 4, "newest", time=2) for n in range(40)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=TRUNCATED)
+    files = stage_rows(
+        sink.location,
+        iter([batch]),
+        "z",
+        TRUNCATING,
+        file_bytes_max=1,
+        group_bytes=100,
+    )
+    sink.commit(BatchKey("query", 2, "query"), [files])
+    assert contents(table) == {(n, "p"): (4, "newest") for n in range(40)}
+
+
+def test_a_batch_that_cannot_be_committed_deletes_what_it_has_written(table, tmp_path):
+    sink = sink_to(table, TRUNCATED, TRUNCATING)
+    upsert(sink, 0, [row(1, 1, "old")], schema=TRUNCATED)
+    before = data_files(tmp_path)
+    # Another writer has reached a later batch.
+    upsert(sink, 0, [truncation(2), row(2, 3, "new")], schema=TRUNCATED)
+    assert data_files(tmp_path) == before
+    assert contents(table) == {(1, "p"): (1, "old")}
 
 
 CHANGES = pa.schema(
@@ -376,7 +464,7 @@ def test_values_that_changes_in_several_parts_lack_are_kept(table, tmp_path):
     second = [change(n, 2, numbers=[-n], lacks=["doc"]) for n in range(0, 40, 2)]
     batch = pa.RecordBatch.from_pylist(second, schema=CHANGES)
     files = stage_rows(
-        sink.location, iter([batch]), "x", ["id"], file_bytes_max=1, group_bytes=100
+        sink.location, iter([batch]), "x", CHANGED, file_bytes_max=1, group_bytes=100
     )
     changes = StagedChanges(sink.location, tuple(files), CHANGED, part_bytes=500)
     assert changes.part_count > 1
@@ -389,7 +477,7 @@ def test_values_that_changes_in_several_parts_lack_are_kept(table, tmp_path):
         [change(n, 3, lacks=["doc"]) for n in range(100, 140)], schema=CHANGES
     )
     files = stage_rows(
-        sink.location, iter([batch]), "y", ["id"], file_bytes_max=1, group_bytes=100
+        sink.location, iter([batch]), "y", CHANGED, file_bytes_max=1, group_bytes=100
     )
     changes = StagedChanges(sink.location, tuple(files), CHANGED, part_bytes=500)
     with pytest.raises(InvalidPayload, match="has no value for the column doc"):

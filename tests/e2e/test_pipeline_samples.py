@@ -298,6 +298,14 @@ tests:
 def test_records_that_debezium_writes_about_itself_are_skipped(spark, tmp_path):
     [found] = outcomes(spark, tmp_path, CONTROL, CONTROL_TESTS).values()
     assert found.has_passed, found
+    # A truncation is a row if it is applied.
+    applied = CONTROL.replace("truncate: ignore", "truncate: apply")
+    truncation = "{id: null, _op: t, _ts: '1970-01-01T00:00:00.001Z', _offset: 5}"
+    tests = CONTROL_TESTS.replace("_op: r}]", f"_op: r}}, {truncation}]")
+    tests = tests.replace("{id: 5, _op: r}", "{id: 5, _op: r, _ts: null, _offset: 6}")
+    tests = tests.replace("_ts: null", "_ts: '1970-01-01T00:00:00.002Z'")
+    [found] = outcomes(spark, tmp_path, applied, tests).values()
+    assert found.has_passed, found
 
 
 DOCUMENTS = """\

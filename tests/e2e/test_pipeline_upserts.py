@@ -13,6 +13,7 @@ from pydanube.declarations.pure.problems import InvalidDeclaration  # noqa: E402
 from pydanube_spark.pipelines.change_feeds import PLACEHOLDER  # noqa: E402
 from pydanube_spark.pipelines.pure.progress import RunState  # noqa: E402
 from pydanube_spark.pipelines.validation import validate  # noqa: E402
+from pydanube_spark.pipelines.verifying import verify_sink  # noqa: E402
 from support.drivers.lake_tables import catalog_of, read, table_in  # noqa: E402
 from support.drivers.pipelines import PipelineDirectory, send, unique_topic  # noqa: E402
 
@@ -187,6 +188,91 @@ def test_avro_change_feed_to_iceberg_and_updates_to_delta(
         ("Paris", 2),
         ("Rome", 3),
     ]
+
+
+TRUNCATING = """\
+name: truncating
+parameters: {prefix: "", uri: "", warehouse: ""}
+mirrors:
+  shop:
+    topic: "${prefix}.{table}"
+    truncate: apply
+    tables:
+      customers: {key: id, schema: "id BIGINT, name STRING, city STRING"}
+      others: {key: id, schema: "id BIGINT, name STRING, city STRING"}
+    format: danube-delta
+    path: "{table}"
+sources:
+  decoded: {topic: "${prefix}", cdc: debezium, decode: true, truncate: apply}
+sinks:
+  decoded:
+    input: decoded
+    format: danube-iceberg
+    options: {table: db.table, catalog.type: sql, catalog.uri: "${uri}",
+              catalog.name: lake, catalog.warehouse: "${warehouse}"}
+    table: {key: id, order: [_ts, _offset], delete: "_op = 'd'", truncate: "_op = 't'"}
+"""
+
+
+def test_truncations_empty_the_table_that_they_name_exactly_once(
+    session, client, broker_url, topic, tmp_path
+):
+    def publish(*events):
+        with client.producer(topic, reliable=True, schema=ENVELOPE) as producer:
+            producer.send_batch(list(events))
+        send(client, f"{topic}.customers", *events)
+
+    parts = {name: f"{topic}.{name}" for name in ("customers", "others")}
+    client.topics.create(parts["customers"], reliable=True, partitions=2)
+    client.topics.create(parts["others"], reliable=True)
+    catalog = catalog_of(tmp_path)
+    pipeline = PipelineDirectory(
+        tmp_path,
+        broker_url,
+        prefix=topic,
+        uri=catalog["uri"],
+        warehouse=catalog["warehouse"],
+    )
+    pipeline.file.write_text(TRUNCATING)
+    with pytest.raises(InvalidDeclaration, match="customers has 2 partitions"):
+        pipeline.run(session)
+    client.topics.delete(parts["customers"])
+    client.topics.create(parts["customers"], reliable=True)
+
+    ada = event("c", 1, after=customer(1, "ada"))
+    publish(ada, event("c", 1, after=customer(2, "bob")))
+    send(client, parts["others"], ada)
+    assert pipeline.run(session) is RunState.DONE
+
+    def tables():
+        rows = read(table_in(tmp_path, "iceberg")).to_pylist()
+        found = sorted((row["id"], row["name"], row["_op"]) for row in rows)
+        return [delta_rows(tmp_path / "customers"), found]
+
+    publish(
+        event("u", 2, after=customer(1, "Ada")),
+        event("t", 2),
+        event("c", 2, after=customer(3, "eve")),
+    )
+    names = ["shop_customers", "decoded"]
+    for _ in range(2):
+        assert pipeline.run(session) is RunState.DONE
+        assert tables() == [[(3, "eve", "c")]] * 2
+        # As if the driver had been killed between the write and the checkpoint.
+        for name in names:
+            pipeline.forget_commit(name)
+    # The topics have more meanwhile, also a truncation with nothing after it.
+    publish(event("c", 3, after=customer(4, "joe")))
+    assert pipeline.run(session) is RunState.DONE
+    assert tables() == [[(3, "eve", "c"), (4, "joe", "c")]] * 2
+    loaded = pipeline.load()
+    for name in names:
+        found = verify_sink(session, loaded, name)
+        assert (found.problem, found.expected, found.is_right) == (None, 2, True)
+    publish(event("t", 4))
+    assert pipeline.run(session) is RunState.DONE
+    assert tables() == [[]] * 2
+    assert delta_rows(tmp_path / "others") == [(1, "ada", "c")]
 
 
 OLD = json.loads(ENVELOPE.definition)

@@ -5,6 +5,7 @@ The sinks are driven as Spark drives them, without Spark: what one run has left 
 by the next one, which spreads the same rows over other tasks.
 """
 
+import random
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -136,6 +137,57 @@ def test_latest_row_wins_and_replay_is_idempotent(postgres):
         sink.commit(key(0), pieces)
         found = postgres.query("SELECT id, text FROM keyed ORDER BY id")
         assert found == [(1, "a"), (2, "b")]
+
+
+def test_truncations_delete_all_earlier_rows_of_postgres(postgres):
+    """The rows of a topic, cut into batches and tasks in any way, some run again."""
+    chance = random.Random(17)
+    schema = pa.schema(
+        {
+            "id": pa.int64(),
+            "at": pa.int64(),
+            "place": pa.int64(),
+            "cut": pa.bool_(),
+            "gone": pa.bool_(),
+        }
+    )
+    options = {
+        "table": "truncated",
+        "keyColumns": "id",
+        "orderColumns": "at,place",
+        "truncateColumn": "cut",
+        "deleteColumn": "gone",
+        "createTable": "true",
+    }
+    sink = PostgresSink.parse({"uri": postgres.uri} | options, schema)
+    wanted, place = {}, 0
+    for number in range(12):
+        rows = []
+        for _ in range(chance.choice([1, 2, 9])):
+            place += 1
+            # Null is the least of all.
+            at = None if number == 0 else place // 3
+            row = {"id": chance.randrange(5), "at": at, "place": place}
+            if chance.random() < 0.25:
+                rows.append({**row, "id": None, "cut": True})
+                wanted.clear()
+                continue
+            is_gone = chance.random() < 0.2
+            rows.append({**row, "gone": is_gone})
+            wanted.pop(row["id"], None)
+            if not is_gone:
+                wanted[row["id"]] = place
+        cut = chance.randrange(len(rows) + 1)
+        for tasks in ([rows[cut:], rows[:cut]], [rows]):
+            batches = [pa.RecordBatch.from_pylist(each, schema) for each in tasks]
+            pieces = [
+                sink.write(TaskKey(key(number), task, task), iter([batch]))
+                for task, batch in enumerate(batches)
+            ]
+            sink.commit(key(number), pieces)
+            found = postgres.query("SELECT id, place FROM truncated")
+            assert dict(found) == wanted
+    assert wanted, "the last truncation has rows after it"
 
 
 # ClickHouse

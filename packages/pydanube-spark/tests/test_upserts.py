@@ -28,6 +28,12 @@ def test_without_keys_rows_are_inserted():
         ({"orderColumns": "at"}, "orderColumns: only with keyColumns"),
         ({"deleteColumn": "gone"}, "deleteColumn: only with keyColumns"),
         ({"keyColumns": "id, gone", "deleteColumn": "gone"}, "cannot be a key"),
+        ({"truncateColumn": "cut"}, "truncateColumn: only with keyColumns"),
+        ({"keyColumns": "id", "truncateColumn": "cut"}, "only with orderColumns"),
+        (
+            {"keyColumns": "id", "orderColumns": "at", "truncateColumn": "at"},
+            "'at' is the column of another option",
+        ),
         ({"keyColumns": "id, id"}, "twice"),
     ],
 )

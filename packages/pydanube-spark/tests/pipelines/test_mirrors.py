@@ -106,6 +106,9 @@ def test_settings_of_a_mirror_are_those_of_all_its_sources(tmp_path):
     for source in loaded(tmp_path, text).spec.sources.values():
         assert source.cdc is ChangeFeed.DEBEZIUM_MONGODB
         assert source.truncate is Truncate.IGNORE
+    applied = loaded(tmp_path, MIRROR + "    truncate: apply\n").spec
+    assert {each.truncate for each in applied.sources.values()} == {Truncate.APPLY}
+    assert {each.table.truncate for each in applied.sinks.values()} == {"_op = 't'"}
 
 
 OPEN = """\

@@ -114,6 +114,16 @@ SOURCES = [
     ({**SOURCE, "optional_columns": ["a"]}, ".optional_columns", "with 'cdc'"),
     ({**SOURCE, "truncate": "ignore"}, ".truncate", "with 'cdc'"),
     (
+        {
+            "topics": ["/default/a", "/default/b"],
+            "cdc": "debezium",
+            "schema": "id INT",
+            "truncate": "apply",
+        },
+        ".truncate",
+        "one topic",
+    ),
+    (
         {**SOURCE, "cdc": "debezium-mongodb", "decode": True},
         ".schema",
         "the fields of a document",
@@ -221,6 +231,26 @@ SINKS = [
         },
         ".table.delete",
         "danube-delta, danube-iceberg and danube-postgres",
+    ),
+    (
+        {
+            "input": "a",
+            "format": "danube-lancedb",
+            "options": {"uri": "x", "table": "t"},
+            "table": {"key": "k", "order": "o", "truncate": "_op = 't'"},
+        },
+        ".table.truncate",
+        "danube-delta, danube-iceberg and danube-postgres",
+    ),
+    (
+        {
+            "input": "a",
+            "format": "danube-delta",
+            "path": "x",
+            "table": {"key": "k", "truncate": "_op = 't'"},
+        },
+        "",
+        "truncateColumn: only with orderColumns",
     ),
     (
         {
@@ -390,3 +420,23 @@ def test_all_problems_of_a_part_are_reported_at_once(tmp_path):
         "sources.a.options.tail",
         "sources.a.start",
     ]
+
+
+def test_tables_of_feeds_with_truncations_apply_them(tmp_path):
+    feed = {"cdc": "debezium", "schema": "id INT", "truncate": "apply"}
+    sink = {"input": "a", "format": "danube-delta", "path": "x"}
+    key = {"key": "id", "order": "_ts"}
+    condition = {"truncate": "_op = 't'"}
+    found = problems(
+        tmp_path,
+        sources={"a": SOURCE | feed},
+        sinks={
+            "log": sink,
+            "lacks": {**sink, "table": key},
+            "equal": {**sink, "table": key | condition},
+            "right": {**sink, "table": key | condition | {"order": ["_ts", "_offset"]}},
+        },
+    )
+    assert "which have no key: set truncate" in found["sinks.lacks.table"]
+    assert "must have _offset" in found["sinks.equal.table.order"]
+    assert len(found) == 2

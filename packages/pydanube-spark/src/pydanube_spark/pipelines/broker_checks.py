@@ -19,7 +19,7 @@ from pydanube.model.suggestions import did_you_mean
 from pydanube_spark.pipelines.graph import DEAD_LETTERS, QUARANTINE
 from pydanube_spark.pipelines.loading import Pipeline
 from pydanube_spark.pipelines.options import sink_options, topic_options
-from pydanube_spark.pipelines.pure.spec import Sink, Source
+from pydanube_spark.pipelines.pure.spec import Sink, Source, Truncate
 from pydanube_spark.pure.write_options import parse_write_options
 
 
@@ -132,6 +132,8 @@ class BrokerChecks:
         if found is None:
             return False
         missing, known = found
+        if source.truncate is Truncate.APPLY and not missing:
+            self._check_partitions(path, options.url, options.topics)
         if missing:
             word = next(iter(source.topic_fields), "options")
             near = did_you_mean(missing[0], known) or "."
@@ -141,6 +143,18 @@ class BrokerChecks:
                 f"'danube topics create {missing[0]}' creates it",
             )
         return not missing
+
+    def _check_partitions(self, path: Path, url: str, topics: Sequence[str]) -> None:
+        """Check that *topics* have one partition, so that truncations have an order."""
+        for topic in topics:
+            count = len(self._client(url).topics.partitions(topic))
+            if count > 1:
+                self._problems.add(
+                    (*path, "truncate"),
+                    f"{topic} has {count} partitions, and changes in others have no "
+                    "order with a truncation: use a topic with one, or set truncate: "
+                    "ignore",
+                )
 
     def _find_missing(
         self, path: Path, part: Source | Sink, url: str, topics: Sequence[str]

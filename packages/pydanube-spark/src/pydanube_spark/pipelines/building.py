@@ -45,6 +45,7 @@ from pydanube_spark.pipelines.graph import (
 from pydanube_spark.pipelines.loading import Pipeline
 from pydanube_spark.pipelines.options import (
     DELETED,
+    TRUNCATED,
     UNAVAILABLE,
     names_topic,
     resolve,
@@ -60,6 +61,7 @@ from pydanube_spark.pipelines.pure.spec import (
     Source,
     Step,
     Trigger,
+    Truncate,
     Watermark,
 )
 from pydanube_spark.pipelines.spark_errors import (
@@ -266,7 +268,12 @@ class Builder:
         skips_errors = source.dead_letters is not None
         with _failing_at((*path, "cdc" if source.schema is None else "schema")):
             events = read_events(frame, source)
-            rows = _analysed(rows_of_events(events, skips_errors=skips_errors))
+            rows = rows_of_events(
+                events,
+                skips_errors=skips_errors,
+                has_truncations=source.truncate is Truncate.APPLY,
+            )
+            rows = _analysed(rows)
         if source.dead_letters is not None:
             whole = undecodable_events(events)
             self._add_dead_letters(whole, source.dead_letters, path)
@@ -428,6 +435,9 @@ class Builder:
                 if not frame.isStreaming and _observes(frame, each)
             },
         )
+        if sink.table is not None and sink.table.truncate is not None:
+            with _failing_at((*path, "table", "truncate")):
+                _analysed(frame.where(f"({sink.table.truncate}\n)"))
         with _failing_at((*path, "table", "delete")):
             query = replace(query, frame=_analysed(query.written(frame)))
         self._queries.append(query)
@@ -464,9 +474,15 @@ def columns_of(frame: DataFrame) -> str:
 
 def _expressions(sink: Sink, columns: Sequence[str]) -> tuple[str, ...]:
     """Return what *sink* writes of *columns*, in SQL; empty: the columns themselves."""
-    if sink.table is not None and sink.table.delete is not None:
-        # The condition may be null, which is not true.
-        return "*", f"coalesce({sink.table.delete}, false) AS {DELETED}"
+    if sink.table is not None:
+        conditions = {DELETED: sink.table.delete, TRUNCATED: sink.table.truncate}
+        # A condition may be null, which is not true.
+        found = tuple(
+            f"coalesce({condition}, false) AS {name}"
+            for name, condition in conditions.items()
+            if condition is not None
+        )
+        return ("*", *found) if found else ()
     if sink.format_name == "danube":
         return tuple(message_expressions(columns, names_topic=names_topic(sink)) or ())
     return ()

@@ -42,7 +42,10 @@ from pydanube_spark.pipelines.pure.spec import (
 )
 
 OPERATION = "_op"
-"""The column with the operation: c(reate), r(ead by a snapshot), u(pdate), d(elete)."""
+"""
+The column with the operation: c(reate), r(ead by a snapshot), u(pdate), d(elete), and
+t(runcate) with ``truncate: apply``.
+"""
 TIME = "_ts"
 """The column with the time at which Debezium processed the change."""
 OFFSET = "_offset"
@@ -147,9 +150,14 @@ def undecodable_events(events: DataFrame) -> DataFrame:
     return events.select(*(name for name in own if name != UNAVAILABLE))
 
 
-def rows_of_events(events: DataFrame, *, skips_errors: bool) -> DataFrame:
+def rows_of_events(
+    events: DataFrame, *, skips_errors: bool, has_truncations: bool
+) -> DataFrame:
     """
     Return the row of each change in *events*, of ``read_events``.
+
+    With *has_truncations*, a truncation is a row whose columns are null; otherwise it
+    fails the query.
 
     After its columns there are the three above, and the names of those whose value the
     database has not sent, which are null.  A message with an error fails the query, or
@@ -161,7 +169,8 @@ def rows_of_events(events: DataFrame, *, skips_errors: bool) -> DataFrame:
         f"{_ROW}.{quote(each.name)}) AS {quote(each.name)}"
         for each in row
     ]
-    return events.where(_is_change(skips_errors=skips_errors)).selectExpr(
+    is_change = _is_change(skips_errors=skips_errors, has_truncations=has_truncations)
+    return events.where(is_change).selectExpr(
         *values,
         f"{_EVENT}.op AS {OPERATION}",
         f"timestamp_millis({_EVENT}.ts_ms) AS {TIME}",
@@ -360,19 +369,24 @@ def _json_problems(
     ]
 
 
-def _is_change(*, skips_errors: bool) -> str:
+def _is_change(*, skips_errors: bool, has_truncations: bool) -> str:
     """Return the condition that a message changes a row; it fails for other ones."""
     place = "concat('the message at offset ', offset, ' of ', topic, "
     failed = "false" if skips_errors else f"raise_error({place}': ', {_ERROR}))"
+    truncation = (
+        ""
+        if has_truncations
+        else f"WHEN {_EVENT}.op = 't' THEN raise_error({place}' truncates the table; "
+        "set truncate: apply for the source to empty the tables that it is written "
+        "to, truncate: ignore to keep their rows, or skipped.operations=t in "
+        "Debezium')) "
+    )
     return (
         f"CASE WHEN {_SKIPPED} THEN false "
         f"WHEN {_ERROR} IS NOT NULL THEN {failed} "
         f"WHEN size({_NEW}) > 0 THEN raise_error({place}', partition ', partition, "
         f"'{NEW_COLUMNS}', to_json({_NEW}))) "
-        f"WHEN {_EVENT}.op = 't' THEN raise_error({place}' truncates the table, which "
-        "is not supported; set truncate: ignore for the source to keep the rows, or "
-        "skipped.operations=t in Debezium')) "
-        "ELSE true END"
+        f"{truncation}ELSE true END"
     )
 
 

@@ -25,11 +25,15 @@ TABLE_OPTIONS = {
     "key": "keyColumns",
     "order": "orderColumns",
     "delete": "deleteColumn",
+    "truncate": "truncateColumn",
 }
 """The option of a sink for each field of ``table``."""
 
 DELETED = "_deleted"
 """The column with the result of a sink's condition ``table.delete``."""
+
+TRUNCATED = "_truncated"
+"""The column with the result of a sink's condition ``table.truncate``."""
 
 UNAVAILABLE = "_unavailable"
 """The column with the names of columns whose value a change event does not have."""
@@ -161,6 +165,8 @@ def sink_options(sink: Sink, broker: str, directory: Path) -> dict[str, str]:
         found[TABLE_OPTIONS["order"]] = _listed(sink.table.order) or None
         deleted = None if sink.table.delete is None else DELETED
         found[TABLE_OPTIONS["delete"]] = deleted
+        truncated = None if sink.table.truncate is None else TRUNCATED
+        found[TABLE_OPTIONS["truncate"]] = truncated
     return _texts(found, sink.options)
 
 

@@ -95,6 +95,7 @@ class Rules:
             self._check_name(name, ("sinks", name), _DIRECTORY)
             self._check_input(sink.input, ("sinks", name, "input"), known)
             self._check_sink(sink, ("sinks", name))
+            self._check_truncations(sink, ("sinks", name))
         if spec.fan_out and not sink_groups(spec):
             self._problems.add(
                 ("fan_out",),
@@ -176,6 +177,11 @@ class Rules:
             self._problems.add(found_path or place, message)
 
     def _check_change_feed(self, source: Source, path: SpecPath) -> None:
+        if source.truncate is Truncate.APPLY and source.topic is None:
+            found = (
+                "apply needs 'topic', one topic: the changes of several have no order"
+            )
+            self._problems.add((*path, "truncate"), found)
         if source.decode is Decode.JSON:
             found = "change events are columns; use decode: true"
             self._problems.add((*path, "decode"), found)
@@ -358,6 +364,24 @@ class Rules:
             found = "must have the columns that identify a row"
             self._problems.add((*path, "table", "key"), found)
 
+    def _check_truncations(self, sink: Sink, path: SpecPath) -> None:
+        """Check that the table of *sink* follows the truncations of its change feed."""
+        source, table = self._spec.sources.get(sink.input), sink.table
+        if source is None or table is None or source.truncate is not Truncate.APPLY:
+            return
+        if table.truncate is None:
+            found = (
+                f"{sink.input} has rows for truncations, which have no key: set "
+                "truncate: \"_op = 't'\" here, or truncate: ignore for the source"
+            )
+            self._problems.add((*path, "table"), found)
+        elif "_offset" not in _listed(table.order):
+            found = (
+                "must have _offset, as in [_ts, _offset]: it tells the rows of the "
+                "millisecond of a truncation that come after it"
+            )
+            self._problems.add((*path, "table", "order"), found)
+
     def _check_options(self, sink: Sink, name: str, path: SpecPath) -> None:
         # The fields of the table are checked on their own.
         own = msgspec.structs.replace(sink, table=None)
@@ -420,3 +444,7 @@ class Rules:
             parse(value)
         except (BrokerError, ValueError) as error:
             self._problems.add(path, str(error))
+
+
+def _listed(names: str | list[str]) -> list[str]:
+    return [names] if isinstance(names, str) else names

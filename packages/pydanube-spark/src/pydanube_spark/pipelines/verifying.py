@@ -33,6 +33,7 @@ from pydanube_spark.pipelines.fan_out import SUFFIX
 from pydanube_spark.pipelines.loading import Pipeline
 from pydanube_spark.pipelines.options import (
     DELETED,
+    TRUNCATED,
     UNAVAILABLE,
     sink_options,
     topic_options,
@@ -58,6 +59,7 @@ _OPEN = "_danube_open"
 _RANK = "_danube_rank"
 _ROW = "_danube_row"
 _VALUE = "_danube_value"
+_LAST = "_danube_last"
 _JSON = {"ignoreNullFields": "false"}
 
 
@@ -174,7 +176,8 @@ class _Verifier:
         checkpoint = self._pipeline.state.checkpoints / self._query_name()
         found.offsets = committed_offsets(checkpoint)
         query = self._bounded_query()
-        expected = self._current_rows(query).drop(DELETED, UNAVAILABLE)
+        ours = (DELETED, TRUNCATED, UNAVAILABLE)
+        expected = self._current_rows(query).drop(*ours)
         is_open = F.lit(False)
         if query.sink.mode is WriteMode.APPEND:
             is_open = _is_open(expected, committed_watermark(checkpoint))
@@ -237,6 +240,8 @@ class _Verifier:
             return rows
         keys = [table.key] if isinstance(table.key, str) else table.key
         order = [table.order] if isinstance(table.order, str) else table.order
+        if TRUNCATED in rows.columns:
+            rows = _after_last_truncation(rows, order)
         if not order:
             twice = rows.groupBy(*keys).count().where("count > 1").limit(1).collect()
             if twice:
@@ -380,6 +385,15 @@ def _samples(rows: DataFrame) -> list[str]:
     return [str(row[0]) for row in rows.select(_ROW).limit(SAMPLES_MAX).collect()]
 
 
+def _after_last_truncation(rows: DataFrame, order: Sequence[str]) -> DataFrame:
+    """Return *rows* without truncations and the rows before the last one."""
+    # Spark compares structs field by field; null is the least.
+    at = F.struct(*(F.col(f"`{name}`") for name in order))
+    last = rows.where(TRUNCATED).agg(F.max(at).alias(_LAST))
+    is_after = F.col(_LAST).isNull() | (at > F.col(_LAST))
+    return rows.where(f"NOT {TRUNCATED}").crossJoin(last).where(is_after).drop(_LAST)
+
+
 def _with_last_known(
     rows: DataFrame, keys: Sequence[str], order: Sequence[str]
 ) -> DataFrame:
@@ -390,7 +404,7 @@ def _with_last_known(
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     for name in rows.columns:
-        if name in {*keys, *order, DELETED, UNAVAILABLE}:
+        if name in {*keys, *order, DELETED, TRUNCATED, UNAVAILABLE}:
             continue
         # In a struct, a value that is null differs from one that is not there.
         is_there = ~F.array_contains(UNAVAILABLE, name)

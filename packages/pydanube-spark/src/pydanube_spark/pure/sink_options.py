@@ -33,6 +33,13 @@ BATCH_ID = Option(
     "Streams number their batches themselves. `txnVersion` is another name for it.",
     alias="txnversion",
 )
+TRUNCATE_COLUMN = Option(
+    "truncateColumn",
+    "",
+    "A boolean column that is not written: if it is true, the row is a truncation, "
+    "which deletes all rows of the table, and those of the batch that are not later by "
+    "`orderColumns`. Only with `keyColumns` and `orderColumns`.",
+)
 UNAVAILABLE = (
     Option(
         "unavailableColumn",

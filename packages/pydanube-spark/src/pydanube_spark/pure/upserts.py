@@ -30,6 +30,12 @@ class UpsertColumns:
     order: tuple[str, ...] = ()
     delete: str | None = None
     """A boolean column that is not written; if it is true, the row is deleted."""
+    truncate: str | None = None
+    """
+    A boolean column that is not written; if it is true, all earlier rows are deleted.
+
+    The rows of the batch are earlier by ``order``, and those of the table always are.
+    """
     unavailable: str | None = None
     """A column, not written, with the names of the columns that keep their values."""
     is_null_allowed: bool = False
@@ -38,7 +44,8 @@ class UpsertColumns:
     @property
     def not_written(self) -> frozenset[str]:
         """Return the columns of rows that the table does not have."""
-        return frozenset(filter(None, (self.delete, self.unavailable)))
+        names = (self.delete, self.truncate, self.unavailable)
+        return frozenset(filter(None, names))
 
     @classmethod
     def parse(cls, given: ParsedOptions) -> UpsertColumns:
@@ -49,16 +56,33 @@ class UpsertColumns:
             InvalidConfig: The options contradict each other.
         """
         keys = given.names("keyColumns")
-        for name in ("orderColumns", "deleteColumn", "unavailableColumn"):
+        for name in (
+            "orderColumns",
+            "deleteColumn",
+            "truncateColumn",
+            "unavailableColumn",
+        ):
             if given.text(name) and not keys:
                 raise InvalidConfig(f"{name}: only with keyColumns")
         delete = given.text("deleteColumn") or None
         if delete in keys:
             raise InvalidConfig("deleteColumn: cannot be a key column")
+        order = given.names("orderColumns")
+        truncate = given.text("truncateColumn") or None
+        if truncate is not None and not order:
+            raise InvalidConfig(
+                "truncateColumn: only with orderColumns, which tell the rows before a "
+                "truncation from those after it"
+            )
+        if truncate in (*keys, *order, *filter(None, [delete])):
+            raise InvalidConfig(
+                f"truncateColumn: {truncate!r} is the column of another option"
+            )
         return cls(
             keys=keys,
-            order=given.names("orderColumns"),
+            order=order,
             delete=delete,
+            truncate=truncate,
             unavailable=given.text("unavailableColumn") or None,
             is_null_allowed=given.boolean("unavailableAsNull"),
         )
@@ -69,12 +93,17 @@ class UpsertColumns:
             *missing_columns("keyColumns", self.keys, schema),
             *missing_columns("orderColumns", self.order, schema),
             *missing_columns("deleteColumn", filter(None, [self.delete]), schema),
+            *missing_columns("truncateColumn", filter(None, [self.truncate]), schema),
             *missing_columns(
                 "unavailableColumn", filter(None, [self.unavailable]), schema
             ),
         ]
-        if self.delete in schema.names and schema.field(self.delete).type != pa.bool_():
-            found.append(f"deleteColumn: {self.delete!r} must be boolean")
+        for option, name in (
+            ("deleteColumn", self.delete),
+            ("truncateColumn", self.truncate),
+        ):
+            if name in schema.names and schema.field(name).type != pa.bool_():
+                found.append(f"{option}: {name!r} must be boolean")
         if self.unavailable in schema.names:
             kind = schema.field(self.unavailable).type
             if not pa.types.is_list(kind) or kind.value_type != pa.string():
@@ -86,6 +115,41 @@ class UpsertColumns:
 
 
 INSERT_ONLY = UpsertColumns()
+
+
+def split_truncations(
+    batch: pa.RecordBatch, column: str | None
+) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Return the rows of *batch* and, if there are any, those that are truncations."""
+    if column is None:
+        return batch, None
+    mask = pc.fill_null(batch.column(column), False)
+    if not mask.true_count:
+        return batch, None
+    return batch.filter(pc.invert(mask)), batch.filter(mask)
+
+
+def last_of(rows: pa.Table, order: Sequence[str]) -> pa.Table:
+    """Return the values in *order* of the latest of *rows*, of which there are some."""
+    return rows.select(list(order)).take(in_order(rows, order)[-1:])
+
+
+def is_later(has: Sequence[Any], new: Sequence[Any], count: int) -> Any:
+    """Return whether the values of *has* come after those of *new*; null is least."""
+    is_later = np.zeros(count, np.bool_)
+    is_equal = np.ones(count, np.bool_)
+    for ours, theirs in zip(has, new, strict=True):
+        null, other_null = ours.is_null(), theirs.is_null()
+        later = pc.or_(
+            pc.fill_null(pc.greater(ours, theirs), False),
+            pc.and_(pc.invert(null), other_null),
+        )
+        equal = pc.or_(
+            pc.fill_null(pc.equal(ours, theirs), False), pc.and_(null, other_null)
+        )
+        is_later |= is_equal & later.to_numpy(zero_copy_only=False)
+        is_equal &= equal.to_numpy(zero_copy_only=False)
+    return is_later
 
 
 def check_keys(batch: pa.RecordBatch, keys: Iterable[str]) -> None:

@@ -7,7 +7,12 @@ before Spark starts, so this module imports neither PySpark nor a database drive
 
 from __future__ import annotations
 
-from pydanube_spark.pure.sink_options import APP_ID, BATCH_ID, UNAVAILABLE
+from pydanube_spark.pure.sink_options import (
+    APP_ID,
+    BATCH_ID,
+    TRUNCATE_COLUMN,
+    UNAVAILABLE,
+)
 from pydanube_spark.reader.pure.option_parsing import Option
 from pydanube_spark.sinks.pure.staging import ORDER_COLUMNS
 from pydanube_spark.sinks.retrying import RETRY_OPTIONS
@@ -39,6 +44,7 @@ POSTGRES_OPTIONS = (
         "A boolean column that is not written: if it is true, the row with that key is "
         "deleted. Only with `keyColumns`.",
     ),
+    TRUNCATE_COLUMN,
     *UNAVAILABLE,
     Option(
         "createTable",

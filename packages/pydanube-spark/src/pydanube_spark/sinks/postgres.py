@@ -31,7 +31,7 @@ from pydanube.schemas.pure.value_limits import check_values, counted
 from pydanube_spark.dataframe_columns import arrow_schema
 from pydanube_spark.pure.sink import BatchIdentity, BatchKey, StagedRows, TaskKey
 from pydanube_spark.pure.sink_options import parse_sink_options
-from pydanube_spark.pure.upserts import UpsertColumns, check_keys
+from pydanube_spark.pure.upserts import UpsertColumns, check_keys, split_truncations
 from pydanube_spark.sink_data_source import SinkDataSource
 from pydanube_spark.sinks.option_tables import POSTGRES_OPTIONS
 from pydanube_spark.sinks.postgres_database import Database, connect
@@ -99,6 +99,7 @@ class PostgresSink:
             keys=upsert.keys,
             order=upsert.order,
             delete=upsert.delete,
+            truncate=upsert.truncate,
             unavailable=upsert.unavailable,
         )
         wrong = [*upsert.problems(schema), *plan.problems()]
@@ -192,8 +193,14 @@ class PostgresSink:
                 wanted = {each.staging: each.row_count for each in outputs}
                 if wanted:
                     self._require_all(database, wanted)
-                if plan.is_overwrite:
+                is_truncated = plan.truncate is not None and bool(
+                    wanted and database.query(plan.find_truncation(list(wanted)))
+                )
+                if plan.is_overwrite or is_truncated:
                     database.execute(plan.delete_all())
+                if is_truncated:
+                    for statement in plan.drop_earlier(list(wanted)):
+                        database.execute(statement)
                 if wanted:
                     lacking = self._lacking(database, list(wanted), target)
                     database.execute(plan.move(list(wanted), target, lacking))
@@ -266,7 +273,8 @@ class PostgresSink:
             yield batch
 
     def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        check_keys(batch, self.plan.keys)
+        rows, _ = split_truncations(batch, self.plan.truncate)
+        check_keys(rows, self.plan.keys)
         columns = [
             json_text.texts(column) if postgres_sql.is_json(column.type) else column
             for column in batch.columns

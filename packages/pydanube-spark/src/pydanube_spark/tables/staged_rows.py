@@ -8,7 +8,7 @@ latest row of each key, one part of the keys at a time, and the files are delete
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pydanube.schemas.pure.value_limits import check_values
-from pydanube_spark.pure.upserts import UpsertColumns, check_keys, latest_rows
+from pydanube_spark.pure.upserts import (
+    UpsertColumns,
+    check_keys,
+    is_later,
+    last_of,
+    latest_rows,
+    split_truncations,
+)
 from pydanube_spark.tables.data_files import (
     LIMITS,
     PREFIX,
@@ -32,7 +39,11 @@ from pydanube_spark.tables.pure.key_parts import (
     key_hashes,
     part_count,
 )
-from pydanube_spark.tables.pure.unavailable_values import with_earlier_values
+from pydanube_spark.tables.pure.merging import rows_to_insert
+from pydanube_spark.tables.pure.unavailable_values import (
+    StoredValues,
+    with_earlier_values,
+)
 
 MIB = 1024 * 1024
 BUFFER_BYTES = 64 * MIB
@@ -63,6 +74,14 @@ class StagingLocation:
     def delete(self, path: str) -> None:
         """See ``TableLocation``."""
         self.table.delete(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile(DataFile):
+    """A staged file; ``details`` are the parts of the keys of its row groups."""
+
+    truncation: pa.Table | None = None
+    """The order values of the last truncation among the rows of the file, if any."""
 
 
 class Changes(Protocol):
@@ -115,9 +134,21 @@ class StagedChanges:
     """
 
     location: StagingLocation
-    files: tuple[DataFile, ...]
+    files: tuple[StagedFile, ...]
     columns: UpsertColumns
     part_bytes: int = PART_BYTES
+
+    @property
+    def truncation(self) -> pa.Table | None:
+        """
+        The order values of the last truncation, before which no rows are read.
+
+        None if there is none.
+        """
+        found = [each.truncation for each in self.files if each.truncation is not None]
+        if not found:
+            return None
+        return last_of(pa.concat_tables(found), self.columns.order)
 
     @property
     def byte_count(self) -> int:
@@ -135,12 +166,14 @@ class StagedChanges:
             return self.location.schema.empty_table()
         part = KeyPart(number, self.part_count)
         columns = self.columns
-        names = [*columns.keys, *columns.order, *columns.not_written]
+        there = set(self.location.schema.names)
+        names = [*columns.keys, *columns.order, *(columns.not_written & there)]
         names = list(dict.fromkeys(names))
-        keys = [self._read(file, part, names) for file in self.files]
+        first = self.truncation
+        keys = [self._read(file, part, first, names) for file in self.files]
         masks = latest_rows(keys, columns.keys, columns.order)
         found = [
-            self._read(file, part).filter(pa.array(mask))
+            self._read(file, part, first).filter(pa.array(mask))
             for file, mask in zip(self.files, masks, strict=True)
         ]
         latest = pa.concat_tables(found)
@@ -148,7 +181,9 @@ class StagedChanges:
             return latest
 
         def read(name: str) -> pa.ChunkedArray:
-            pieces = [self._read(file, part, [name])[name] for file in self.files]
+            pieces = [
+                self._read(file, part, first, [name])[name] for file in self.files
+            ]
             return pa.chunked_array([each for piece in pieces for each in piece.chunks])
 
         is_latest = np.concatenate(masks)
@@ -156,48 +191,84 @@ class StagedChanges:
             latest, is_latest, pa.concat_tables(keys), columns, read
         )
 
+    def inserted(self) -> Iterator[pa.RecordBatch]:
+        """
+        Yield the rows that these changes leave in an empty table.
+
+        Bounds: The latest rows of one part are in memory.
+
+        Raises:
+            InvalidPayload: A row lacks a value.
+        """
+        for number in range(self.part_count):
+            changes = self.latest(number)
+            if self.columns.unavailable is not None:
+                changes = StoredValues(changes, self.columns).filled()
+            is_outdated = np.zeros(changes.num_rows, np.bool_)
+            yield from rows_to_insert(changes, is_outdated, self.columns).to_batches()
+
     def _read(
-        self, file: DataFile, part: KeyPart, names: Sequence[str] | None = None
+        self,
+        file: DataFile,
+        part: KeyPart,
+        truncation: pa.Table | None,
+        names: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Return the rows of *part* in *file*, with the columns *names* or all."""
+        """
+        Return the rows of *part* in *file*, with the columns *names* or all.
+
+        Rows that are not later than *truncation* are left out.
+        """
         schema = self.location.schema
-        keys = self.columns.keys
+        keys, order = self.columns.keys, self.columns.order
         wanted = schema.names if names is None else list(names)
-        read = list(dict.fromkeys([*wanted, *keys]))
+        given = [*wanted, *(() if truncation is None else order)]
+        given = list(dict.fromkeys(given))
+        read = list(dict.fromkeys([*given, *keys]))
         found = []
         with self.location.open(file.path) as source:
             opened = pq.ParquetFile(source)
             for index, group in enumerate(file.details):
                 if part.contains(group):
-                    rows = opened.read_row_group(index, wanted, use_threads=False)
+                    rows = opened.read_row_group(index, given, use_threads=False)
                 elif part.may_share(group):
                     rows = opened.read_row_group(index, read, use_threads=False)
                     hashes = key_hashes(
                         [rows.column(name).combine_chunks() for name in keys]
                     )
-                    rows = rows.filter(pa.array(part.mask(hashes))).select(wanted)
+                    rows = rows.filter(pa.array(part.mask(hashes)))
                 else:
                     continue
+                if truncation is not None:
+                    rows = _after(rows, truncation, order)
                 found.append(rows.select(wanted))
         empty = pa.schema([schema.field(name) for name in wanted]).empty_table()
         return pa.concat_tables(found) if found else empty
+
+
+def _after(rows: pa.Table, truncation: pa.Table, order: Sequence[str]) -> pa.Table:
+    """Return those of *rows* that are later than *truncation*."""
+    count = rows.num_rows
+    has = [rows.column(name).combine_chunks() for name in order]
+    new = [pa.repeat(truncation.column(name)[0], count) for name in order]
+    return rows.filter(pa.array(is_later(has, new, count)))
 
 
 def stage_rows(
     location: StagingLocation,
     batches: Iterable[pa.RecordBatch],
     name: str,
-    keys: Sequence[str],
+    columns: UpsertColumns,
     *,
     file_bytes_max: int,
     buffer_bytes: int = BUFFER_BYTES,
     group_bytes: int = GROUP_BYTES,
-) -> list[DataFile]:
+) -> list[StagedFile]:
     """
     Write changed rows into files whose names contain *name*, and return the files.
 
-    A row group has rows of one part of the keys, so that parts can be read alone; the
-    ``details`` of a file are the parts of its row groups.
+    A row group has rows of one part of the keys, so that parts can be read alone.
+    Truncations are no rows: the file has the order values of the last one.
 
     Bounds: *buffer_bytes* of rows are in memory; a file ends near *file_bytes_max*.
     Cancellation: If anything is raised, all files are deleted.
@@ -206,14 +277,17 @@ def stage_rows(
         InvalidPayload: A row has no key, or a time that tables do not have.
         InvalidRequest: See ``data_files.conform``.
     """
-    writer = _StagingWriter(location, name, keys, file_bytes_max, group_bytes)
+    writer = _StagingWriter(location, name, columns, file_bytes_max, group_bytes)
     row_count = 0
     try:
         for given in batches:
-            check_keys(given, keys)
-            batch = conform(given, location.schema)
+            rows, truncations = split_truncations(given, columns.truncate)
+            if truncations is not None:
+                writer.truncate(truncations)
+            check_keys(rows, columns.keys)
+            batch = conform(rows, location.schema)
             check_values(batch, LIMITS, row_count)
-            row_count += batch.num_rows
+            row_count += given.num_rows
             writer.waiting.append(batch)
             writer.waiting_bytes += batch.get_total_buffer_size()
             if writer.waiting_bytes >= buffer_bytes:
@@ -231,22 +305,31 @@ class _StagingWriter:
         self,
         location: StagingLocation,
         name: str,
-        keys: Sequence[str],
+        columns: UpsertColumns,
         file_bytes_max: int,
         group_bytes: int,
     ) -> None:
         self.waiting: list[pa.RecordBatch] = []
         self.waiting_bytes = 0
-        self.done: list[DataFile] = []
+        self.done: list[StagedFile] = []
         self._location = location
         self._name = name
-        self._keys = keys
+        self._columns = columns
+        self._truncation: pa.Table | None = None
         self._file_bytes_max = file_bytes_max
         self._group_bytes = group_bytes
         self._file: OpenFile | None = None
         self._groups: list[KeyPart] = []
         self._file_bytes = 0
         self._created: list[str] = []
+
+    def truncate(self, rows: pa.RecordBatch) -> None:
+        """Note *rows*, which are truncations; a file has the last one."""
+        order = self._columns.order
+        found = [last_of(pa.Table.from_batches([rows]), order)]
+        if self._truncation is not None:
+            found.append(self._truncation)
+        self._truncation = last_of(pa.concat_tables(found), order)
 
     def flush(self) -> None:
         """Write the buffered rows by parts of their keys."""
@@ -261,8 +344,8 @@ class _StagingWriter:
         if count == 1:
             self._add(file, rows, WHOLE)
         else:
-            columns = [rows.column(name).combine_chunks() for name in self._keys]
-            hashes = key_hashes(columns)
+            keys = [rows.column(n).combine_chunks() for n in self._columns.keys]
+            hashes = key_hashes(keys)
             for number in range(count):
                 part = KeyPart(number, count)
                 self._add(file, rows.filter(pa.array(part.mask(hashes))), part)
@@ -270,21 +353,24 @@ class _StagingWriter:
             self.close()
 
     def close(self) -> None:
-        """Complete the open file, if any."""
+        """Complete the open file, if any, or a file that only has a truncation."""
+        if self._file is None and self._truncation is not None:
+            self._create()
         file, self._file = self._file, None
         if file is None:
             return
         metadata = file.close()
         self.done.append(
-            DataFile(
+            StagedFile(
                 path=file.path,
                 # In memory, which may be many times the size of the file.
                 byte_count=self._file_bytes,
                 row_count=metadata.num_rows,
                 details=tuple(self._groups),
+                truncation=self._truncation,
             )
         )
-        self._groups, self._file_bytes = [], 0
+        self._groups, self._file_bytes, self._truncation = [], 0, None
 
     def abort(self) -> None:
         """Delete all files."""

@@ -54,7 +54,10 @@ class LakeDataSource(SinkDataSource):
         columns = columns_of(schema)
         place = table.prepare(_stored(columns, parsed.write), parsed.write)
         is_merged = bool(parsed.write.upsert.keys)
-        location = StagingLocation(place, rows_schema(columns)) if is_merged else place
+        staged = pa.schema(
+            [each for each in columns if each.name != parsed.write.upsert.truncate]
+        )
+        location = StagingLocation(place, rows_schema(staged)) if is_merged else place
         sink = LakeSink(
             table,
             location,

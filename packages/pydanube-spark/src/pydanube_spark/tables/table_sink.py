@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from pydanube_spark.tables.merge_runners import LOCAL_BYTES_MAX, MergeRunners
 from pydanube_spark.tables.pure.table_options import UpkeepPolicy
 from pydanube_spark.tables.staged_rows import (
     StagedChanges,
+    StagedFile,
     StagingLocation,
     small_changes,
     stage_rows,
@@ -60,9 +61,11 @@ class LakeSink:
         batch = key.batch
         name = f"{batch.query or JOB}-{batch.number}-{key.partition}-{key.attempt}"
         if isinstance(self.location, StagingLocation):
-            keys = self.upsert.keys
-            size = self.file_bytes_max
-            return stage_rows(self.location, batches, name, keys, file_bytes_max=size)
+            columns, size = self.upsert, self.file_bytes_max
+            staged = stage_rows(
+                self.location, batches, name, columns, file_bytes_max=size
+            )
+            return [*staged]
         return write_files(
             self.location, batches, name, file_bytes_max=self.file_bytes_max
         )
@@ -108,17 +111,53 @@ class LakeSink:
         transactions: Sequence[AppTransaction],
         note: Mapping[str, str],
     ) -> None:
-        staged = StagedChanges(location, tuple(files), self.upsert)
+        staged = StagedChanges(
+            location,
+            tuple(each for each in files if isinstance(each, StagedFile)),
+            # Truncations are no staged rows.
+            replace(self.upsert, truncate=None),
+        )
+        if staged.truncation is None:
+            self._merge_rows(staged, transactions, note)
+        else:
+            self._replace_rows(staged, transactions, note)
+        self._delete(files)
+
+    def _merge_rows(
+        self,
+        staged: StagedChanges,
+        transactions: Sequence[AppTransaction],
+        note: Mapping[str, str],
+    ) -> None:
         with MergeRunners(self.local_bytes_max) as runners:
             self.table.merge(
                 small_changes(staged),
-                self.upsert,
+                staged.columns,
                 transactions,
                 note=note,
                 file_bytes_max=self.file_bytes_max,
                 runners=runners,
             )
-        self._delete(files)
+
+    def _replace_rows(
+        self,
+        staged: StagedChanges,
+        transactions: Sequence[AppTransaction],
+        note: Mapping[str, str],
+    ) -> None:
+        """Replace all rows of the table by those after a truncation."""
+        place = staged.location.table
+        files = write_files(
+            place, staged.inserted(), "truncated", file_bytes_max=self.file_bytes_max
+        )
+        try:
+            is_new = self.table.commit(files, transactions, replace=True, note=note)
+        except BaseException:
+            # The commit may have succeeded although an error was raised.
+            self.table.discard(place, files)
+            raise
+        if not is_new:
+            self.table.discard(place, files)
 
     def _maintain(self, policy: UpkeepPolicy) -> None:
         """Merge small files if there are many; the batch is committed in any case."""

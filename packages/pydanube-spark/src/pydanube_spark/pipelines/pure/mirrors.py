@@ -25,6 +25,7 @@ from pydanube_spark.pipelines.pure.spec import (
     Source,
     Spec,
     TableKey,
+    Truncate,
 )
 
 TABLE = "{table}"
@@ -37,7 +38,8 @@ _UNUSUAL = re.compile("[^A-Za-z0-9_]")
 
 ORDER = ("_ts", "_offset")
 IS_DELETION = "_op = 'd'"
-"""The order of changes, and the condition of deletions, of all change feeds."""
+IS_TRUNCATION = "_op = 't'"
+"""The order of changes, and the conditions of deletions and truncations."""
 
 
 def with_mirrors(
@@ -215,7 +217,12 @@ def _sink(mirror: Mirror, table: str, how: MirroredTable, source: str) -> Sink:
         format=mirror.format,
         path=mirror.path,
         trigger=mirror.trigger,
-        table=TableKey(key=how.key, order=list(ORDER), delete=IS_DELETION),
+        table=TableKey(
+            key=how.key,
+            order=list(ORDER),
+            delete=IS_DELETION,
+            truncate=IS_TRUNCATION if mirror.truncate is Truncate.APPLY else None,
+        ),
         options=mirror.options,
     )
     return _named(sink, table)

@@ -58,6 +58,8 @@ class Truncate(Enum):
     """The query fails."""
     IGNORE = "ignore"
     """The rows stay."""
+    APPLY = "apply"
+    """It is a row with the operation ``t``, which empties tables with ``truncate``."""
 
 
 class SchemaChanges(Enum):
@@ -112,6 +114,8 @@ class TableKey(Section, frozen=True):
     """The columns whose greatest values are those of the latest row."""
     delete: str | None = None
     """An SQL condition: if it is true, the row with the same key is deleted."""
+    truncate: str | None = None
+    """An SQL condition: if it is true, all earlier rows of the table are deleted."""
 
 
 class Sink(Section, frozen=True):

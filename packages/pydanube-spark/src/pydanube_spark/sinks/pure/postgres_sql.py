@@ -135,6 +135,8 @@ class Plan:
     keys: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
     delete: str | None = None
+    truncate: str | None = None
+    """The column that is true for rows that delete all earlier ones."""
     unavailable: str | None = None
     """The column with the names of the columns that keep their values."""
     is_overwrite: bool = False
@@ -143,7 +145,7 @@ class Plan:
     @property
     def written(self) -> list[str]:
         """Return the columns that are written to the table."""
-        others = (self.delete, self.unavailable)
+        others = (self.delete, self.truncate, self.unavailable)
         return [name for name in self.schema.names if name not in others]
 
     def problems(self) -> list[str]:
@@ -240,6 +242,35 @@ class Plan:
     def delete_all(self) -> str:
         """Return the statement that deletes all rows; readers see it at the commit."""
         return f"DELETE FROM {self.table}"
+
+    def find_truncation(self, stagings: Sequence[str]) -> str:
+        """Return the query for a row if a staged row is a truncation."""
+        truncate = quote_identifier(self.truncate or "")
+        return f"SELECT 1 FROM ({self._rows(stagings)}) AS s WHERE s.{truncate} LIMIT 1"
+
+    def drop_earlier(self, stagings: Sequence[str]) -> list[str]:
+        """
+        Return the statements that delete staged rows before the last truncation.
+
+        The truncations themselves are deleted, too.
+        """
+        truncate = quote_identifier(self.truncate or "")
+        by_time = ", ".join(
+            f"{quote_identifier(name)} DESC NULLS LAST" for name in self.order
+        )
+        last = (
+            f"SELECT {_list(self.order)} FROM ({self._rows(stagings)}) AS r "
+            f"WHERE {truncate} ORDER BY {by_time} LIMIT 1"
+        )
+        tables = [self.table.sibling(name) for name in stagings]
+        return [
+            *(
+                f"DELETE FROM {each} AS s USING ({last}) AS t WHERE "
+                f"s.{truncate} IS NOT TRUE AND NOT {_is_later(self.order)}"
+                for each in tables
+            ),
+            *(f"DELETE FROM {each} WHERE {truncate}" for each in tables),
+        ]
 
     def lacking(self, stagings: Sequence[str]) -> str:
         """Return the query for the columns whose value some staged row lacks."""
@@ -499,6 +530,18 @@ def unique_columns(rows: Iterable[tuple[int, str]]) -> tuple[frozenset[str], ...
 def quote_identifier(name: str) -> str:
     """Return *name* as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _is_later(order: Sequence[str]) -> str:
+    """Return the condition that the row ``s`` is later than ``t``; null is least."""
+    if not order:
+        return "false"
+    name = quote_identifier(order[0])
+    return (
+        f"(coalesce(s.{name} > t.{name}, false) OR "
+        f"(t.{name} IS NULL AND s.{name} IS NOT NULL) OR "
+        f"(s.{name} IS NOT DISTINCT FROM t.{name} AND {_is_later(order[1:])}))"
+    )
 
 
 def _list(names: Iterable[str], prefix: str = "") -> str:

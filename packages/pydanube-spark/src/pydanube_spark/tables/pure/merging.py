@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
 
 from pydanube.model.errors import InvalidConfig
-from pydanube_spark.pure.upserts import UpsertColumns
+from pydanube_spark.pure.upserts import UpsertColumns, is_later
 
 
 def check_upsert(schema: pa.Schema, columns: UpsertColumns) -> None:
@@ -65,14 +65,14 @@ class Merge:
         at = self._index.find([batch.column(name) for name in self._columns.keys])
         matched = np.flatnonzero(at >= 0)
         changes = at[matched]
-        is_later = _is_later(
+        stays = is_later(
             [batch.column(name).take(matched) for name in self._columns.order],
             [self._column(name).take(changes) for name in self._columns.order],
             len(matched),
         )
-        self.is_outdated[changes[is_later]] = True
+        self.is_outdated[changes[stays]] = True
         keep = np.ones(batch.num_rows, np.bool_)
-        keep[matched[~is_later]] = False
+        keep[matched[~stays]] = False
         return keep
 
     def rows_to_insert(self, complete: pa.Table | None = None) -> pa.Table:
@@ -140,24 +140,6 @@ class KeyIndex:
             codes = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
             is_known &= (part >= 0) & (known[codes] == wanted)
         return np.where(is_known, self._rows[codes], -1)
-
-
-def _is_later(has: Sequence[Any], new: Sequence[Any], count: int) -> Any:
-    """Return whether the values of *has* come after those of *new*; null is least."""
-    is_later = np.zeros(count, np.bool_)
-    is_equal = np.ones(count, np.bool_)
-    for ours, theirs in zip(has, new, strict=True):
-        null, other_null = ours.is_null(), theirs.is_null()
-        later = pc.or_(
-            pc.fill_null(pc.greater(ours, theirs), False),
-            pc.and_(pc.invert(null), other_null),
-        )
-        equal = pc.or_(
-            pc.fill_null(pc.equal(ours, theirs), False), pc.and_(null, other_null)
-        )
-        is_later |= is_equal & later.to_numpy(zero_copy_only=False)
-        is_equal &= equal.to_numpy(zero_copy_only=False)
-    return is_later
 
 
 def _whole(column: Any) -> Any:

@@ -14,6 +14,7 @@ from pydanube_spark.pure.sink import BatchIdentity
 from pydanube_spark.pure.sink_options import (
     APP_ID,
     BATCH_ID,
+    TRUNCATE_COLUMN,
     UNAVAILABLE,
     parse_sink_options,
 )
@@ -48,6 +49,7 @@ _COMMON = (
         "deleted. Only with `keyColumns`.",
         instead_of=("deletewhen",),
     ),
+    TRUNCATE_COLUMN,
     *UNAVAILABLE,
     Option(
         "mergeSchema",
