@@ -10,7 +10,12 @@ from deltalake import DeltaTable  # noqa: E402
 
 from pydanube import Schema  # noqa: E402
 from pydanube.declarations.pure.problems import InvalidDeclaration  # noqa: E402
+from pydanube_spark.commands.pipeline_runs import (  # noqa: E402
+    with_mirrored_tables,
+    with_new_tables,
+)
 from pydanube_spark.pipelines.change_feeds import PLACEHOLDER  # noqa: E402
+from pydanube_spark.pipelines.loading import load  # noqa: E402
 from pydanube_spark.pipelines.pure.progress import RunState  # noqa: E402
 from pydanube_spark.pipelines.validation import validate  # noqa: E402
 from pydanube_spark.pipelines.verifying import verify_sink  # noqa: E402
@@ -214,6 +219,7 @@ sinks:
 """
 
 
+@pytest.mark.rotated("change feeds")
 def test_truncations_empty_the_table_that_they_name_exactly_once(
     session, client, broker_url, topic, tmp_path
 ):
@@ -273,6 +279,77 @@ def test_truncations_empty_the_table_that_they_name_exactly_once(
     assert pipeline.run(session) is RunState.DONE
     assert tables() == [[]] * 2
     assert delta_rows(tmp_path / "others") == [(1, "ada", "c")]
+
+
+GROWING = """\
+name: growing
+parameters: {prefix: ""}
+trigger: continuous
+mirrors:
+  shop:
+    topic: "${prefix}.{table}"
+    tables: {"*": {key: id, schema: "id BIGINT, name STRING, city STRING"}}
+    tables_max: 2
+    format: danube-delta
+    path: "{table}"
+"""
+
+
+@pytest.mark.rotated("change feeds")
+def test_a_running_mirror_begins_again_with_new_tables(
+    session, client, broker_url, topic, tmp_path
+):
+    pipeline = PipelineDirectory(tmp_path, broker_url, prefix=topic)
+    pipeline.file.write_text(GROWING)
+
+    def reload(tables):
+        given = {"parameters": pipeline.parameters, "tables": tables}
+        return load(pipeline.file, environment=pipeline.environment, **given)
+
+    def create(table, name):
+        client.topics.create(f"{topic}.{table}", reliable=True)
+        send(client, f"{topic}.{table}", event("c", 1, after=customer(1, name)))
+
+    def rows(table):
+        exists = DeltaTable.is_deltatable(str(tmp_path / table))
+        return delta_rows(tmp_path / table) if exists else []
+
+    def find_new_tables():
+        return with_new_tables(pipeline.load(), reload)
+
+    def run(on_poll):
+        pipeline.state.path.mkdir(parents=True, exist_ok=True)
+        with_mirrored_tables(pipeline.load(), reload, is_run=True)
+        return pipeline.run(
+            session,
+            on_poll=on_poll,
+            find_new_tables=find_new_tables,
+            tables_interval_s=0.0,
+        )
+
+    create("a", "ada")
+
+    def add_a_table():
+        if rows("a") and not client.topics.partitions(f"{topic}.b"):
+            create("b", "bob")
+
+    assert run(add_a_table) is RunState.STARTING
+    assert "mirrors have new tables" in pipeline.output.getvalue()
+    assert pipeline.state.read_status().state is RunState.STARTING
+
+    def add_too_many():
+        if not rows("b"):
+            return
+        if not client.topics.partitions(f"{topic}.c"):
+            create("c", "eve")
+        if "new tables of mirrors have to wait" in pipeline.output.getvalue():
+            pipeline.state.request_stop()
+
+    # More tables than there may be leave the others as they are.
+    assert run(add_too_many) is RunState.STOPPED
+    assert pipeline.output.getvalue().count("have to wait") == 1
+    assert (rows("a"), rows("b")) == ([(1, "ada", "c")], [(1, "bob", "c")])
+    assert rows("c") == []
 
 
 OLD = json.loads(ENVELOPE.definition)

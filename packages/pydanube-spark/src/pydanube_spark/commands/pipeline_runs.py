@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -93,6 +93,32 @@ def with_mirrored_tables(
         for note in remember_tables(pipeline.state, found):
             print_note(f"{pipeline.name}: {note}")
     return loaded
+
+
+def with_new_tables(
+    pipeline: Pipeline, reload: Callable[[Mapping[str, Sequence[str]]], Pipeline]
+) -> Pipeline | None:
+    """
+    Return *pipeline* with tables that its mirrors have now and not in the run.
+
+    None: there are no such tables, or a broker does not answer, which may change.
+
+    Raises:
+        InvalidDeclaration: A mirror has too many, or two of one name.
+    """
+    if not pipeline.spec.mirrors:
+        return None
+    from pydanube_spark.pipelines.table_discovery import (  # noqa: PLC0415
+        discover_tables,
+    )
+
+    try:
+        found = discover_tables(pipeline)
+    except NoBrokerAnswers:
+        return None
+    known = pipeline.state.read_mirrored_tables()
+    is_new = any(set(each) - set(known.get(name, ())) for name, each in found.items())
+    return reload(found) if is_new else None
 
 
 @contextmanager
@@ -187,13 +213,31 @@ def _run(pipeline: Pipeline, request: RunRequest) -> None:
                 spark_for(pipeline, state.log_file) as session,
                 signals_to(stop_request),
             ):
-                run = PipelineRun(session, pipeline, display, stop_request=stop_request)
-                with lineage_of(pipeline) as lineage:
-                    last_state = run.execute()
-                    if run.cost is not None:
-                        display.say(f"{pipeline.name}: {run.cost}")
-                    if lineage is not None:
-                        lineage.state, lineage.error = last_state, run.error
+                last_state = RunState.STARTING
+                while last_state is RunState.STARTING:
+                    run = PipelineRun(
+                        session,
+                        pipeline,
+                        display,
+                        stop_request=stop_request,
+                        find_new_tables=partial(
+                            with_new_tables, pipeline, request.load
+                        ),
+                    )
+                    with lineage_of(pipeline) as lineage:
+                        last_state = run.execute()
+                        if run.cost is not None:
+                            display.say(f"{pipeline.name}: {run.cost}")
+                        if lineage is not None:
+                            lineage.state, lineage.error = last_state, run.error
+                    if last_state is RunState.STARTING:
+                        # Without an answer, a later look finds the tables again.
+                        with suppress(NoBrokerAnswers):
+                            pipeline = with_mirrored_tables(
+                                pipeline, request.load, is_run=True
+                            )
+                        state.write_graph(pipeline.graph_shown())
+                        check_brokers_of(pipeline, wait_s=BROKER_WAIT_S)
                 ended_by = stop_request.number
     if last_state is RunState.FAILED:
         found = state.read_status()

@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pydanube.model.errors import Conflict
+from pydanube.model.errors import BrokerError, Conflict
 from pydanube_spark.pipelines.building import Query
 from pydanube_spark.pipelines.display import Display
 from pydanube_spark.pipelines.fan_out import share_queries
@@ -50,6 +50,8 @@ COST_INTERVAL_S = 10.0
 """How often a run asks Spark what its tasks have taken."""
 START_WAIT_MAX_S = 10.0
 """How long a query waits at most for the one before it to start."""
+TABLES_INTERVAL_S = 60.0
+"""How often a run that does not end looks for new tables of its mirrors."""
 LEFTOVER_WAIT_S = 30.0
 """How long to wait for the Spark process of a killed run to end."""
 
@@ -94,8 +96,16 @@ class PipelineRun:
         *,
         stop_request: StopRequest | None = None,
         wait: Callable[[float], None] = time.sleep,
+        find_new_tables: Callable[[], Pipeline | None] = lambda: None,
+        tables_interval_s: float = TABLES_INTERVAL_S,
     ) -> None:
-        """Prepare the run; the caller holds the lock of the state directory."""
+        """
+        Prepare the run; the caller holds the lock of the state directory.
+
+        *find_new_tables* returns the pipeline with tables that its mirrors do not have
+        yet, if there are any.  It is called every *tables_interval_s* in a run that
+        does not end by itself.
+        """
         self._spark = spark
         self._pipeline = pipeline
         self._state = pipeline.state
@@ -107,6 +117,12 @@ class PipelineRun:
         """The pipelines from which queries with new columns were built."""
         self._start = StaggeredStart(())
         self._is_stopping = False
+        self._find_new_tables = find_new_tables
+        self._tables_interval_s = tables_interval_s
+        self._tables_due: float | None = None
+        """When to look for new tables next; None: not in this run."""
+        self._tables_problem = ""
+        self._has_new_tables = False
         self._status = new_status(pipeline)
         self._status.jvm = _jvm_of(spark)
         self._core_seconds_before = _core_seconds(spark)
@@ -132,6 +148,9 @@ class PipelineRun:
         """
         Run the pipeline to its end, and return its last state.
 
+        The state ``STARTING`` says that the queries were stopped because of new tables
+        of mirrors, and that the next run, with these tables, begins now.
+
         Raises:
             InvalidDeclaration: The pipeline is invalid; no query was started.
             BrokerError: A broker cannot be reached.
@@ -152,6 +171,8 @@ class PipelineRun:
                 )
             ]
             self._start = StaggeredStart(self._queries)
+            if any(each.is_stream and not each.trigger.ends for each in queries):
+                self._tables_due = time.monotonic() + self._tables_interval_s
             self._display.begin()
             try:
                 with ProgressReporter(self._pipeline) as reporter:
@@ -186,6 +207,7 @@ class PipelineRun:
         while True:
             now = time.monotonic()
             self._poll_stop_requests()
+            self._poll_new_tables(now)
             self._start.poll(now)
             for query in self._queries:
                 query.poll(now)
@@ -208,6 +230,25 @@ class PipelineRun:
             self._stop(f"received {signal.Signals(self._stop_request.number).name}")
         elif not self._is_stopping and self._state.is_stop_requested():
             self._stop("stop was requested")
+
+    def _poll_new_tables(self, now: float) -> None:
+        """Stop the queries if mirrors have new tables with which they can go on."""
+        if self._is_stopping or self._tables_due is None or now < self._tables_due:
+            return
+        try:
+            found = self._find_new_tables()
+            if found is not None:
+                # A table that cannot be mirrored must not end the others.
+                starts = read_starting_offsets(self._state.checkpoints)
+                validate(self._spark, found, starts)
+                self._has_new_tables = True
+                self._stop("mirrors have new tables")
+        except (BrokerError, *SPARK_ERRORS) as error:
+            problem = self._pipeline.redact(str(error))
+            if problem != self._tables_problem:
+                self._display.say(f"new tables of mirrors have to wait: {problem}")
+            self._tables_problem = problem
+        self._tables_due = time.monotonic() + self._tables_interval_s
 
     def _stop(self, why: str) -> None:
         if self._is_stopping:
@@ -241,7 +282,11 @@ class PipelineRun:
             self._status.error = f"{failed.name}: {failed.error}"
             state = RunState.FAILED
         elif QueryState.STOPPED in states:
-            state = RunState.STOPPED
+            is_asked = (
+                self._stop_request.number is not None or self._state.is_stop_requested()
+            )
+            begins_again = self._has_new_tables and not is_asked
+            state = RunState.STARTING if begins_again else RunState.STOPPED
         else:
             state = RunState.DONE
         self._save_status(state)
