@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pydanube.model.segments import SegmentEntry
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec
 from pydanube.wire.files.segment_checksums import part_checksums_of
 from pydanube.wire.files.segment_format import SCHEMA, SegmentIdentity
+from pydanube.wire.files.segment_ranges import RangeFile
 from pydanube_broker.storage.segments.segments import (
     ROW_GROUP_MESSAGES_MAX,
     SegmentReader,
@@ -140,6 +142,37 @@ def test_what_all_messages_of_a_row_group_have_is_read_from_verified_statistics(
     assert (again.header.producer, has_column) == (("", True), ("ü", False))[verified]
     assert again.header.schema_id == 4
     assert rows([again]) == rows(frames)
+
+
+@pytest.mark.parametrize(
+    ("fields", "decoded"),
+    [
+        ({}, None),
+        ({"keys": [b"k", None]}, "key"),
+        ({"attributes": [None, {"x": ""}]}, "attributes"),
+        ({"attributes": [None, {"x": "1", "y": "2"}]}, "attributes"),
+        ({"deliver_at": [A_TIME, None]}, "deliver_at"),
+        ({"expires_at": [None, A_TIME]}, "expires_at"),
+    ],
+)
+def test_columns_without_values_are_not_read(fields, decoded):
+    frames = log_of(frame_of([b"a", b"b"], **fields), frame_of([b"c"]))
+    reader = reader_of(frames, verified=True)
+    data = bytearray(encode_segment(frames, IDENTITY, row_group_bytes=8 << 20))
+    group = pq.read_metadata(pa.BufferReader(data)).row_group(0)
+    for chunk in map(group.column, range(group.num_columns)):
+        column = chunk.path_in_schema.partition(".")[0]
+        if column in {"key", "attributes", "deliver_at", "expires_at"} - {decoded}:
+            data[chunk.data_page_offset] ^= 1
+    source = partial(RangeFile, 0, data, len(data))
+    assert rows(reader.read_row_group(0, source)) == rows(frames)
+
+
+def test_empty_attributes_are_none_if_no_message_has_any():
+    frames = log_of(frame_of([b"a", b"b"], attributes=[{}, None]))
+    [again] = read_all(reader_of(frames, verified=True))
+    assert not again.header.columns & Column.ATTRIBUTES
+    assert again.arrow().column("payload").to_pylist() == [b"a", b"b"]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,14 @@ _SCHEMA_COLUMNS = ("schema_id", "schema_version")
 _HEADER_COLUMNS = frozenset({"producer", *_SCHEMA_COLUMNS})
 """The columns that are not decoded if all messages of a row group have one value."""
 
+_OPTIONAL_COLUMNS = {
+    "key": "key",
+    "attributes.key_value.key": "attributes",
+    "deliver_at": "deliver_at",
+    "expires_at": "expires_at",
+}
+"""The columns that are not decoded if no message has a value, by their first leaf."""
+
 ROW_GROUP_MESSAGES_MAX = 131_072
 """
 The most messages in a row group.
@@ -369,21 +377,22 @@ class SegmentReader:
         group = self._metadata.row_group(index)
         found: dict[str, Any] = {}
         for chunk in map(group.column, range(group.num_columns)):
-            name = chunk.path_in_schema
-            if name != "key" and name not in _HEADER_COLUMNS:
+            leaf = chunk.path_in_schema
+            name = _OPTIONAL_COLUMNS.get(leaf)
+            if name is None and leaf not in _HEADER_COLUMNS:
                 continue
             statistics = chunk.statistics
             if statistics is None or not statistics.has_null_count:
                 continue
             if statistics.null_count == group.num_rows:
-                found[name] = None
+                found[name or leaf] = None
             elif (
-                name != "key"
+                name is None
                 and not statistics.null_count
                 and statistics.has_min_max
                 and statistics.min == statistics.max
             ):
-                found[name] = statistics.min
+                found[leaf] = statistics.min
         return found
 
     def find_time(

@@ -65,9 +65,12 @@ _STATISTICS = [
     "offset",
     "publish_time",
     "key",
+    "attributes.key_value.key",
     "producer",
     "schema_id",
     "schema_version",
+    "deliver_at",
+    "expires_at",
 ]
 _NONE = "none"
 _SAMPLE = 4096
