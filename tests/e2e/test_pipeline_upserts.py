@@ -11,8 +11,8 @@ from deltalake import DeltaTable  # noqa: E402
 from pydanube import Schema  # noqa: E402
 from pydanube.declarations.pure.problems import InvalidDeclaration  # noqa: E402
 from pydanube_spark.commands.pipeline_runs import (  # noqa: E402
+    with_changed_tables,
     with_mirrored_tables,
-    with_new_tables,
 )
 from pydanube_spark.pipelines.change_feeds import PLACEHOLDER  # noqa: E402
 from pydanube_spark.pipelines.loading import load  # noqa: E402
@@ -296,7 +296,7 @@ mirrors:
 
 
 @pytest.mark.rotated("change feeds")
-def test_a_running_mirror_begins_again_with_new_tables(
+def test_a_running_mirror_begins_again_with_changed_tables(
     session, client, broker_url, topic, tmp_path
 ):
     pipeline = PipelineDirectory(tmp_path, broker_url, prefix=topic)
@@ -314,17 +314,17 @@ def test_a_running_mirror_begins_again_with_new_tables(
         exists = DeltaTable.is_deltatable(str(tmp_path / table))
         return delta_rows(tmp_path / table) if exists else []
 
-    def find_new_tables():
-        return with_new_tables(pipeline.load(), reload)
+    def find_changed_tables():
+        return with_changed_tables(pipeline.load(), reload)
 
-    def run(on_poll):
+    def run(on_poll, interval_s=0.0):
         pipeline.state.path.mkdir(parents=True, exist_ok=True)
         with_mirrored_tables(pipeline.load(), reload, is_run=True)
         return pipeline.run(
             session,
             on_poll=on_poll,
-            find_new_tables=find_new_tables,
-            tables_interval_s=0.0,
+            find_changed_tables=find_changed_tables,
+            tables_interval_s=interval_s,
         )
 
     create("a", "ada")
@@ -334,7 +334,7 @@ def test_a_running_mirror_begins_again_with_new_tables(
             create("b", "bob")
 
     assert run(add_a_table) is RunState.STARTING
-    assert "mirrors have new tables" in pipeline.output.getvalue()
+    assert "the tables of mirrors have changed" in pipeline.output.getvalue()
     assert pipeline.state.read_status().state is RunState.STARTING
 
     def add_too_many():
@@ -342,7 +342,7 @@ def test_a_running_mirror_begins_again_with_new_tables(
             return
         if not client.topics.partitions(f"{topic}.c"):
             create("c", "eve")
-        if "new tables of mirrors have to wait" in pipeline.output.getvalue():
+        if "other tables of mirrors have to wait" in pipeline.output.getvalue():
             pipeline.state.request_stop()
 
     # More tables than there may be leave the others as they are.
@@ -350,6 +350,25 @@ def test_a_running_mirror_begins_again_with_new_tables(
     assert pipeline.output.getvalue().count("have to wait") == 1
     assert (rows("a"), rows("b")) == ([(1, "ada", "c")], [(1, "bob", "c")])
     assert rows("c") == []
+
+    # A table whose topic is gone fails, and must not end the others.
+    client.topics.delete(f"{topic}.c")
+
+    def delete_a_topic():
+        if rows("b") == [(1, "bob", "c")]:
+            send(client, f"{topic}.b", event("u", 2, after=customer(1, "Bob")))
+        elif client.topics.partitions(f"{topic}.a"):
+            client.topics.delete(f"{topic}.a")
+
+    assert run(delete_a_topic, interval_s=3600.0) is RunState.STARTING
+
+    def stop_with_b():
+        names = [each.name for each in pipeline.state.read_status().queries]
+        if names == ["shop_b"] and rows("b") == [(1, "Bob", "u")]:
+            pipeline.state.request_stop()
+
+    assert run(stop_with_b) is RunState.STOPPED
+    assert rows("a") == [(1, "ada", "c")]
 
 
 OLD = json.loads(ENVELOPE.definition)

@@ -6,7 +6,10 @@ import pytest
 
 from pydanube.declarations.pure.problems import InvalidDeclaration
 from pydanube_spark.commands.pipeline_process import load_pipeline
-from pydanube_spark.commands.pipeline_runs import with_mirrored_tables, with_new_tables
+from pydanube_spark.commands.pipeline_runs import (
+    with_changed_tables,
+    with_mirrored_tables,
+)
 from pydanube_spark.pipelines import table_discovery
 from pydanube_spark.pipelines.broker_checks import NoBrokerAnswers
 
@@ -44,7 +47,7 @@ def test_a_run_forgets_tables_that_cannot_be_together(tmp_path, monkeypatch):
     assert list(load_pipeline(file, None).spec.sources) == ["shop_a_b"]
 
 
-def test_a_run_finds_the_tables_that_it_does_not_have(tmp_path, monkeypatch):
+def test_a_run_finds_the_tables_that_are_new_or_gone(tmp_path, monkeypatch):
     file = tmp_path / "p.yaml"
     file.write_text(PIPELINE)
     reload = partial(load_pipeline, file, None, None, None)
@@ -61,17 +64,16 @@ def test_a_run_finds_the_tables_that_it_does_not_have(tmp_path, monkeypatch):
 
     discover(["a.b", "c"])
     with_mirrored_tables(pipeline, reload, is_run=True)
-    assert with_new_tables(pipeline, reload) is None
-    # Tables that are gone are no reason to begin again.
+    assert with_changed_tables(pipeline, reload) is None
     discover(["c"])
-    assert with_new_tables(pipeline, reload) is None
+    assert list(with_changed_tables(pipeline, reload).spec.sources) == ["shop_c"]
     discover(["a.b", "c", "d"])
-    found = with_new_tables(pipeline, reload)
+    found = with_changed_tables(pipeline, reload)
     assert list(found.spec.sources) == ["shop_a_b", "shop_c", "shop_d"]
     # The run alone remembers tables, when it begins with them.
     assert pipeline.state.read_mirrored_tables() == {"shop": ["a.b", "c"]}
     discover(["a.b", "a_b"])
     with pytest.raises(InvalidDeclaration, match="or name a_b in 'exclude'"):
-        with_new_tables(pipeline, reload)
+        with_changed_tables(pipeline, reload)
     discover(NoBrokerAnswers(str(file), []))
-    assert with_new_tables(pipeline, reload) is None
+    assert with_changed_tables(pipeline, reload) is None

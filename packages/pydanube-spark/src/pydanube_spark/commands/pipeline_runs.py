@@ -95,13 +95,12 @@ def with_mirrored_tables(
     return loaded
 
 
-def with_new_tables(
+def with_changed_tables(
     pipeline: Pipeline, reload: Callable[[Mapping[str, Sequence[str]]], Pipeline]
 ) -> Pipeline | None:
     """
-    Return *pipeline* with tables that its mirrors have now and not in the run.
-
-    None: there are no such tables, or a broker does not answer, which may change.
+    Return *pipeline* with the tables that its mirrors have now; None: they are as in
+    the run, or a broker does not answer, which may change.
 
     Raises:
         InvalidDeclaration: A mirror has too many, or two of one name.
@@ -117,8 +116,8 @@ def with_new_tables(
     except NoBrokerAnswers:
         return None
     known = pipeline.state.read_mirrored_tables()
-    is_new = any(set(each) - set(known.get(name, ())) for name, each in found.items())
-    return reload(found) if is_new else None
+    is_same = all(set(each) == set(known.get(name, ())) for name, each in found.items())
+    return None if is_same else reload(found)
 
 
 @contextmanager
@@ -220,8 +219,8 @@ def _run(pipeline: Pipeline, request: RunRequest) -> None:
                         pipeline,
                         display,
                         stop_request=stop_request,
-                        find_new_tables=partial(
-                            with_new_tables, pipeline, request.load
+                        find_changed_tables=partial(
+                            with_changed_tables, pipeline, request.load
                         ),
                     )
                     with lineage_of(pipeline) as lineage:

@@ -51,7 +51,7 @@ COST_INTERVAL_S = 10.0
 START_WAIT_MAX_S = 10.0
 """How long a query waits at most for the one before it to start."""
 TABLES_INTERVAL_S = 60.0
-"""How often a run that does not end looks for new tables of its mirrors."""
+"""How often a run that does not end asks which tables its mirrors have."""
 LEFTOVER_WAIT_S = 30.0
 """How long to wait for the Spark process of a killed run to end."""
 
@@ -96,15 +96,15 @@ class PipelineRun:
         *,
         stop_request: StopRequest | None = None,
         wait: Callable[[float], None] = time.sleep,
-        find_new_tables: Callable[[], Pipeline | None] = lambda: None,
+        find_changed_tables: Callable[[], Pipeline | None] = lambda: None,
         tables_interval_s: float = TABLES_INTERVAL_S,
     ) -> None:
         """
         Prepare the run; the caller holds the lock of the state directory.
 
-        *find_new_tables* returns the pipeline with tables that its mirrors do not have
-        yet, if there are any.  It is called every *tables_interval_s* in a run that
-        does not end by itself.
+        *find_changed_tables* returns the pipeline with the tables that its mirrors have
+        now, if they are others.  A run that does not end by itself calls it every
+        *tables_interval_s*, and when a query has failed.
         """
         self._spark = spark
         self._pipeline = pipeline
@@ -117,12 +117,13 @@ class PipelineRun:
         """The pipelines from which queries with new columns were built."""
         self._start = StaggeredStart(())
         self._is_stopping = False
-        self._find_new_tables = find_new_tables
+        self._find_changed_tables = find_changed_tables
         self._tables_interval_s = tables_interval_s
         self._tables_due: float | None = None
-        """When to look for new tables next; None: not in this run."""
+        """When to look for other tables next; None: not in this run."""
+        self._failures = 0
         self._tables_problem = ""
-        self._has_new_tables = False
+        self._has_changed_tables = False
         self._status = new_status(pipeline)
         self._status.jvm = _jvm_of(spark)
         self._core_seconds_before = _core_seconds(spark)
@@ -148,8 +149,8 @@ class PipelineRun:
         """
         Run the pipeline to its end, and return its last state.
 
-        The state ``STARTING`` says that the queries were stopped because of new tables
-        of mirrors, and that the next run, with these tables, begins now.
+        The state ``STARTING`` says that the queries were stopped because the tables of
+        mirrors have changed, and that the next run, with these tables, begins now.
 
         Raises:
             InvalidDeclaration: The pipeline is invalid; no query was started.
@@ -207,7 +208,7 @@ class PipelineRun:
         while True:
             now = time.monotonic()
             self._poll_stop_requests()
-            self._poll_new_tables(now)
+            self._poll_tables(now)
             self._start.poll(now)
             for query in self._queries:
                 query.poll(now)
@@ -231,22 +232,27 @@ class PipelineRun:
         elif not self._is_stopping and self._state.is_stop_requested():
             self._stop("stop was requested")
 
-    def _poll_new_tables(self, now: float) -> None:
-        """Stop the queries if mirrors have new tables with which they can go on."""
-        if self._is_stopping or self._tables_due is None or now < self._tables_due:
+    def _poll_tables(self, now: float) -> None:
+        """Stop the queries if mirrors have other tables with which they can go on."""
+        if self._is_stopping or self._tables_due is None:
             return
+        # The topic of a query that fails may be gone.
+        failures = sum(each.progress.failures for each in self._queries)
+        if now < self._tables_due and failures == self._failures:
+            return
+        self._failures = failures
         try:
-            found = self._find_new_tables()
+            found = self._find_changed_tables()
             if found is not None:
                 # A table that cannot be mirrored must not end the others.
                 starts = read_starting_offsets(self._state.checkpoints)
                 validate(self._spark, found, starts)
-                self._has_new_tables = True
-                self._stop("mirrors have new tables")
+                self._has_changed_tables = True
+                self._stop("the tables of mirrors have changed")
         except (BrokerError, *SPARK_ERRORS) as error:
             problem = self._pipeline.redact(str(error))
             if problem != self._tables_problem:
-                self._display.say(f"new tables of mirrors have to wait: {problem}")
+                self._display.say(f"other tables of mirrors have to wait: {problem}")
             self._tables_problem = problem
         self._tables_due = time.monotonic() + self._tables_interval_s
 
@@ -285,7 +291,7 @@ class PipelineRun:
             is_asked = (
                 self._stop_request.number is not None or self._state.is_stop_requested()
             )
-            begins_again = self._has_new_tables and not is_asked
+            begins_again = self._has_changed_tables and not is_asked
             state = RunState.STARTING if begins_again else RunState.STOPPED
         else:
             state = RunState.DONE
