@@ -75,6 +75,12 @@ class GuardedCluster:
     @asynccontextmanager
     async def used_up(self, topic: str) -> AsyncIterator[None]:
         """Let the namespace of *topic* store nothing more during the body."""
+        namespace = await self.use_up(topic)
+        yield
+        await self.root.security.remove_quota(namespace)
+
+    async def use_up(self, topic: str) -> str:
+        """Let the namespace of *topic* store nothing more; return its name."""
         namespace = "/" + TopicName.parse(topic).namespace
         await self.root.security.set_quota(namespace, Quota(storage_bytes=1000))
         owner = self.served.cluster.members[self.owner_of(topic)].broker
@@ -83,8 +89,7 @@ class GuardedCluster:
         )
         opened = await owner.topics.get(TopicName.parse(topic))
         opened.pacing.add("storage_bytes", 1000)
-        yield
-        await self.root.security.remove_quota(namespace)
+        return namespace
 
     async def read(self, topic: str) -> list[bytes]:
         return [m.payload async for found in self.root.read(topic) for m in found]

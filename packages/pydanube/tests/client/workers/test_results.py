@@ -12,7 +12,9 @@ import pytest
 
 import pydanube
 from pydanube.client.workers.handlers import RESULTS_MAX
+from pydanube.security.permissions import Permission
 from support.drivers.running import TOPIC, published
+from support.fakes.guarded_clusters import eventually, running
 
 RESULTS = "/default/results"
 DEAD_LETTERS = "/default/dead"
@@ -364,3 +366,58 @@ def test_mistakes_are_explained():
     ]:
         with pytest.raises(pydanube.InvalidRequest, match=mistake):
             decorate(function)
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+async def test_results_come_while_topics_move_and_permissions_change(exactly_once):
+    source, dead = "/default/source", "/default/dead"
+    policy = pydanube.FailurePolicy(
+        redelivery_delay_s=0.0,
+        redeliveries_max=10,
+        poison=pydanube.PoisonPolicy.DEAD_LETTER,
+        dead_letter_topic=dead,
+    )
+    async with running({}) as guarded:
+        root, alice, served = guarded.root, guarded.alice, guarded.served
+        await root.namespaces.create("shop")
+        # The results are those of another tenant, at another broker.
+        target = guarded.name_at("/shop/t", beside=source, is_same=False)
+        for topic in (source, dead, target):
+            await root.topics.create(topic)
+        await root.subscriptions.configure(source, "s", failure_policy=policy)
+        await guarded.let("own", "/default/*", Permission.CONSUME, Permission.PRODUCE)
+        await guarded.let("shop", "/shop/*", Permission.PRODUCE)
+
+        @alice.worker(source, publish=target, exactly_once=exactly_once, **OPTIONS)
+        async def copy(payload: bytes) -> bytes:
+            return payload
+
+        async def process(*payloads):
+            await published(root, *payloads, topic=source)
+            await eventually(is_done)
+
+        async def is_done():
+            return not (await root.subscriptions.describe(source, "s")).backlog
+
+        async with alice.running_workers():
+            await process(b"1", b"2")
+            await guarded.let("shop", "/shop/*", Permission.CONSUME)
+            await process(b"3", b"4")
+            failed = await all_of(root, dead)
+            assert [each.payload for each in failed] == [b"3", b"4"]
+            assert "grants produce" in failed[0].attributes["x-failure-reason"]
+            await guarded.let("shop", "/shop/*", Permission.PRODUCE)
+            await process(b"5", b"6")
+            for broker_id in ("a", "b"):
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(served.drain(broker_id))
+                    tasks.create_task(
+                        process(*(b"%s %d" % (broker_id.encode(), n) for n in range(9)))
+                    )
+                await served.activate(broker_id)
+        found = await guarded.read(target)
+        moved = {b"%s %d" % (each, n) for each in (b"a", b"b") for n in range(9)}
+        assert {*found} == {b"1", b"2", b"5", b"6"} | moved
+        if exactly_once:
+            assert len(found) == len({*found})
+        assert len(await all_of(root, dead)) == 2

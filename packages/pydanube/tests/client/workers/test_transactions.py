@@ -10,9 +10,11 @@ import pydanube
 from pydanube.aio.tasks import task_scope
 from pydanube.client.workers.transactions import ACK_RANGES_MAX, GATHERED_BYTES_MAX
 from pydanube.model.names import TopicName
+from pydanube.security.permissions import Permission
 from pydanube_broker.cluster.pure.shard_topics import shard_of
 from support.drivers.running import TOPIC, nothing_comes, published, received
 from support.fakes.broker_clusters import SHARDS
+from support.fakes.guarded_clusters import running
 from support.fakes.served_clusters import ServedCluster
 
 RESULTS = "/default/results"
@@ -584,3 +586,70 @@ async def test_transaction_ends_with_the_namespace_of_its_topics(cluster):
                 await transaction.ack(message)
         assert await payloads(client, results[0]) == [b"again"]
         assert await cursor(client) == 1
+
+
+# What an administrator changes while a transaction is open.
+
+
+async def revoke(guarded, near, far):
+    await guarded.let("shop", "/shop/*", Permission.CONSUME)
+
+
+async def use_up(guarded, near, far):
+    await guarded.use_up(far)
+
+
+async def delete_tenant(guarded, near, far):
+    for topic in (near, far):
+        await guarded.root.topics.delete(topic, force=True)
+    await guarded.root.namespaces.delete("shop")
+    # One of the same name has nothing of it.
+    await guarded.root.namespaces.create("shop")
+    for topic in (near, far):
+        await guarded.root.topics.create(topic)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "is_written"),
+    [
+        (revoke, pydanube.PermissionDenied, False),
+        (revoke, pydanube.PermissionDenied, True),
+        (use_up, pydanube.QuotaExceeded, False),
+        (use_up, pydanube.QuotaExceeded, True),
+        (delete_tenant, pydanube.TopicNotFound, True),
+    ],
+)
+async def test_change_of_an_administrator_refuses_all_of_an_open_transaction(
+    change, error, is_written
+):
+    source = "/default/source"
+    async with running({}) as guarded:
+        await guarded.root.namespaces.create("shop")
+        near = guarded.name_at("/shop/n", beside=source, is_same=True)
+        far = guarded.name_at("/shop/f", beside=source, is_same=False)
+        for topic in (source, near, far):
+            await guarded.root.topics.create(topic)
+        await published(guarded.root, b"1", b"2", topic=source)
+        both = (Permission.CONSUME, Permission.PRODUCE)
+        await guarded.let("source", "/default/*", *both)
+        await guarded.let("shop", "/shop/*", *both)
+        async with guarded.alice.consumer(source, **SUBSCRIPTION) as consumer:
+            messages = await receive(consumer, 2)
+
+            async def copy_while_it_changes():
+                async with guarded.alice.transaction("copy") as transaction:
+                    for message in messages:
+                        for topic in (near, far):
+                            if is_written:
+                                await transaction.send_batch(topic, [message.payload])
+                            else:
+                                # It waits for more messages, or for the commit.
+                                await transaction.send(topic, message.payload)
+                        await transaction.ack(message)
+                    await change(guarded, near, far)
+
+            with pytest.raises(error):
+                await copy_while_it_changes()
+        assert await cursor(guarded.root, source) == 0
+        assert await guarded.read(near) == await guarded.read(far) == []
+        assert not guarded.served.cluster.remote.staged()

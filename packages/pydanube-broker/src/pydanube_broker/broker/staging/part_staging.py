@@ -184,6 +184,8 @@ class PartStaging(ABC):
         Raises:
             StagedPartNotFound: There is no such part, or its counts differ.
             StagingClosed: The version is committed.
+            QuotaExceeded: In a cluster: a topic or its namespace stores as much as
+                allowed.
             DiskFull, Unavailable: It could not be written, and was dropped.
         """
         return (await self._finish_part(key, batch_count, message_count)).byte_count

@@ -156,6 +156,7 @@ class SharedStaging(PartStaging):
     async def finish_part(
         self, key: PartKey, batch_count: int, message_count: int
     ) -> int:
+        self._check_quotas(key)
         part = await self._finish_part(key, batch_count, message_count)
         try:
             await self._objects.put(key, await self.files.content(part.number))
@@ -170,6 +171,18 @@ class SharedStaging(PartStaging):
         finally:
             self.parts.drop(part)
         return part.byte_count
+
+    def _check_quotas(self, key: PartKey) -> None:
+        """
+        Raise if a topic of a part stores as much as allowed.
+
+        The broker that decides the commit does not know that.
+        """
+        part = self.parts.find(key)
+        for name in () if part is None else part.topics:
+            topic = self._topics.find_open(TopicName.parse(name))
+            if topic is not None:
+                topic.pacing.check("storage_bytes")
 
     async def topics_of(self, query: str, *, are_finished: bool) -> set[str]:
         found = await super().topics_of(query, are_finished=are_finished)
