@@ -15,6 +15,7 @@ from pydanube.model.policy import FailurePolicy, PoisonPolicy
 from pydanube_connect.replication.pure.naming import TopicNaming
 from pydanube_connect.replication.replicator import Replication
 from pydanube_connect.replication.running import cut_over, find_lag, remove, replicate
+from support.drivers.running import received
 from support.worlds.current import memory_broker
 
 pytestmark = pytest.mark.slow
@@ -216,6 +217,42 @@ def test_replication_whose_position_was_trimmed_stops_and_can_be_removed():
             assert (await source.topics.describe(ORDERS)).holds == ()
 
     asyncio.run(run())
+
+
+def test_target_may_be_trimmed_before_the_cut_over():
+    async def run():
+        async with (
+            two_brokers() as ((source_url, source), (target_url, target)),
+            source.producer(ORDERS) as producer,
+        ):
+            await source.subscriptions.create(ORDERS, "billing", start="earliest")
+            await source.subscriptions.create(ORDERS, "audit", start="earliest")
+            await producer.send_batch([b"%d" % each for each in range(6)])
+            await source.subscriptions.skip(ORDERS, "audit", 5)
+            async with replicating(source_url, target_url) as until:
+                await until(lambda each: each.messages == 6 and each.checkpoints)
+                await target.topics.trim(COPY, 4)
+                await producer.send(b"6")
+                await until(lambda each: each.messages == 7 and not each.lag)
+            # The start of the replicator and the cut-over read the trimmed topic, too.
+            async with replicating(source_url, target_url) as until:
+                await until(lambda each: each.state == "running")
+                await target.topics.trim(COPY, "latest")
+                await producer.send(b"7")
+                await until(lambda each: each.messages == 1 and not each.lag)
+            await producer.send(b"8")
+            moved = await cut_over(replication(), source_url, target_url)
+            assert {each.subscription for each in moved} == {"billing", "audit"}
+            for name in ("billing", "audit"):
+                async with target.consumer(COPY, subscription=name) as consumer:
+                    assert await received(consumer, 2) == [b"7", b"8"]
+            assert await payloads(source, ORDERS) == [b"%d" % n for n in range(9)]
+
+    asyncio.run(run())
+
+
+async def payloads(client, topic):
+    return [each.payload for each in await messages(client, topic)]
 
 
 def test_a_target_that_is_not_passive_is_an_error():
