@@ -440,3 +440,25 @@ def test_tables_of_feeds_with_truncations_apply_them(tmp_path):
     assert "which have no key: set truncate" in found["sinks.lacks.table"]
     assert "must have _offset" in found["sinks.equal.table.order"]
     assert len(found) == 2
+
+
+def test_tables_of_evolving_feeds_can_get_columns(tmp_path):
+    feed = {"cdc": "debezium", "schema": "id INT", "schema_changes": "evolve"}
+    clickhouse = {
+        "format": "danube-clickhouse",
+        "options": {"url": "http://x", "table": "t"},
+    }
+    found = problems(
+        tmp_path,
+        sources={"a": SOURCE | feed},
+        steps={"chosen": {"sql": "SELECT id FROM a"}},
+        sinks={
+            "delta": {"input": "a", "format": "danube-delta", "path": "x"},
+            "topic": {"input": "a", "topic": "/default/out"},
+            "direct": clickhouse | {"input": "a"},
+            "chosen": clickhouse | {"input": "chosen"},
+        },
+    )
+    [(path, message)] = found.items()
+    assert path == "sinks.direct.input"
+    assert "write to danube-delta, danube-iceberg and danube-postgres" in message

@@ -45,6 +45,7 @@ from pydanube_spark.pipelines.graph import (
 from pydanube_spark.pipelines.loading import Pipeline
 from pydanube_spark.pipelines.options import (
     DELETED,
+    MERGE_SCHEMA,
     TRUNCATED,
     UNAVAILABLE,
     names_topic,
@@ -71,7 +72,6 @@ from pydanube_spark.pipelines.spark_errors import (
 )
 from pydanube_spark.topic_table import read_topics
 
-MERGE_SCHEMA = "mergeSchema"
 _ERROR = "_error"
 _VALUE = "value"
 _OURS = (ORIGINAL_TOPIC, ORIGINAL_OFFSET, REASON)

@@ -29,6 +29,9 @@ TABLE_OPTIONS = {
 }
 """The option of a sink for each field of ``table``."""
 
+MERGE_SCHEMA = "mergeSchema"
+"""The option of sinks that add new columns to their tables."""
+
 DELETED = "_deleted"
 """The column with the result of a sink's condition ``table.delete``."""
 

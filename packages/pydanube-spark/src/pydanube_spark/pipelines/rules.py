@@ -23,7 +23,12 @@ from pydanube.model.names import TopicName
 from pydanube.model.suggestions import did_you_mean
 from pydanube_spark.formats import declared_options
 from pydanube_spark.pipelines.graph import DEAD_LETTERS, QUARANTINE
-from pydanube_spark.pipelines.options import TABLE_OPTIONS, sink_options, source_options
+from pydanube_spark.pipelines.options import (
+    MERGE_SCHEMA,
+    TABLE_OPTIONS,
+    sink_options,
+    source_options,
+)
 from pydanube_spark.pipelines.pure import formats
 from pydanube_spark.pipelines.pure.modes import mode_problem
 from pydanube_spark.pipelines.pure.operation_rules import operation_problems
@@ -96,6 +101,7 @@ class Rules:
             self._check_input(sink.input, ("sinks", name, "input"), known)
             self._check_sink(sink, ("sinks", name))
             self._check_truncations(sink, ("sinks", name))
+            self._check_new_columns(sink, ("sinks", name))
         if spec.fan_out and not sink_groups(spec):
             self._problems.add(
                 ("fan_out",),
@@ -381,6 +387,27 @@ class Rules:
                 "millisecond of a truncation that come after it"
             )
             self._problems.add((*path, "table", "order"), found)
+
+    def _check_new_columns(self, sink: Sink, path: SpecPath) -> None:
+        """Check that the table of *sink* can get the new columns of its feed."""
+        source, name = self._spec.sources.get(sink.input), sink.format_name
+        if source is None or source.schema_changes is not SchemaChanges.EVOLVE:
+            return
+        # Topics and files have the columns of each row.
+        if name == "danube" or name not in formats.OURS:
+            return
+        if not formats.has_option(name, MERGE_SCHEMA):
+            known = [
+                each
+                for each in sorted(formats.OURS)
+                if formats.has_option(each, MERGE_SCHEMA)
+            ]
+            found = (
+                f"{name} cannot add columns to its table, and {sink.input} has "
+                "schema_changes: evolve. Choose the columns in a step, write to "
+                f"{listed(known)}, or set schema_changes: fail"
+            )
+            self._problems.add((*path, "input"), found)
 
     def _check_options(self, sink: Sink, name: str, path: SpecPath) -> None:
         # The fields of the table are checked on their own.
