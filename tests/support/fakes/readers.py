@@ -81,6 +81,12 @@ def forget_frame(subscription) -> None:
     subscription._reader.keep(None)
 
 
+def stop_clock(subscription) -> None:
+    """Let time stand still for *subscription*: nothing becomes due."""
+    now = subscription._clock()
+    subscription._clock = lambda: now
+
+
 async def subscribe(
     broker, name=S, type_=SubscriptionType.SHARED, start=Start.EARLIEST, topic=A_TOPIC
 ):

@@ -53,3 +53,22 @@ def test_credit_in_messages_may_not_be_exceeded():
     credit.add(1, 100)
     with pytest.raises(AssertionError):
         credit.spend(2, 1)
+
+
+def test_credit_is_low_if_less_than_half_is_left_and_more_was_given_before():
+    credit = Credit()
+    credit.add(100, 1000)
+    assert not credit.is_low(100)
+    credit.spend(40, 1)
+    # 60 are left: the consumer may be waiting for messages.
+    assert not credit.is_low(100)
+    credit.spend(11, 1)
+    assert credit.is_low(50)
+    # There is enough, or never was.
+    assert not credit.is_low(49)
+    assert credit.is_low(100)
+    assert not credit.is_low(101)
+    credit.reset()
+    assert (credit.messages, credit.byte_count, credit.most) == (0, 0, 0)
+    credit.add(10, 100)
+    assert not credit.is_low(100)

@@ -95,3 +95,28 @@ def test_credit_of_a_standby_creates_no_demand():
     assert machine.demand() == 0
     machine.on_consumer_left(ANNA, 0.0)
     assert machine.demand() == 100
+
+
+def test_machine_awaits_the_credit_that_a_consumer_has_given_before():
+    machine = FailoverSubscription(Cursor(0))
+    assert not machine.awaits_credit(10)
+    machine.on_consumer_joined(ANNA, 0.0)
+    machine.on_credit(ANNA, 30, 1000, 0.0)
+    machine.on_available(0, 20, 100, 0.0)
+    assert machine.awaits_credit(20)
+    # While limits decide, or another consumer is to become active, it awaits none.
+    machine.set_paused(True, 0.0)
+    assert not machine.awaits_credit(20)
+    machine.set_paused(False, 0.0)
+    machine.on_consumer_joined(BEN, 0.0, priority=-1)
+    assert not machine.awaits_credit(20)
+    machine.on_consumer_left(BEN, 0.0)
+    assert machine.awaits_credit(20)
+    machine.stop_awaiting_credit()
+    assert not machine.awaits_credit(20)
+    machine.on_credit(ANNA, 20, 1000, 0.0)
+    machine.on_available(20, 40, 100, 0.0)
+    assert machine.awaits_credit(20)
+    # Another connection may give less.
+    machine.on_consumer_replaced(ANNA, 0.0)
+    assert not machine.awaits_credit(20)

@@ -19,6 +19,7 @@ class Credit:
         "byte_count",
         "counted",
         "messages",
+        "most",
         "priority",
         "unacked",
         "unacked_max",
@@ -27,6 +28,8 @@ class Credit:
     def __init__(self, priority: int = 0, unacked_max: int | None = None) -> None:
         self.messages = 0
         self.byte_count = 0
+        self.most = 0
+        """The most messages that the consumer has given credit for at a time."""
         self.priority = priority
         """Consumers with lower values are served first."""
         self.unacked = 0
@@ -54,6 +57,21 @@ class Credit:
         """Add to the credit."""
         self.messages += messages
         self.byte_count += byte_count
+        self.most = max(self.most, self.messages)
+
+    def reset(self) -> None:
+        """Remove all credit, because the consumer begins anew."""
+        self.messages = self.byte_count = self.most = 0
+
+    def is_low(self, count: int) -> bool:
+        """
+        Return whether to wait for the rest of the credit for *count* messages.
+
+        The consumer has given as much before.  It has less than half of it now, so
+        messages that it has received wait for it, and it returns credit for them.
+        """
+        most = self.most
+        return self.messages < count <= most and self.messages * 2 < most
 
     def spend(self, messages: int, byte_count: int) -> None:
         """Charge a delivery."""

@@ -149,8 +149,7 @@ class SubscriptionMachine(ABC):
 
         The consumer keeps its place, but none of its messages and no credit.
         """
-        credit = self.consumers[consumer]
-        credit.add(-credit.messages, -credit.byte_count)
+        self.consumers[consumer].reset()
         self._on_credit_changed(consumer)
         return self._requeue_in_flight_of(consumer, now)
 
@@ -500,6 +499,13 @@ class SubscriptionMachine(ABC):
         """
 
     # Overridden by some types.
+
+    def awaits_credit(self, count: int) -> bool:
+        """Return whether credit for all of *count* messages is likely to come soon."""
+        return False
+
+    def stop_awaiting_credit(self) -> None:  # noqa: B027  # Most types await none.
+        """Expect no more credit than there is, because waiting for it was in vain."""
 
     def _deliverable_count(self) -> int:
         """Return how many messages are ready and wait only for limits or the rate."""

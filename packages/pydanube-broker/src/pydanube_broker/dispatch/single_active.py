@@ -56,6 +56,21 @@ class SingleActiveSubscription(UnkeyedSubscription):
         """Return whether *consumer* is the active one."""
         return consumer == self.active
 
+    def awaits_credit(self, count: int) -> bool:
+        """See the base class; with limits, credit does not decide."""
+        credit = None if self.active is None else self.consumers.get(self.active)
+        return (
+            credit is not None
+            and not self._needs_slow_path
+            and credit.unacked_max is None
+            and credit.is_low(count)
+        )
+
+    def stop_awaiting_credit(self) -> None:
+        if self.active is not None:
+            credit = self.consumers[self.active]
+            credit.most = credit.messages
+
     def _admit(
         self, consumer: int, priority: int, key_filters: Sequence[str], name: str
     ) -> list[Effect]:

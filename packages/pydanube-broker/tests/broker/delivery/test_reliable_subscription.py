@@ -33,6 +33,7 @@ from support.fakes.readers import (
     attach,
     forget_frame,
     publish,
+    stop_clock,
     stored,
     subscribe,
 )
@@ -643,3 +644,34 @@ async def test_of_several_batches_each_consumer_gets_whole_ones(topic, subscript
     await until(lambda: sum(len(each.got) for each in readers) == 40)
     assert [len(each.got) for each in readers] == [20, 20]
     assert [len(each.frames) for each in readers] == [2, 2]
+
+
+@pytest.fixture
+async def history(broker, topic, subscription):
+    """The subscription, before two segments with 20 messages each."""
+    for batch in range(2):
+        await publish(topic, *[b"x"] * 20, base_sequence=20 * batch)
+        await seal(broker.storage, topic.topic_id)
+    return subscription
+
+
+@pytest.mark.parametrize("type_", [SubscriptionType.FAILOVER], ids=["failover"])
+async def test_batch_of_a_segment_waits_for_credit_instead_of_being_divided(history):
+    # Otherwise the wait could end first.
+    stop_clock(history)
+    reader, consumer = attach(history, messages=30)
+    await reader.first(20)
+    await a_while()
+    history.credit(consumer, 20, 1)
+    assert await reader.offsets(40) == list(range(40))
+    assert [frame.count for frame in reader.frames] == [20, 20]
+
+
+@pytest.mark.parametrize("type_", [SubscriptionType.FAILOVER], ids=["failover"])
+async def test_batch_of_a_segment_is_divided_if_no_credit_comes(history):
+    reader, consumer = attach(history, messages=30)
+    await reader.first(30)
+    assert [frame.count for frame in reader.frames] == [20, 10]
+    history.credit(consumer, 15, 1)
+    assert await reader.offsets(40) == list(range(40))
+    assert [frame.count for frame in reader.frames] == [20, 10, 10]

@@ -84,6 +84,8 @@ class DeadLetterQueue(Protocol):
 
 WAIT_S_MAX = 0.05
 """A delivery that waited longer to be sent has the whole ack timeout from then on."""
+CREDIT_WAIT_S = 0.02
+"""How long a batch of a segment waits for credit, before it is divided."""
 _ORDERED = {SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER}
 """The types whose messages are first delivered in the order of the topic."""
 
@@ -140,6 +142,8 @@ class ReliableSubscription(Subscription):
         self._task: asyncio.Task[None] | None = None
         self._reader = SubscriptionReader(topic_log)
         self._corruption = CorruptionHandler(self.log_name, topic_log, counts)
+        # A batch of a segment that waits for credit: its messages, and until when.
+        self._awaiting_credit: tuple[int, float] | None = None
         self._was_overtaken = False
         self._is_cancelled = False
         self._holds = 0
@@ -509,6 +513,7 @@ class ReliableSubscription(Subscription):
         finally:
             unwatch()
             self._task = self._wake = self._corruption.close_at = None
+            self._awaiting_credit = None
             self._deliveries.clear()
             self._reader.keep(None)
 
@@ -543,6 +548,8 @@ class ReliableSubscription(Subscription):
         # the next attempt to read may be past.
         if not self._holds and (self._deliveries or self._machine.demand() > 0):
             times.append(self._corruption.retry_at)
+            if self._awaiting_credit is not None:
+                times.append(self._awaiting_credit[1])
         return min((time for time in times if time is not None), default=None)
 
     def _on_deadline(self) -> None:
@@ -558,8 +565,12 @@ class ReliableSubscription(Subscription):
     async def _read_ahead(self) -> None:
         machine = self._machine
         while machine.demand() > 0 and not self._holds:
+            waiting = self._awaiting_credit
+            if waiting is not None and self._await_credit(waiting[0]):
+                return
             offset = machine.next_offset
             frames = self._log.read_tail(offset, bytes_max=READ_AHEAD_BYTES)
+            is_history = frames is None
             if frames is None:
                 try:
                     frames = await self._log.read(offset, bytes_max=HISTORY_BYTES)
@@ -588,6 +599,8 @@ class ReliableSubscription(Subscription):
                     or not offset <= machine.next_offset < frame.end
                 ):
                     break
+                if is_history and self._await_credit(frame.end - machine.next_offset):
+                    return
                 # A frame that is divided by key is decompressed only once.
                 offered = frame.plain() if machine.needs_keys else frame
                 self._reader.keep(offered)
@@ -595,6 +608,26 @@ class ReliableSubscription(Subscription):
                 super()._carry_out(self._offer(offered, left))
                 offset = machine.next_offset
                 await self._send_deliveries()
+
+    def _await_credit(self, count: int) -> bool:
+        """
+        Return whether to wait for credit for all of *count* messages of a segment.
+
+        Dividing a batch means to encode it again, and its parts are smaller.
+        """
+        machine, waiting = self._machine, self._awaiting_credit
+        if not machine.awaits_credit(count):
+            self._awaiting_credit = None
+            return False
+        now = self._clock()
+        if waiting is None:
+            self._awaiting_credit = count, now + CREDIT_WAIT_S
+            return True
+        if now < waiting[1]:
+            return True
+        machine.stop_awaiting_credit()
+        self._awaiting_credit = None
+        return False
 
     def _joined(self, frames: Sequence[BatchFrame]) -> Iterable[BatchFrame]:
         """Return *frames*, joined if several consumers divide their messages by key."""
