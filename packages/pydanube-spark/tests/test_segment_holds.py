@@ -1,9 +1,10 @@
 """The holds of a process live as long as queries may read the segments."""
 
 import threading
+import time
 
 from pydanube.model.errors import ConnectionLost, PermissionDenied
-from pydanube_spark.segment_holds import HOLD_S, NAME, SegmentHolds
+from pydanube_spark.segment_holds import HOLD_S, NAME, HoldKeeper, SegmentHolds
 
 URL = "danube://here"
 A, B = "/default/a", "/default/b"
@@ -16,6 +17,7 @@ class Holds:
         self.topics = self
         self.held = {}
         self.is_allowed = self.is_there = True
+        self.releases = 0
 
     def hold(self, topic, name, reason, *, expires_in_s):
         if not self.is_allowed:
@@ -25,6 +27,9 @@ class Holds:
         self.held[topic] = name
 
     def release(self, topic, name):
+        self.releases += 1
+        if not self.is_there:
+            raise ConnectionLost("the broker cannot be reached")
         assert self.held.pop(topic) == name
 
 
@@ -50,6 +55,61 @@ def test_all_holds_are_released_at_the_end():
     holds.add(client, URL, [A, B])
     holds.release()
     assert (client.held, holds.topics) == ({}, [])
+
+
+def test_a_broker_that_does_not_answer_is_asked_once_at_the_end():
+    gone, there = Holds(), Holds()
+    holds = SegmentHolds(lambda: 0.0)
+    holds.add(gone, URL, [A, B])
+    holds.add(there, "danube://there", [A, B])
+    gone.is_there = False
+    holds.release()
+    assert (gone.releases, there.held, holds.topics) == (1, {}, [])
+
+
+class Application:
+    """A session of Spark and its context, which may end."""
+
+    def __init__(self):
+        self.sparkContext = self
+        self.is_running = True
+
+    def statusTracker(self):  # noqa: N802  # Spark's name.
+        return self
+
+    def getActiveJobsIds(self):  # noqa: N802  # Spark's name.
+        if not self.is_running:
+            raise RuntimeError("the application has ended")
+        return []
+
+
+def test_the_end_of_an_application_leaves_the_holds_of_the_next_one():
+    client, keeper = Holds(), HoldKeeper(renew_s=0.01)
+    first, second = Application(), Application()
+    keeper.hold(first, client, URL, [A])
+    keeper.hold(second, client, URL, [B])
+    first.is_running = False
+    client.held.clear()
+    # It is renewed.
+    while client.held.keys() != {A, B}:
+        time.sleep(0.01)
+    keeper.end()
+    assert client.held == {}
+
+
+def test_the_end_of_the_process_does_not_wait_for_a_broker_that_is_gone():
+    class Stuck(Holds):
+        def __init__(self):
+            super().__init__()
+            self.answer = threading.Event()
+
+        def release(self, topic, name):
+            self.answer.wait()
+
+    client, keeper = Stuck(), HoldKeeper(end_s=0.01)
+    keeper.hold(Application(), client, URL, [A])
+    keeper.end()
+    client.answer.set()
 
 
 def test_a_hold_that_is_not_permitted_is_not_kept(caplog):

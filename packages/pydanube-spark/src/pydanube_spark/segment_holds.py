@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -34,6 +33,8 @@ REQUESTS_MAX = 16
 """How many topics are held at the same time."""
 RENEWALS = 3
 """How often a hold is renewed in that time."""
+END_S = 5.0
+"""How long the end of the process waits for brokers to release holds."""
 
 NAME = f"spark-{uuid4().hex[:12]}"
 """The name of this process's holds; each topic has one at most."""
@@ -83,22 +84,28 @@ class SegmentHolds:
                 self._release(key)
 
     def release(self) -> None:
-        """Release all holds."""
+        """Release all holds; those of a broker that does not answer are left to it."""
+        unanswered = set()
         for key in list(self._held):
-            self._release(key)
+            url, _ = key
+            if url in unanswered:
+                del self._held[key]
+            elif isinstance(self._release(key), Unavailable):
+                unanswered.add(url)
 
     @property
     def topics(self) -> list[str]:
         """The topics that are held."""
         return [topic for _, topic in self._held]
 
-    def _release(self, key: tuple[str, str]) -> None:
-        # At the end of the process, another thread may release it as well.
-        client, _ = self._held.pop(key, (None, 0.0))
-        # The broker releases it soon in any case.
-        with suppress(BrokerError):
-            if client is not None:
-                client.topics.release(key[1], NAME)
+    def _release(self, key: tuple[str, str]) -> BrokerError | None:
+        """Release a hold; return why the broker does not, which it does soon anyway."""
+        client, _ = self._held.pop(key)
+        try:
+            client.topics.release(key[1], NAME)
+        except BrokerError as error:
+            return error
+        return None
 
 
 def _hold_all(holds: Iterable[tuple[Client, str]]) -> list[BrokerError | None]:
@@ -116,9 +123,68 @@ def _hold(client: Client, topic: str) -> BrokerError | None:
     return None
 
 
-_holds = SegmentHolds()
-_lock = threading.Lock()
-_keeper: list[threading.Thread] = []
+class HoldKeeper:
+    """
+    The holds of a process, and the thread that renews them while there are any.
+
+    Args:
+        renew_s: The time between renewals.
+        end_s: How long ``end`` waits for the broker at most.
+    """
+
+    def __init__(
+        self, *, renew_s: float = LEASE_S / RENEWALS, end_s: float = END_S
+    ) -> None:
+        self._renew_s = renew_s
+        self._end_s = end_s
+        self._holds = SegmentHolds()
+        self._lock = threading.Lock()
+        self._context: Any = None
+        """The newest application, whose jobs may read the segments."""
+        self._thread: threading.Thread | None = None
+        self._is_ending = threading.Event()
+
+    def hold(
+        self, context: Any, client: Client, url: str, topics: Iterable[str]
+    ) -> BrokerError | None:
+        """Hold *topics* for *context*; return why one of them cannot be held."""
+        with self._lock:
+            error = self._holds.add(client, url, topics)
+            self._context = context
+            if self._thread is None and self._holds.topics:
+                self._thread = threading.Thread(
+                    target=self._keep, name="segment-holds", daemon=True
+                )
+                self._thread.start()
+            return error
+
+    def end(self) -> None:
+        """Release all holds, unless brokers take longer than *end_s* to answer."""
+        self._is_ending.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join(self._end_s)
+
+    def _keep(self) -> None:
+        """Renew the holds until the application ends, or there are none."""
+        while True:
+            self._is_ending.wait(self._renew_s)
+            with self._lock:
+                try:
+                    jobs = self._context.statusTracker().getActiveJobsIds()
+                except Exception:  # noqa: BLE001  # The application has ended.
+                    jobs = None
+                if jobs is None or self._is_ending.is_set():
+                    self._holds.release()
+                else:
+                    self._holds.renew(is_used=bool(jobs))
+                if not self._holds.topics:
+                    self._thread = None
+                    return
+
+
+_keeper = HoldKeeper()
+atexit.register(_keeper.end)
 
 
 def hold_segments(
@@ -129,30 +195,4 @@ def hold_segments(
 
     Return why one of them cannot be held.
     """
-    with _lock:
-        error = _holds.add(client, url, topics)
-        if _keeper or not _holds.topics:
-            return error
-        keeper = threading.Thread(
-            target=_keep, args=(spark.sparkContext,), name="segment-holds", daemon=True
-        )
-        _keeper.append(keeper)
-        keeper.start()
-        atexit.register(_holds.release)
-    return error
-
-
-def _keep(context: Any) -> None:
-    """Renew the holds until the application ends, or there are none."""
-    while True:
-        time.sleep(LEASE_S / RENEWALS)
-        with _lock:
-            try:
-                is_used = bool(context.statusTracker().getActiveJobsIds())
-            except Exception:  # noqa: BLE001  # The application has ended.
-                _holds.release()
-            else:
-                _holds.renew(is_used=is_used)
-            if not _holds.topics:
-                _keeper.clear()
-                return
+    return _keeper.hold(spark.sparkContext, client, url, topics)
