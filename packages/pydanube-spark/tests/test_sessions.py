@@ -28,6 +28,15 @@ def test_config_overrides_default_settings():
     assert settings_for("local", {name: "Europe/Vienna"})[name] == "Europe/Vienna"
 
 
+def test_settings_of_spark_submit_override_defaults():
+    name = "spark.sql.session.timeZone"
+    submitted = {name: "Europe/Vienna", "spark.driver.host": "driver"}
+    found = settings_for("local[2]", {"spark.ui.enabled": "true"}, submitted)
+    assert not submitted.keys() & found.keys()
+    assert found.keys() == (SETTINGS | LOCAL_SETTINGS).keys() - submitted.keys()
+    assert found["spark.ui.enabled"] == "true"
+
+
 class Conf:
     """The settings of a session, of which those in *fixed* cannot be changed."""
 

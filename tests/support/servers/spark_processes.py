@@ -16,7 +16,7 @@ from support.project import SOURCES
 from support.servers.ports import free_port
 
 HOME = Path(pyspark.__file__).parent
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 30.0
 
 

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pydanube_spark import driver_jvm
@@ -71,7 +72,7 @@ QUERY_VARIABLES = (
 def session(
     app_name: str = "pydanube",
     *,
-    master: str = "local[*]",
+    master: str | None = None,
     remote: str | None = None,
     config: Mapping[str, str] | None = None,
     log_file: Path | None = None,
@@ -89,9 +90,13 @@ def session(
     If this thread already has an active session, the function applies ``configure`` to
     it and returns it.  It logs the settings that cannot be changed.
 
+    In a program that ``spark-submit`` runs, its master and its settings come before the
+    defaults of this function.
+
     Args:
         app_name: The name of the application in Spark's web pages.
-        master: Where tasks run: ``local[*]``, ``spark://host:7077``, ….
+        master: Where tasks run: ``local[*]``, ``spark://host:7077``, ….  By default it
+            is the master of ``spark-submit``, and all cores of this machine without it.
         remote: A Spark Connect server, such as ``sc://host:15002``, instead of a
             master; this machine then needs neither Java nor Spark itself.
         config: Settings that override the defaults.
@@ -119,6 +124,9 @@ def session(
             )
         return existing
     os.environ["JAVA_HOME"] = str(find_java())
+    submitted = _submitted_settings()
+    if master is None:
+        master = submitted.get("spark.master", "local[*]")
     if master.startswith("local"):
         python = dict(config or {}).get("spark.pyspark.python", sys.executable)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
@@ -128,7 +136,7 @@ def session(
         if home is not None:
             os.environ["SPARK_HOME"] = str(home)
     builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in settings_for(master, config).items():
+    for name, value in settings_for(master, config, submitted).items():
         builder = builder.config(name, value)
     with _interrupts_held(), _output_to(log_file):
         created = builder.getOrCreate()
@@ -202,10 +210,34 @@ def _prepare_source(spark: SparkSession) -> None:
         )
 
 
-def settings_for(master: str, config: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the settings of a new session on *master*; *config* overrides defaults."""
+def settings_for(
+    master: str,
+    config: Mapping[str, str] | None,
+    submitted: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
+    """
+    Return the settings of a new session on *master*; *config* overrides defaults.
+
+    So do the settings *submitted* with ``spark-submit``, which are left out.
+    """
     local = LOCAL_SETTINGS if master.startswith("local") else {}
-    return SETTINGS | local | dict(config or {})
+    defaults = {
+        name: value
+        for name, value in (SETTINGS | local).items()
+        if name not in submitted
+    }
+    return defaults | dict(config or {})
+
+
+def _submitted_settings() -> dict[str, str]:
+    """Return the settings of ``spark-submit``, if it has started this process."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415  # It takes a while.
+
+    # Connects to the JVM of spark-submit, whose settings these are.
+    SparkContext._ensure_initialized()  # noqa: SLF001
+    return dict(SparkConf().getAll())
 
 
 @contextmanager
