@@ -38,12 +38,20 @@ def job_runner(name: str, master: str) -> Iterator[Runner]:
         return
     from pydanube_spark.sessions import session  # noqa: PLC0415  # It takes a while.
 
+    with spark_log() as path:
+        print_note(f"Starting Spark on {master}; if it fails, its log is {path}.")
+        remote = master if master.startswith("sc://") else None
+        spark = session(name, master=master, remote=remote, log_file=path)
+        try:
+            yield SparkRunner(spark)
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def spark_log() -> Iterator[Path]:
+    """Make a file for the log of Spark, which stays if the block raises an error."""
     with NamedTemporaryFile(prefix="danube-spark-", suffix=".log", delete=False) as log:
         path = Path(log.name)
-    print_note(f"Starting Spark on {master}; its log is {path}.")
-    remote = master if master.startswith("sc://") else None
-    spark = session(name, master=master, remote=remote, log_file=path)
-    try:
-        yield SparkRunner(spark)
-    finally:
-        spark.stop()
+    yield path
+    path.unlink()
