@@ -9,6 +9,9 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 import confluent_kafka
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 import pydanube
 from pydanube_broker.servers.run import serve
@@ -216,6 +219,92 @@ async def test_records_are_copied_as_they_were(kafka, tmp_path):
     for _, value, headers in RECORDS:
         own = [each for each in by_value[value] if each[0] not in origin]
         assert own == headers
+
+
+VALUES = """
+connectors:
+  orders:
+    kind: kafka-source
+    topic: /default/orders
+    dead_letters: /default/refused
+    options:
+      servers: "{servers}"
+      topics: {{origin: }}
+      schema_registry: "{registry}"
+"""
+
+
+def order_schema(*names):
+    fields = [{"name": each, "type": "long", "default": 0} for each in names]
+    return json.dumps({"type": "record", "name": "Order", "fields": fields})
+
+
+async def test_values_of_serializers_get_the_schemas_of_their_topic(tmp_path):
+    """Versions, deletions, values without an id, and ids that nobody knows."""
+    config = config_type()(
+        data_dir=tmp_path / "data",
+        listen=ListenConfig(stream_port=0, grpc_port=0, admin_port=0, http_port=0),
+        kafka=KafkaConfig(port=0),
+    )
+    async with serve(config) as kafka, memory_broker() as broker:
+        servers = kafka.listener_urls["kafka"].partition("://")[2]
+        context = SerializationContext("origin", MessageField.VALUE)
+
+        def write():
+            with SchemaRegistryClient({"url": kafka.http_url}) as registry:
+                [old, new] = [
+                    AvroSerializer(registry, order_schema(*names))
+                    for names in (("id",), ("id", "count"))
+                ]
+                # The newer version is met first.
+                ahead = old({"id": 0}, context)
+                values = [
+                    new({"id": 1, "count": 5}, context),
+                    None,
+                    ahead,
+                    b"plain",
+                    b"\0" + (2**31 - 1).to_bytes(4) + b"x",
+                    new({"id": 2, "count": 6}, context),
+                ]
+            producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+            for value in values:
+                producer.produce("origin", value, b"k")
+            assert producer.flush(60) == 0
+
+        await asyncio.to_thread(write)
+        text = VALUES.format(servers=servers, registry=kafka.http_url)
+        async with (
+            broker.connect() as client,
+            running(declared(text, broker.url)) as until,
+        ):
+            statuses = await until(
+                lambda found: found["orders"].error or found["orders"].dead_letters
+            )
+            assert not statuses["orders"].error
+            await until(lambda found: found["orders"].messages == 5)
+            found = [
+                each async for batch in client.read("/default/orders") for each in batch
+            ]
+            assert [
+                each.value for each in found if each.schema_id and each.payload
+            ] == [
+                {"id": 1, "count": 5},
+                {"id": 0},
+                {"id": 2, "count": 6},
+            ]
+            assert [each.schema_version for each in found if each.payload] == [
+                *(2, 1, 0, 2)
+            ]
+            assert found[1].attributes["kafka.tombstone"] == "true"
+            assert found[3].payload == b"plain"
+            assert len(await client.schemas.versions("default-orders")) == 2
+            [refused] = [
+                each
+                async for batch in client.read("/default/refused")
+                for each in batch
+            ]
+            assert refused.payload[:1] == b"\0"
+            assert "does not know it" in str(refused.attributes)
 
 
 async def test_messages_come_back_to_kafka(servers, broker_url):

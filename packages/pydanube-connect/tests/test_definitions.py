@@ -9,7 +9,9 @@ import pytest
 from pydanube.declarations.pure.problems import InvalidDeclaration
 from pydanube.model.stored_connectors import StoredConnector
 from pydanube.security.permissions import Permission
+from pydanube_broker.testing import memory_broker
 from pydanube_connect.definitions import (
+    access_to_subject,
     accesses_of,
     changes_of,
     load_definition,
@@ -121,6 +123,25 @@ connectors:
         (Permission.CONSUME, "/shop/n.positions"),
         (Permission.PRODUCE, "/shop/d"),
     ]
+
+
+async def test_schemas_of_values_need_the_subject_of_their_topic(tmp_path):
+    text = """
+connectors:
+  n:
+    kind: kafka-source
+    topic: /shop/n
+    options: {topics: {n: }, schema_registry: "http://127.0.0.1:8081"}
+"""
+    async with memory_broker() as broker, broker.connect() as client:
+        [found] = parse_definitions(text, tmp_path)
+        assert await access_to_subject(client, found.declared, "/shop/n") == (
+            Permission.SCHEMA_WRITE,
+            "subject:shop-n",
+        )
+        without = text.replace('schema_registry: "http://127.0.0.1:8081"', "")
+        [found] = parse_definitions(without, tmp_path)
+        assert await access_to_subject(client, found.declared, "/shop/n") is None
 
 
 def test_sink_needs_to_consume_its_topic(tmp_path):

@@ -2,8 +2,9 @@
 
 import pytest
 
+from pydanube.model.schemas import SchemaType
 from pydanube_connect.pure.mapping import InvalidRecord, RecordMapping, to_payload
-from pydanube_connect.pure.records import Record
+from pydanube_connect.pure.records import Record, RecordSchema
 from pydanube_connect.pure.spec import Mapping
 
 TOPIC = "/default/orders"
@@ -27,6 +28,16 @@ def test_bytes_and_text_stay_and_other_values_become_json():
     for value in (object(), nested, "\ud800"):
         with pytest.raises(InvalidRecord, match="cannot be JSON"):
             to_payload(value)
+
+
+def test_schemas_count_unless_the_connector_makes_other_values():
+    record = Record(value=b'{"id": 7}', schema=RecordSchema(SchemaType.AVRO, ("{}",)))
+    assert draft(record).schema is record.schema
+    assert draft(record, key="id").schema is record.schema
+    assert draft(record, payload="id").schema is None
+    assert draft(record, has_schema=True).schema is None
+    transformed = RecordMapping(Mapping(), TOPIC, keeps_schemas=False)
+    assert transformed.draft(record).schema is None
 
 
 def test_fields_become_key_attributes_and_payload():

@@ -1,12 +1,15 @@
 """Tests of publishing with and without positions."""
 
 import asyncio
+from contextlib import nullcontext
 
 import pytest
 
+import pydanube
 from pydanube.model.batch import batch_of
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import InvalidRequest, TopicNotFound
 from pydanube.model.policy import NamespacePolicy
+from pydanube.model.schemas import SchemaReference
 from pydanube_connect.encoding import MessageGroup
 from pydanube_connect.publishing import (
     StagedPublisher,
@@ -22,9 +25,9 @@ TOPIC = "/default/numbers"
 POSITIONS = "/default/c.positions"
 
 
-def group(*payloads, topic=TOPIC, ids=None):
+def group(*payloads, topic=TOPIC, ids=None, schema=None):
     batch = batch_of([each.encode() for each in payloads])
-    return MessageGroup(topic, batch, ids, None)
+    return MessageGroup(topic, batch, ids, schema)
 
 
 async def payloads_of(client, topic=TOPIC):
@@ -47,6 +50,39 @@ def test_position_is_stored_with_the_messages():
             async with open_staged(client, "c", POSITIONS) as publisher:
                 assert publisher.position == {"at": 4}
             assert await payloads_of(client) == ["1", "2", "3"]
+
+    asyncio.run(run())
+
+
+def test_groups_with_other_schemas_keep_their_order():
+    async def run():
+        async with memory_broker() as broker, broker.connect() as client:
+            await ensure_topic(client, TOPIC)
+            for text in ("{}", '{"title": "numbers"}'):
+                schema = pydanube.Schema.json_schema(text)
+                await client.schemas.register("numbers", schema)
+            one = SchemaReference(subject="numbers", version=1)
+            two = SchemaReference(subject="numbers", version=2)
+            groups = [
+                group("1", schema=one),
+                group("2", "3", schema=two),
+                group("4"),
+                group("5", schema=one),
+                group("6", schema=one),
+            ]
+            async with open_staged(client, "c", POSITIONS) as publisher:
+                # Those that cannot be committed leave nothing.
+                for topic, error in (("/default/none", TopicNotFound), (TOPIC, None)):
+                    last = group("7", topic=topic)
+                    with nullcontext() if error is None else pytest.raises(error):
+                        await publisher.publish([*groups, last], 1)
+            assert await payloads_of(client) == list("1234567")
+            versions = [
+                each.schema_version
+                async for batch in client.read(TOPIC)
+                for each in batch
+            ]
+            assert versions == [1, 2, 2, 0, 1, 1, 0]
 
     asyncio.run(run())
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pydanube_connect.pure.failures import Transient as Transient
     from pydanube_connect.pure.records import Batch as Batch
     from pydanube_connect.pure.records import Record as Record
+    from pydanube_connect.pure.records import RecordSchema as RecordSchema
     from pydanube_connect.running import run_connectors as run_connectors
     from pydanube_connect.status import ConnectorStatus as ConnectorStatus
     from pydanube_connect.status import State as State
@@ -33,6 +34,7 @@ _HOMES = {
     "DeclaredConnector": "pydanube_connect.loading",
     "Inbox": "pydanube_connect.channel",
     "Record": "pydanube_connect.pure.records",
+    "RecordSchema": "pydanube_connect.pure.records",
     "Rejected": "pydanube_connect.pure.failures",
     "Section": "pydanube.declarations.pure.sections",
     "Sink": "pydanube_connect.connector",

@@ -90,8 +90,9 @@ async def _check_accesses(client: Client, definition: Definition) -> None:
         return
     for permission, topic in accesses_of(definition.declared):
         await _check(client, definition.name, permission, topic)
-    spec = definition.declared.spec
-    if (of_subject := await access_to_subject(client, spec, spec.topic)) is not None:
+    declared = definition.declared
+    of_subject = await access_to_subject(client, declared, declared.spec.topic)
+    if of_subject is not None:
         await _check(client, definition.name, *of_subject)
 
 

@@ -75,6 +75,12 @@ class Source(Connector, ABC):
     Whether the source can refuse records, if the connector has no ``dead_letters``.
     """
 
+    @classmethod
+    def finds_schemas(cls, options: Any) -> bool:
+        """Return whether records may have schemas, which the worker registers."""
+        del options
+        return False
+
     @abstractmethod
     def batches(self, position: Any) -> AsyncIterator[Batch]:
         """Yield what follows *position*; None: begin as the options say."""

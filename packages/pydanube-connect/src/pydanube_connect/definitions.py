@@ -191,12 +191,16 @@ def accesses_to_publish(
 
 
 async def access_to_subject(
-    client: Client, spec: ConnectorSpec, topic: str
+    client: Client, declared: DeclaredConnector, topic: str
 ) -> tuple[Permission, str] | None:
-    """Return the permission that the schema of a source needs, and on which subject."""
-    if spec.schema is None:
+    """Return the permission that schemas of a source need, and on which subject."""
+    schema, kind = declared.spec.schema, declared.kind
+    if schema is not None:
+        reads = schema.file is None
+    elif issubclass(kind, Source) and kind.finds_schemas(declared.options):
+        reads = False
+    else:
         return None
-    reads = spec.schema.file is None
     permission = Permission.SCHEMA_READ if reads else Permission.SCHEMA_WRITE
     subject = await default_subject(client.schemas, topic)
     return permission, str(Resource.subject(subject))

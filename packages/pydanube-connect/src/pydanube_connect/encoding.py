@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress, groupby
 from pathlib import Path
+from typing import Any
 
 from pydanube.client.client import Client
 from pydanube.client.messages.schema import Schema, schema_of
@@ -18,6 +19,7 @@ from pydanube.model.errors import IncompatibleSchema, InvalidPayload, SchemaNotF
 from pydanube.model.schemas import SchemaReference, SchemaType
 from pydanube.schemas.language import Encoder, error_text, reason_of
 from pydanube_connect.pure.mapping import UNUSABLE, Draft
+from pydanube_connect.pure.records import RecordSchema
 from pydanube_connect.pure.spec import ValueSchema
 
 
@@ -42,12 +44,15 @@ class TopicEncoder:
         self._encode = encode
 
     def encode(
-        self, drafts: Sequence[Draft]
+        self,
+        drafts: Sequence[Draft],
+        references: Mapping[RecordSchema, SchemaReference] | None = None,
     ) -> tuple[list[MessageGroup], dict[int, str]]:
         """
         Return the messages of *drafts*, and what is invalid.
 
-        Messages with and without an id are in different groups.
+        Messages with and without an id, and with different schemas, are in different
+        groups.  *references* has what the schemas of drafts are registered as.
 
         Values that do not conform to the schema are left out, with all others of their
         number, and returned with the reason by this number.
@@ -59,14 +64,22 @@ class TopicEncoder:
             drafts = list(compress(drafts, is_valid))
         groups = []
         base = 0
-        for _, each in groupby([draft.id is None for draft in drafts]):
+        for (_, schema), each in groupby(
+            [(draft.id is None, draft.schema) for draft in drafts]
+        ):
             end = base + len(list(each))
-            groups.append(self._group(drafts[base:end], payloads[base:end]))
+            reference = self.schema
+            if schema is not None and references is not None:
+                reference = references[schema]
+            groups.append(self._group(drafts[base:end], payloads[base:end], reference))
             base = end
         return groups, refused
 
     def _group(
-        self, drafts: Sequence[Draft], payloads: Sequence[bytes]
+        self,
+        drafts: Sequence[Draft],
+        payloads: Sequence[bytes],
+        schema: SchemaReference | None,
     ) -> MessageGroup:
         batch = batch_of(
             payloads,
@@ -75,7 +88,7 @@ class TopicEncoder:
         )
         ids = [each.id for each in drafts if each.id is not None]
         numbers = [each.number for each in drafts]
-        return MessageGroup(drafts[0].topic, batch, ids or None, self.schema, numbers)
+        return MessageGroup(drafts[0].topic, batch, ids or None, schema, numbers)
 
     def _payloads(self, drafts: Sequence[Draft]) -> tuple[list[bytes], dict[int, str]]:
         """Return the payload of each draft, empty if it is invalid, and the reasons."""
@@ -122,6 +135,23 @@ async def open_encoder(
     encode = await asyncio.to_thread(_encoder_of, schema_of(version))
     reference = SchemaReference(subject=version.subject, version=version.version)
     return TopicEncoder(encode, reference)
+
+
+async def register_versions(
+    client: Client, topic: str, schema: RecordSchema
+) -> SchemaReference:
+    """
+    Register *schema* and its older versions for *topic*, as far as they are missing.
+
+    Raises:
+        IncompatibleSchema, InvalidSchema: One of them cannot be registered.
+    """
+    subject = await default_subject(client.schemas, topic)
+    *older, own = [Schema[Any](schema.type, each) for each in schema.definitions]
+    for each in older:
+        await client.schemas.register(subject, each)
+    registered = await client.schemas.register(subject, own)
+    return SchemaReference(subject=subject, version=registered.version)
 
 
 async def open_trial_encoder(

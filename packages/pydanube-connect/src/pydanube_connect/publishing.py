@@ -32,6 +32,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.policy import Deduplication, Retention
 from pydanube.model.schemas import SchemaReference
+from pydanube.model.staging import StagedPart
 from pydanube_connect.encoding import MessageGroup
 from pydanube_connect.pure.failures import TakenOver
 
@@ -109,16 +110,26 @@ class StagedPublisher:
         version = self._version + 1
         stored = StoredPosition(version=version, run=self._run, position=position)
         staging = self._client.staging(self._query, version)
-        part = staging.part(self._run)
+        writers = [staging.part(self._run)]
+        parts = list[StagedPart]()
+        # A part has one schema for each topic.
+        schemas = dict[str, SchemaReference | None]()
         try:
             for group in groups:
-                await part.write(group.topic, group.batch, schema=group.schema)
-            await part.write(self._topic, batch_of([msgspec.json.encode(stored)]))
-            commit = await staging.commit([await part.finish()])
+                if schemas.setdefault(group.topic, group.schema) != group.schema:
+                    parts.append(await writers[-1].finish())
+                    writers.append(staging.part(f"{self._run}-{len(parts)}"))
+                    schemas = {group.topic: group.schema}
+                await writers[-1].write(group.topic, group.batch, schema=group.schema)
+            position_batch = batch_of([msgspec.json.encode(stored)])
+            await writers[-1].write(self._topic, position_batch)
+            parts.append(await writers[-1].finish())
+            commit = await staging.commit(parts)
         except StagingClosed as error:
             raise TakenOver(f"another run has published: {error}") from error
         except BaseException:
-            await part.abort()
+            for writer in writers:
+                await writer.abort()
             raise
         if commit.is_repeat or not commit.message_count:
             found = await self._last()

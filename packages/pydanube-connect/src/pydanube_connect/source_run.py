@@ -17,13 +17,24 @@ from pydanube.client.client import Client
 from pydanube.client.connections.telemetry import Telemetry
 from pydanube.declarations.pure.sections import parse_duration
 from pydanube.model.dead_letters import ORIGINAL_TOPIC
-from pydanube.model.errors import BrokerError, InvalidName
+from pydanube.model.errors import (
+    BrokerError,
+    IncompatibleSchema,
+    InvalidName,
+    InvalidSchema,
+)
 from pydanube.model.names import TopicName
 from pydanube.model.quantities import BYTE_UNITS, parse_quantity
+from pydanube.model.schemas import SchemaReference
 from pydanube_connect.channel import Channel
 from pydanube_connect.connector import Source
 from pydanube_connect.dead_letters import DeadLetters
-from pydanube_connect.encoding import MessageGroup, TopicEncoder, open_encoder
+from pydanube_connect.encoding import (
+    MessageGroup,
+    TopicEncoder,
+    open_encoder,
+    register_versions,
+)
 from pydanube_connect.loading import DeclaredConnector
 from pydanube_connect.publishing import (
     REFUSALS,
@@ -41,12 +52,21 @@ from pydanube_connect.pure.mapping import (
     RecordMapping,
     to_payload,
 )
-from pydanube_connect.pure.records import Batch, Record, size_of_value
+from pydanube_connect.pure.records import (
+    Batch,
+    Record,
+    RecordSchema,
+    size_of_value,
+)
 from pydanube_connect.pure.transforms import Transform
 from pydanube_connect.status import ConnectorStatus, State
 
 BATCH_MESSAGES_MAX = 10_000
 """How many messages are published together by default."""
+WITH_SCHEMAS_MAX = 5000
+"""How many messages are published together if each may have another schema."""
+REFERENCES_MAX = 10_000
+"""How many schemas of records are remembered as registered."""
 TOPICS_MAX = 10_000
 """To how many topics a source publishes at most."""
 
@@ -77,9 +97,14 @@ class SourceRun:
             spec.topic,
             has_schema=spec.schema is not None,
             uses_ids=spec.deduplicate is not None,
+            keeps_schemas=not declared.transform,
         )
         self._encoders: dict[str, TopicEncoder] = {}
+        self._references: dict[tuple[str, RecordSchema], SchemaReference] = {}
         self._messages_max = spec.batch.messages or BATCH_MESSAGES_MAX
+        if source.finds_schemas(source.options):
+            # A commit has at most 10,000 parts, each with one schema for a topic.
+            self._messages_max = min(self._messages_max, WITH_SCHEMAS_MAX)
         self._bytes_max = parse_quantity(spec.batch.bytes, BYTE_UNITS) or 0
         wait = spec.batch.wait
         self._wait_s = 0.0 if wait is None else parse_duration(wait)
@@ -204,6 +229,7 @@ class SourceRun:
         """Return as ``_encode``, without the messages that the broker refuses."""
         # Topics and schemas may have changed since they were looked up.
         self._encoders.clear()
+        self._references.clear()
         groups, refused = await self._encode(work)
         name, topic = self._declared.name, self._declared.spec.topic
         found = await find_refused(self._client, name, groups, topic)
@@ -289,10 +315,38 @@ class SourceRun:
                     raise
                 invalid |= {draft.number: f"{topic}: {error}" for draft in each}
                 continue
-            encoded, refused = encoder.encode(each)
+            references, problems = await self._register(topic, each)
+            for draft in each:
+                if draft.schema in problems:
+                    invalid[draft.number] = problems[draft.schema]
+            valid = [draft for draft in each if draft.schema not in problems]
+            encoded, refused = encoder.encode(valid, references)
             groups += encoded
             invalid |= refused
         return groups, invalid
+
+    async def _register(
+        self, topic: str, drafts: Sequence[Draft]
+    ) -> tuple[dict[RecordSchema, SchemaReference], dict[RecordSchema | None, str]]:
+        """Return the schemas of *drafts*, and why some cannot be registered."""
+        schemas = dict.fromkeys(each.schema for each in drafts)
+        schemas.pop(None, None)
+        found: dict[RecordSchema, SchemaReference] = {}
+        problems: dict[RecordSchema | None, str] = {}
+        for schema in schemas:
+            assert schema is not None
+            known = self._references.get((topic, schema))
+            if known is None:
+                try:
+                    known = await register_versions(self._client, topic, schema)
+                except (InvalidSchema, IncompatibleSchema) as error:
+                    problems[schema] = str(error)
+                    continue
+                if len(self._references) >= REFERENCES_MAX:
+                    self._references.clear()
+                self._references[topic, schema] = known
+            found[schema] = known
+        return found, problems
 
     def _dead_letters(
         self, records: Sequence[Record], invalid: dict[int, str]

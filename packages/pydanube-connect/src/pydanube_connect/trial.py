@@ -104,6 +104,7 @@ class _Attempt:
             spec.topic,
             has_schema=spec.schema is not None,
             uses_ids=spec.deduplicate is not None,
+            keeps_schemas=not declared.transform,
         )
 
     async def run(self, records_max: int, timeout_s: float) -> None:

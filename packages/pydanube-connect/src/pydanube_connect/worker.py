@@ -430,7 +430,7 @@ class _Share:
 
     async def _require_subject(self, topic: str) -> None:
         assert self._declared is not None
-        access = await access_to_subject(self._client, self._declared.spec, topic)
+        access = await access_to_subject(self._client, self._declared, topic)
         if access is not None:
             await self._require(*access)
 

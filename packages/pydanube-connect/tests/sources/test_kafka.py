@@ -87,6 +87,22 @@ async def test_start_at_the_end_is_stored_before_messages_arrive(servers):
         await batches.aclose()
 
 
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        ({"schema_registry": "registry:8081"}, "schema_registry"),
+        ({"schema_registry_username": "u"}, "schema_registry_password"),
+        (
+            {"schema_registry_username": "u", "schema_registry_password": "p"},
+            "schema_registry_username",
+        ),
+    ],
+)
+def test_options_of_a_registry_belong_together(options, option):
+    found = KafkaSource.problems(KafkaOptions(topics={"orders": None}, **options))
+    assert list(found) == [option]
+
+
 def test_patterns_name_topics_but_none_of_kafka_itself():
     topics = {"^logs-.*": "/default/{topic}", "orders": None, "^.*": "/default/rest"}
     assert target_of("logs-a!b", topics) == "/default/logs-a_b"

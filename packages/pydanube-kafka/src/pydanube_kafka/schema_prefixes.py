@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from pydanube.model.errors import SchemaNotFound
+from pydanube.schemas.pure.confluent_schemas import parts_of
 from pydanube_broker.broker.publishing.schema_registry import SchemaRegistry
-from pydanube_broker.servers.http.pure.confluent_schemas import parts_of
 from pydanube_kafka.pure.value_prefix import ValuePrefix, prefix_of
 
 VERSIONS_MAX = 10_000

@@ -12,7 +12,7 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.model.field_paths import ABSENT, Path, find_field, parse_path
 from pydanube_connect.pure import spec
 from pydanube_connect.pure.failures import JSON_ERRORS
-from pydanube_connect.pure.records import Record
+from pydanube_connect.pure.records import Record, RecordSchema
 
 
 class InvalidRecord(Exception):
@@ -34,6 +34,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     id: str | None
     number: int = 0
     """The number of the record that it was made of."""
+    schema: RecordSchema | None = None
+    """The schema by which *value* is encoded already."""
 
 
 class RecordMapping:
@@ -46,8 +48,13 @@ class RecordMapping:
         *,
         has_schema: bool = False,
         uses_ids: bool = False,
+        keeps_schemas: bool = True,
     ) -> None:
+        """Without *keeps_schemas*, the schemas of records are ignored."""
         self._topic = topic
+        self._keeps_schemas = (
+            keeps_schemas and not has_schema and declared.payload is None
+        )
         self._uses_ids = uses_ids
         self._has_schema = has_schema
         self._key = _path(declared.key)
@@ -80,6 +87,7 @@ class RecordMapping:
 
     def _draft(self, record: Record, number: int) -> Draft:
         value = record.value
+        schema = record.schema if self._keeps_schemas else None
         if not self._has_paths:
             return Draft(
                 record.topic or self._topic,
@@ -88,6 +96,7 @@ class RecordMapping:
                 record.attributes,
                 record.id if self._uses_ids else None,
                 number,
+                schema,
             )
         if isinstance(value, bytes | str):
             value = parse_json(value)
@@ -112,7 +121,7 @@ class RecordMapping:
         if not self._has_schema:
             content = to_payload(content)
         topic = record.topic or self._topic
-        return Draft(topic, content, key, attributes, id_, number)
+        return Draft(topic, content, key, attributes, id_, number, schema)
 
 
 def _check(draft: Draft) -> None:

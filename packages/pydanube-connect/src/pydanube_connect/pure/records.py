@@ -8,11 +8,23 @@ from typing import Any
 
 import msgspec
 
+from pydanube.model.schemas import SchemaType
+
 SCALAR_BYTES = 8
 """The size of a part that is no text, in a value that is not JSON."""
 
 Refusals = Mapping[int, str]
 """The reasons why records of a batch were not stored, by their index."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordSchema:
+    """The schema of values that a source has found encoded; each is one object."""
+
+    type: SchemaType
+    definitions: tuple[str, ...]
+    """The schema as the last one, after older versions of it, the oldest first: they
+    are registered for the topic in this order."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -26,6 +38,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """For topics that deduplicate: the same message always has the same id."""
     topic: str | None = None
     """None: the topic of the connector."""
+    schema: RecordSchema | None = None
+    """The schema that *value*, which is bytes, was encoded with. It is ignored
+    if the connector declares ``transform``, ``mapping.payload`` or ``schema``."""
     problem: str | None = None
     """Why the source cannot provide the message, so that it becomes a dead letter."""
 

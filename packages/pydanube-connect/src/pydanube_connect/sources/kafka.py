@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,8 +30,10 @@ from pydanube_connect.kafka_options import (
     problems_of,
     settings_of,
 )
+from pydanube_connect.option_problems import http_problems
 from pydanube_connect.pure.failures import ConnectorFailed
-from pydanube_connect.pure.records import Batch, Record
+from pydanube_connect.pure.records import Batch, Record, RecordSchema
+from pydanube_connect.registry_schemas import RegistrySchemas, open_registry_schemas
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message  # An extra.
@@ -79,6 +82,19 @@ class KafkaOptions(KafkaConnection, frozen=True, kw_only=True):
             description="What to do if Kafka has deleted messages that were not read."
         ),
     ] = MissingOffsets.FAIL
+    schema_registry: Annotated[
+        str | None,
+        Meta(
+            description="The URL of the schema registry whose ids values begin with. "
+            "Their messages get the schemas instead; by default values keep the ids."
+        ),
+    ] = None
+    schema_registry_username: Annotated[
+        str | None, Meta(description="The user name for the registry.")
+    ] = None
+    schema_registry_password: Annotated[
+        str | None, Meta(description="The password for the registry.")
+    ] = None
 
 
 class KafkaSource(Source):
@@ -108,7 +124,23 @@ class KafkaSource(Source):
                     TopicName.parse(target.replace("{topic}", "t"))
             except (re.error, InvalidName) as error:
                 found["topics"] = f"{name}: {error}"
+        if options.schema_registry is not None:
+            for text in http_problems(options.schema_registry).values():
+                found["schema_registry"] = text
+        user, password = (
+            options.schema_registry_username,
+            options.schema_registry_password,
+        )
+        if (user is None) != (password is None):
+            found["schema_registry_password"] = "goes with a username"  # noqa: S105
+        elif user is not None and options.schema_registry is None:
+            found["schema_registry_username"] = "needs 'schema_registry'"
         return found
+
+    @classmethod
+    def finds_schemas(cls, options: KafkaOptions) -> bool:
+        """Return whether values begin with ids of a registry."""
+        return options.schema_registry is not None
 
     def lag(self) -> int | None:
         """Return how many messages wait in Kafka."""
@@ -121,9 +153,12 @@ class KafkaSource(Source):
         options: KafkaOptions = self.options
         loop = asyncio.get_running_loop()
         # The client must not be closed while it is used, also if this is cancelled.
-        with ThreadPoolExecutor(1, thread_name_prefix="kafka") as thread:
+        with (
+            ThreadPoolExecutor(1, thread_name_prefix="kafka") as thread,
+            _open_schemas(options) as schemas,
+        ):
             consumer = Consumer(_consumer_settings(options))
-            reader = _Reader(options, consumer, position or {})
+            reader = _Reader(options, consumer, position or {}, schemas)
             try:
                 discover_at = loop.time()
                 while True:
@@ -144,9 +179,14 @@ class _Reader:
     """The partitions that are read; its methods block."""
 
     def __init__(
-        self, options: KafkaOptions, consumer: Consumer, offsets: Offsets
+        self,
+        options: KafkaOptions,
+        consumer: Consumer,
+        offsets: Offsets,
+        schemas: RegistrySchemas | None,
     ) -> None:
         self._options = options
+        self._schemas = schemas
         self._consumer = consumer
         self._next = {
             (topic, int(number)): offset
@@ -154,6 +194,7 @@ class _Reader:
             for number, offset in partitions.items()
         }
         self._targets: dict[str, str | None] = {}
+        self._last_schemas: dict[str, RecordSchema | None] = {}
         self._assigned: set[tuple[str, int]] = set()
         self.lag = 0
         """How many messages of the assigned partitions were not read."""
@@ -241,12 +282,21 @@ class _Reader:
         }
         if kind:
             attributes["kafka.timestamp"] = str(created_at)
-        return Record(
+        record = Record(
             value=value or b"",
             key=message.key(),
             attributes=attributes,
             topic=self._targets[topic],
         )
+        if self._schemas is None:
+            return record
+        if value is not None:
+            record = self._schemas.decoded(record, topic)
+            self._last_schemas[topic] = record.schema
+            return record
+        # Deletions between values do not divide their batch.
+        schema = None if message.key() is None else self._last_schemas.get(topic)
+        return record.replace(schema=schema)
 
     def position(self) -> Offsets:
         """Return the offsets to continue at."""
@@ -282,6 +332,19 @@ def target_of(topic: str, topics: Mapping[str, str | None]) -> str | None:
 
 def _matches(pattern: str, topic: str) -> bool:
     return pattern.startswith("^") and re.match(pattern, topic) is not None
+
+
+def _open_schemas(
+    options: KafkaOptions,
+) -> AbstractContextManager[RegistrySchemas | None]:
+    if options.schema_registry is None:
+        return nullcontext()
+    return open_registry_schemas(
+        options.schema_registry,
+        username=options.schema_registry_username,
+        password=options.schema_registry_password,
+        ca_file=options.ca_file,
+    )
 
 
 def _consumer_settings(options: KafkaOptions) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.schemas import SchemaType
-from pydanube_broker.servers.http.pure.confluent_schemas import (
+from pydanube.schemas.pure.confluent_schemas import (
     NAMES,
     SUBJECT_ID_MAX,
     VERSION_BITS,

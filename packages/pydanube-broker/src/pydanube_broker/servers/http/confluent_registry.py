@@ -36,6 +36,18 @@ from pydanube.model.errors import (
 )
 from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.schemas import Compatibility, ReferencedVersion, SchemaType
+from pydanube.schemas.pure.confluent_schemas import (
+    NAMES,
+    TYPES,
+    id_of,
+    parts_of,
+    proto_references,
+    shown_name,
+    stored_name,
+    with_json_references,
+    with_proto_references,
+    with_references,
+)
 from pydanube.schemas.pure.proto_files import ProtoFile, names_of
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import to_wire
@@ -52,18 +64,6 @@ from pydanube_broker.servers.http.operations import (
     BODY_BYTES_MAX,
     body_of,
     carry_out,
-)
-from pydanube_broker.servers.http.pure.confluent_schemas import (
-    NAMES,
-    TYPES,
-    id_of,
-    parts_of,
-    proto_references,
-    shown_name,
-    stored_name,
-    with_json_references,
-    with_proto_references,
-    with_references,
 )
 from pydanube_broker.servers.http.responses import JSON
 

@@ -6,14 +6,14 @@ import pytest
 
 from pydanube.model.errors import InvalidSchema, SchemaNotFound
 from pydanube.schemas.avro import AvroSchema
-from pydanube_broker.broker.publishing.schema_registry import VERSIONS_MAX
-from pydanube_broker.servers.http.pure.confluent_schemas import (
+from pydanube.schemas.pure.confluent_schemas import (
     SUBJECT_ID_MAX,
     id_of,
     parts_of,
     with_json_references,
     with_references,
 )
+from pydanube_broker.broker.publishing.schema_registry import VERSIONS_MAX
 
 
 @pytest.mark.parametrize("version", [1, 2, VERSIONS_MAX])
