@@ -62,13 +62,15 @@ async def list_natively(memory):
 async def list_topics_over_grpc(memory):
     admin = TopicAdmin(memory.broker, "7")
     request = admin_pb.NamespaceRequest(name="default")
-    assert len((await admin.list_namespace_topics(request)).topics) >= SMALL
+    answer = await admin.list_namespace_topics(request)
+    assert len(admin_pb.TopicInfoListResponse.FromString(answer).topics) >= SMALL
 
 
 async def list_names_over_grpc(memory):
     admin = NamespaceAdmin(memory.broker)
     request = admin_pb.NamespaceRequest(name="default")
-    assert len((await admin.get_namespace_topics(request)).topics) >= SMALL
+    answer = await admin.get_namespace_topics(request)
+    assert len(admin_pb.TopicListResponse.FromString(answer).topics) >= SMALL
 
 
 async def list_tables(memory):

@@ -25,6 +25,7 @@ from pydanube_broker.operations.handlers import PAGE_MAX, Call, operation
 from pydanube_broker.operations.topic_lists import (
     describe_in,
     described_at,
+    free,
     visible_records,
 )
 from pydanube_broker.operations.topic_looks import elsewhere, permitted
@@ -66,17 +67,19 @@ async def list_topics(call: Call, m: pb.ListTopics) -> pb.Topics:
     limit = min(m.limit, PAGE_MAX) if m.limit else None
     wanted = None if limit is None else limit + 1
     records = await visible_records(call.broker, namespace, after, wanted)
-    page = records[:limit]
-    answer = pb.Topics(has_more=len(records) > len(page))
-    await describe_in(answer.topics, page, lambda name, _: str(name))
+    answer = pb.Topics(has_more=limit is not None and len(records) > limit)
+    if limit is not None:
+        del records[limit:]
+    await describe_in(answer.topics, records, lambda name, _: str(name))
     if m.has_places:
         await describe_in(
             answer.places,
-            page,
+            records,
             lambda _, record: to_wire(
                 pb.TopicPlace, call.broker.place_of(record.shard)
             ),
         )
+    await free(records)
     return answer
 
 

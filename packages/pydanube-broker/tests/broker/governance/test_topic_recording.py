@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
+from pydanube.aio.long_work import STEPS_MAX
 from pydanube.model.errors import AlreadyExists, NamespaceNotFound
 from pydanube.model.names import TopicName
 from pydanube_broker.broker.governance.catalog import Catalog
 from pydanube_broker.broker.governance.namespaces import Namespaces
+from pydanube_broker.broker.governance.topic_recording import RECORDING_STEPS
 from pydanube_broker.metadata import keys
 from pydanube_broker.metadata.records import NamespaceRecord
 from support.fakes.brokers import RELIABLE
@@ -65,6 +67,21 @@ def topic(number, namespace="default"):
 async def turns():
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+async def test_other_tasks_run_while_many_partitions_are_prepared(
+    store, catalog, tasks
+):
+    store.transaction_count, turn_count = 0, 0
+    creating = tasks.create_task(
+        catalog.create_partitioned(topic(0), 500, RELIABLE, exist_ok=False)
+    )
+    while not store.transaction_count:
+        await asyncio.sleep(0)
+        turn_count += 1
+    await creating
+    assert turn_count >= 500 * RECORDING_STEPS // STEPS_MAX
+    assert len(await catalog.partitions_of(topic(0))) == 500
 
 
 async def test_a_further_topic_costs_one_transaction_and_no_read(store, catalog):

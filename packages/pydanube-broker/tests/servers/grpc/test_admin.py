@@ -27,9 +27,12 @@ from pydanube.model.policy import TopicPolicy
 from pydanube.wire.pb import danube_admin_pb2 as pb
 from pydanube_broker.metadata import keys
 from pydanube_broker.servers.grpc.admin import (
+    ANSWER_BYTES_MAX,
+    ENCODED_AT_ONCE,
     BrokerAdmin,
     ClusterAdmin,
     TopicAdmin,
+    encode_list,
     number_of,
 )
 from pydanube_broker.servers.grpc.services import StatusError
@@ -221,25 +224,57 @@ async def create_topics(member: Any) -> None:
         await member.broker.topics.add(name, TopicPolicy())
 
 
+def infos(answer: bytes) -> pb.TopicInfoListResponse:
+    return pb.TopicInfoListResponse.FromString(answer)
+
+
 async def test_topics_are_listed_with_the_brokers_that_serve_them() -> None:
     cluster = BrokerCluster()
     async with cluster.broker("a") as a, cluster.broker("b"):
         await create_topics(a)
         await cluster.settled("a", "b")
         admin = TopicAdmin(a.broker, A)
-        listed = await admin.list_namespace_topics(pb.NamespaceRequest(name="default"))
+        request = pb.NamespaceRequest(name="default")
+        listed = infos(await admin.list_namespace_topics(request))
         owners = {each.name: each.broker_id for each in listed.topics}
         records = await a.broker.catalog.records()
         assert owners == {
             str(name): A if record.shard in cluster.served("a") else B
             for name, record in records
         }
-        of_b = await admin.list_broker_topics(pb.BrokerRequest(broker_id=B))
+        of_b = infos(await admin.list_broker_topics(pb.BrokerRequest(broker_id=B)))
         assert {each.name for each in of_b.topics} == {
             name for name, owner in owners.items() if owner == B
         }
-        nobody = await admin.list_broker_topics(pb.BrokerRequest(broker_id="7"))
-        assert not nobody.topics
+        assert not await admin.list_broker_topics(pb.BrokerRequest(broker_id="7"))
+
+
+def made_records(count: int) -> list[Any]:
+    return [(TopicName.parse(f"/default/t-{n}"), None) for n in range(count)]
+
+
+async def test_a_list_that_is_encoded_in_parts_is_whole() -> None:
+    for count in (0, ENCODED_AT_ONCE, 2 * ENCODED_AT_ONCE + 1):
+        records = made_records(count)
+        names = [str(name) for name, _ in records]
+        answer = await encode_list(
+            pb.TopicListResponse, records, lambda name, _: str(name)
+        )
+        assert not records
+        assert list(pb.TopicListResponse.FromString(answer).topics) == names
+
+
+async def test_a_list_that_is_too_long_is_refused_before_all_is_encoded() -> None:
+    described = []
+
+    def describe(name: TopicName, _: Any) -> str:
+        described.append(name)
+        return "x" * (ANSWER_BYTES_MAX // ENCODED_AT_ONCE)
+
+    records = made_records(10 * ENCODED_AT_ONCE)
+    with pytest.raises(StatusError, match="200 topics do not fit into one answer"):
+        await encode_list(pb.TopicListResponse, records, describe)
+    assert len(described) == ENCODED_AT_ONCE
 
 
 async def test_unloaded_topic_moves_to_another_broker() -> None:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from google.protobuf.json_format import MessageToDict
 
 from pydanube import Schema
 from pydanube.security.permissions import Permission
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.wire.native.kinds import OPERATIONS, Kind, On
+from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.governance.api_keys import open_api_keys
 from pydanube_broker.metadata.sqlite import open_sqlite
 from pydanube_broker.operations.handlers import handlers
-from pydanube_broker.servers.http.operations import BODY_BYTES_MAX, is_readable, path_of
+from pydanube_broker.servers.http.operations import (
+    BODY_BYTES_MAX,
+    LISTED_AT_ONCE,
+    encode_json,
+    is_readable,
+    path_of,
+)
 from support.fakes.http_api import Api, State, http_of
 from support.fakes.principals import ROOT, ChosenIdentity, client_of, guarded_broker
 
@@ -320,3 +329,36 @@ async def test_bug_fails_only_one_request(broker):
         answer = await http.get("/api/v1/list_namespaces")
     assert answer.status_code == 500
     assert answer.json()["code"] == "broker_error"
+
+
+@pytest.mark.parametrize("count", [0, LISTED_AT_ONCE, 3 * LISTED_AT_ONCE + 1])
+async def test_json_of_long_lists_is_that_of_short_ones(count):
+    names = [f"/default/t-{n}" for n in range(count)]
+    places = [pb.TopicPlace(broker_id=name, shard=1) for name in names]
+    described = pb.QuotaDescription(target="all", quota=pb.Quota(), used={"a": 2**63})
+    for message in (
+        pb.Topics(topics=names, places=places, has_more=True),
+        pb.Topics(topics=names),
+        pb.Deduplicated(base_sequence=2**63, offsets=range(2**63, 2**63 + count)),
+        pb.Quotas(quotas=[described] * count),
+        described,
+    ):
+        expected = MessageToDict(
+            message,
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+        )
+        assert json.loads(await encode_json(message)) == expected
+
+
+async def test_json_has_fields_beside_a_long_list():
+    many = [pb.SubscriptionDescription(subscription=f"s-{n}") for n in range(100)]
+    message = pb.TopicDescription(
+        topic="/default/t", subscriptions=many, policy=pb.TopicPolicy()
+    )
+    found = json.loads(await encode_json(message))
+    assert found["topic"] == "/default/t"
+    assert found["policy"] is not None
+    assert [each["subscription"] for each in found["subscriptions"]] == [
+        each.subscription for each in many
+    ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-STEPS_MAX = 200
+STEPS_MAX = 100
 """
 The number of steps after which other tasks run.
 
 A step looks at one thing, such as a topic or a record, for 1 to 10 µs.  A publish waits
-for about five turns of the loop, so it is not held for more than some milliseconds.
+for about five turns of the loop, so it is held for 5 ms at most.
 """
 
 

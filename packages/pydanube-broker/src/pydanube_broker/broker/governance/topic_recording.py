@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from pydanube.aio.long_work import LongWork
 from pydanube.model.errors import BrokerError, QuotaExceeded, RevisionConflict
 from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import NamespaceName, TopicName
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 TOGETHER_MAX = 40
 """How many topics one transaction records; each needs three comparisons, and etcd by
 default accepts 128."""
+
+RECORDING_STEPS = 4
+"""The steps of ``LongWork`` for the record of a topic."""
 
 NAMESPACES_KNOWN_MAX = 1000
 """The number of namespaces whose records are remembered."""
@@ -135,22 +139,27 @@ class TopicRecording:
         last_id = 0 if last is None else last.value
         await self._check_quota(namespace, len(topics))
         now = self._wall_clock_us()
-        records = {
-            new.name: TopicRecord(
+        records: dict[TopicName, TopicRecord] = {}
+        absent, puts = list[Comparison](), list[Operation]()
+        work = LongWork()
+        for topic_id, new in enumerate(topics, last_id + 1):
+            name, shard = new.name, self._shard_of(new.name)
+            records[name] = record = TopicRecord(
                 topic_id=topic_id,
                 policy=new.policy,
                 created_at=now,
                 limits=new.limits,
                 schema=new.schema,
-                shard=self._shard_of(new.name),
+                shard=shard,
             )
-            for topic_id, new in enumerate(topics, last_id + 1)
-        }
-        absent = [
-            Unchanged(key(name), ABSENT)
-            for name in records
-            for key in (keys.topic, keys.partitioned_topic, keys.deleted_topic)
-        ]
+            absent += [
+                Unchanged(key(name), ABSENT)
+                for key in (keys.topic, keys.partitioned_topic, keys.deleted_topic)
+            ]
+            puts.append(Put(keys.topic(name), record))
+            if shard is not None:
+                puts.append(Put(keys.SHARD_TOPICS.key(shard, topic_id), str(name)))
+            await work.did(RECORDING_STEPS)
         revision = await self._store.transaction(
             [
                 unchanged(keys.NAMESPACES.key(namespace), of_namespace),
@@ -158,16 +167,7 @@ class TopicRecording:
                 *absent,
                 *conditions,
             ],
-            [
-                *(Put(keys.topic(name), record) for name, record in records.items()),
-                *(
-                    Put(keys.SHARD_TOPICS.key(record.shard, record.topic_id), str(name))
-                    for name, record in records.items()
-                    if record.shard is not None
-                ),
-                Put(keys.LAST_TOPIC_ID, last_id + len(topics)),
-                *operations,
-            ],
+            [*puts, Put(keys.LAST_TOPIC_ID, last_id + len(topics)), *operations],
         )
         self._last_id = Stored(last_id + len(topics), revision)
         if len(self._known) < NAMESPACES_KNOWN_MAX:

@@ -7,13 +7,15 @@ in the original Danube.  Requests that may succeed later fail with UNAVAILABLE.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from statistics import fmean, pstdev
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
+from google.protobuf.message import Message
+
+from pydanube.aio.long_work import LongWork
 from pydanube.model.clusters import BrokerMode, ClusterBroker
 from pydanube.model.errors import (
     AlreadyExists,
@@ -41,9 +43,10 @@ from pydanube_broker.operations.authorization import (
     visible_namespaces,
 )
 from pydanube_broker.operations.topic_lists import (
+    DESCRIBING_STEPS,
     Records,
     check_namespace,
-    describe_in,
+    free,
     visible_records,
 )
 from pydanube_broker.servers.grpc.security_admin import SecurityAdmin
@@ -74,7 +77,8 @@ CONFLICTS = (AlreadyExists, NamespaceInUse)
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """The default limit of gRPC clients for received messages."""
 
-A = TypeVar("A", pb.TopicInfoListResponse, pb.SubscriptionListResponse)
+ENCODED_AT_ONCE = 20
+"""The number of topics of a list that are encoded together."""
 
 
 class BrokerAdmin:
@@ -242,18 +246,14 @@ class NamespaceAdmin:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def get_namespace_topics(
-        self, request: pb.NamespaceRequest
-    ) -> pb.TopicListResponse:
+    async def get_namespace_topics(self, request: pb.NamespaceRequest) -> bytes:
         """List the topics and partitions of a namespace."""
         name = parse_namespace(request.name)
         await check_namespace(self._broker, name)
         records = await visible_records(self._broker, name)
-        listed = pb.TopicListResponse()
-        await describe_in(
-            listed.topics, records, lambda name, _: str(name).removeprefix("/")
+        return await encode_list(
+            pb.TopicListResponse, records, lambda name, _: str(name).removeprefix("/")
         )
-        return listed
 
     async def get_namespace_policies(
         self, request: pb.NamespaceRequest
@@ -291,25 +291,22 @@ class TopicAdmin:
 
     # Topics.
 
-    async def list_namespace_topics(
-        self, request: pb.NamespaceRequest
-    ) -> pb.TopicInfoListResponse:
+    async def list_namespace_topics(self, request: pb.NamespaceRequest) -> bytes:
         """List the topics and partitions of one namespace."""
         name = parse_namespace(request.name)
         await check_namespace(self._broker, name)
         return await self._listed(await visible_records(self._broker, name))
 
-    async def list_broker_topics(
-        self, request: pb.BrokerRequest
-    ) -> pb.TopicInfoListResponse:
+    async def list_broker_topics(self, request: pb.BrokerRequest) -> bytes:
         """List the topics that a broker serves; none if there is no such broker."""
-        return await self._listed(
-            [
-                (name, record)
-                for name, record in await visible_records(self._broker)
-                if self._owner_of(record) == request.broker_id
-            ]
-        )
+        records, served = await visible_records(self._broker), Records()
+        work = LongWork()
+        for each in records:
+            if self._owner_of(each[1]) == request.broker_id:
+                served.append(each)
+            await work.did()
+        await free(records)
+        return await self._listed(served)
 
     async def create_topic(self, request: pb.NewTopicRequest) -> None:
         """Create a topic."""
@@ -383,10 +380,9 @@ class TopicAdmin:
         """List the subscriptions of a topic."""
         async with self._broker.views.viewing(TopicName.parse(request.name)) as topic:
             names = sorted(topic.subscriptions)
-        return _bounded(
-            pb.SubscriptionListResponse(subscriptions=names),
-            f"{len(names)} subscriptions",
-        )
+        answer = pb.SubscriptionListResponse(subscriptions=names)
+        _check_length(answer.ByteSize(), f"{len(names)} subscriptions")
+        return answer
 
     async def unsubscribe(self, request: pb.SubscriptionRequest) -> None:
         """Delete a subscription with its cursor."""
@@ -451,14 +447,8 @@ class TopicAdmin:
             dispatch_config=dispatch_limits_to_wire(settings.limits)
         )
 
-    async def _listed(self, records: Records) -> pb.TopicInfoListResponse:
-        listed = pb.TopicInfoListResponse()
-        await describe_in(listed.topics, records, self._info)
-        # To measure a long answer takes as long as to encode it: two turns of the loop.
-        await asyncio.sleep(0)
-        answer = _bounded(listed, f"{len(records)} topics")
-        await asyncio.sleep(0)
-        return answer
+    async def _listed(self, records: Records) -> bytes:
+        return await encode_list(pb.TopicInfoListResponse, records, self._info)
 
     def _info(self, name: TopicName, record: TopicRecord) -> pb.TopicInfo:
         return pb.TopicInfo(
@@ -520,20 +510,46 @@ def number_of(broker_id: str) -> str:
     return str(stable_id(("broker", broker_id)))
 
 
-def _bounded(answer: A, what: str) -> A:
+async def encode_list(
+    kind: Callable[..., Message],
+    records: Records,
+    describe: Callable[[TopicName, TopicRecord], Any],
+) -> bytes:
     """
-    Return *answer* if it is not longer than ``ANSWER_BYTES_MAX``.
+    Return the answer *kind* with what *describe* makes of each topic, encoded.
+
+    Messages with parts of a list are one with all of it if they follow each other, so
+    that the answer is encoded in parts, and other tasks run.  *records* is empty
+    afterwards.
 
     Raises:
-        StatusError: The answer is longer; this protocol has no pages.
+        StatusError: The answer is longer than ``ANSWER_BYTES_MAX``.
     """
-    if answer.ByteSize() > ANSWER_BYTES_MAX:
+    encoded, byte_count, work = list[bytes](), 0, LongWork()
+    for begin in range(0, len(records), ENCODED_AT_ONCE):
+        part = records[begin : begin + ENCODED_AT_ONCE]
+        answer = kind(topics=[describe(*each) for each in part])
+        encoded.append(answer.SerializeToString())
+        byte_count += len(encoded[-1])
+        _check_length(byte_count, f"{len(records)} topics")
+        await work.did(len(part) * DESCRIBING_STEPS)
+    await free(records)
+    return b"".join(encoded)
+
+
+def _check_length(byte_count: int, what: str) -> None:
+    """
+    Raise if an answer is longer than ``ANSWER_BYTES_MAX``.
+
+    Raises:
+        StatusError: It is; this protocol has no pages.
+    """
+    if byte_count > ANSWER_BYTES_MAX:
         raise StatusError(
             StatusCode.RESOURCE_EXHAUSTED,
             f"{what} do not fit into one answer of {ANSWER_BYTES_MAX} bytes; use "
             "the HTTP API or the danube command",
         )
-    return answer
 
 
 def _subscription_of(request: Any) -> tuple[TopicName, SubscriptionName]:

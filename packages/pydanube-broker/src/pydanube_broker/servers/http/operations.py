@@ -27,6 +27,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from pydanube.aio.long_work import LongWork
 from pydanube.model.errors import InvalidRequest, MessageTooLarge, NotOwner
 from pydanube.security.permissions import Permission
 from pydanube.wire.native.kinds import Kind
@@ -38,11 +39,15 @@ from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.connections.errors import as_broker_error
 from pydanube_broker.servers.http.endpoints import caller_of, principal_of
 from pydanube_broker.servers.http.forwarding import HttpForwarding
-from pydanube_broker.servers.http.responses import JSON, error_response, json_response
+from pydanube_broker.servers.http.responses import JSON, error_response
 
 BODY_BYTES_MAX = 1024 * 1024
 LOOP_BYTES_MAX = 64 * 1024
 """Longer messages are converted in a thread, because it takes tens of milliseconds."""
+LISTED_AT_ONCE = 20
+"""The number of elements of a long list that are converted together."""
+CONVERTING_STEPS = 3
+"""The steps of ``LongWork`` for one of them."""
 ERROR_LENGTH_MAX = 500
 """The maximum length of an error about a field, which quotes its value."""
 
@@ -108,7 +113,7 @@ def _endpoint(
         try:
             call = Call(broker(), principal_of(request), authenticator)
             answer = await carry_out(request, call, kind, handler, message) or pb.Ok()
-            return json_response(await _convert(answer.ByteSize(), _to_json, answer))
+            return Response(await encode_json(answer), media_type=JSON)
         except NotOwner:
             topic: str = getattr(message, "topic", "")
             if forwarding is None or not topic:
@@ -251,6 +256,73 @@ def _refuse_long_numbers(value: object, path: str) -> None:
     if isinstance(value, list):
         for at, inner in enumerate(value):
             _refuse_long_numbers(inner, f"{path}[{at}]")
+
+
+async def encode_json(message: Message) -> bytes:
+    """
+    Return the JSON of *message*, and let other tasks run.
+
+    Long lists are converted in parts.  A thread would hold the event loop longer,
+    because it releases the interpreter's lock only every 5 ms.
+    """
+    lists = {
+        field.name: values
+        for field, values in message.ListFields()
+        if _is_list(field) and len(values) > LISTED_AT_ONCE
+    }
+    if not lists:
+        whole: bytes = await _convert(message.ByteSize(), _encode, message)
+        return whole
+    encoded = {name: await _encode_list(message, name) for name in lists}
+    others, work = type(message)(), LongWork()
+    for field, value in message.ListFields():
+        if field.name not in lists:
+            _copy_field(others, field, value)
+            await work.did()
+    fields = await _convert(others.ByteSize(), _to_json, others)
+    parts = [
+        msgspec.json.encode(name) + b":" + (encoded.get(name) or msgspec.json.encode(v))
+        for name, v in fields.items()
+    ]
+    return b"{" + b",".join(parts) + b"}"
+
+
+async def _encode_list(message: Message, name: str) -> bytes:
+    """Return the JSON of the field *name*, which is a list."""
+    values, parts, work = getattr(message, name), list[bytes](), LongWork()
+    for begin in range(0, len(values), LISTED_AT_ONCE):
+        part = type(message)()
+        getattr(part, name).extend(values[begin : begin + LISTED_AT_ONCE])
+        parts.append(await _convert(part.ByteSize(), _encode_part, part, name))
+        await work.did(LISTED_AT_ONCE * CONVERTING_STEPS)
+    return b"[" + b",".join(parts) + b"]"
+
+
+def _encode_part(part: Message, name: str) -> bytes:
+    return msgspec.json.encode(_to_json(part)[name])[1:-1]
+
+
+def _encode(message: Message) -> bytes:
+    return msgspec.json.encode(_to_json(message))
+
+
+def _is_list(field: FieldDescriptor) -> bool:
+    return bool(field.is_repeated) and not _is_map(field)
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    kind = field.message_type
+    return kind is not None and bool(kind.GetOptions().map_entry)
+
+
+def _copy_field(target: Message, field: FieldDescriptor, value: Any) -> None:
+    if field.is_repeated or field.message_type is not None:
+        getattr(target, field.name).MergeFrom(value)
+        if field.message_type is not None and not field.is_repeated:
+            # It is present, although it may have only default values.
+            getattr(target, field.name).SetInParent()
+    else:
+        setattr(target, field.name, value)
 
 
 def _to_json(message: Message) -> dict[str, Any]:
