@@ -170,6 +170,8 @@ def test_messages_with_new_columns_end_a_query_that_must_not_drop_them():
     newer = batch((7, 2, b'{"id": 1}'), (7, 4, b"x"))
     with pytest.raises(InvalidRequest, match=r"offset 101 .*version 4 .*of version 2"):
         strict.decode(newer, TOPIC)
+    with pytest.raises(InvalidRequest, match="If version 9 was deleted"):
+        strict.decode(batch((7, 9, b"x")), TOPIC)
     assert decoder().decode(newer, TOPIC)[0].null_count == 1
 
 

@@ -135,6 +135,19 @@ def test_deleted_version_cannot_be_the_reader_schema(topics):
         values.decoding([A], reader_schema(1))
 
 
+def test_a_repeated_micro_batch_keeps_its_version_unless_that_was_deleted(topics):
+    def repeat(**options):
+        found = ValueOptions(**options)
+        return DecodingPlanner(found, topics).repeat([A], reader_schema(2))
+
+    given = {"version": 1, "is_version_given": True}
+    assert repeat(**given) == reader_schema(2)
+    del topics.subjects["orders"][1]
+    assert repeat(**given) == reader_schema(1)
+    # Without the option, the query says that the version is deleted.
+    assert repeat() == reader_schema(2)
+
+
 def test_a_checkpoint_s_version_that_does_not_fit_the_columns_is_refused(topics):
     topics.register("orders", objects(id="string"), objects(id="integer"))
     column = DecodingPlanner(LATEST, topics).column_type(reader_schema(2))

@@ -141,10 +141,18 @@ class ValueDecoder:
         if version not in self._has_columns:
             self._has_columns[version] = self._has_columns_of(version)
         if not self._has_columns[version]:
+            deleted = (
+                ""
+                if version in self._decoding.definitions
+                else f". If version {version} was deleted, its messages cannot be "
+                f"decoded: schemaVersion={reader_schema.version} treats them as others "
+                "that cannot"
+            )
             raise InvalidRequest(
                 f"the message at offset {offset} of {topic} has version {version} of "
                 f"{reader_schema.subject}{NEWER_VERSION}{reader_schema.version}. Start "
                 "it again to read the new columns, or set schemaVersion to do without"
+                f"{deleted}"
             )
 
     def _has_columns_of(self, version: int) -> bool:

@@ -128,13 +128,20 @@ class DecodingPlanner:
         Return the reader schema for a micro-batch whose end has *recorded*.
 
         It may be repeated, and has the same values then.  But a query that ended at a
-        new version repeats the micro-batch with the new columns.
+        new version repeats the micro-batch with the new columns, and if the version
+        was deleted since, ``schemaVersion`` takes its place.
 
         Raises:
             InvalidRequest, SchemaNotFound: As for ``plan``.
         """
         if recorded is None or self._options.fails_on_new:
             return self.plan(topics)
+        if self._options.is_version_given:
+            planned = self.plan(topics)
+            versions = self._catalog.subject(planned.subject).versions
+            is_same = recorded.schema_id == planned.schema_id
+            if is_same and recorded.version not in versions:
+                return planned
         return recorded
 
     def decoding(self, topics: Iterable[str], reader_schema: ReaderSchema) -> Decoding:
