@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future
 
+import pyarrow as pa
 import pytest
 
 from pydanube.client.pure.batching import batches_of
@@ -12,6 +13,7 @@ from pydanube.client.pure.send_queue import (
     OpenBatch,
     SendQueue,
 )
+from pydanube.model.batch import Column
 from pydanube.model.errors import Closed, InvalidRequest, TimedOut
 from pydanube.wire.batches import Codec
 
@@ -38,9 +40,9 @@ class Broker:
     def gather(self, *payloads, byte_count=1):
         """Add *payloads* to a new open batch."""
         batch = self.queue.open = OpenBatch("/default/t", Future())
+        batch.set_time(0)
         for payload in payloads:
             batch.payloads.append(payload)
-            batch.times_ns.append(0)
             batch.byte_count += byte_count
         return batch.completion
 
@@ -97,6 +99,33 @@ def test_open_batch_is_sent_when_nothing_is_in_flight(broker):
     broker.queue.acknowledge(0, 0)
     broker.queue.send_waiting()
     assert broker.sequences == [0, 1]
+
+
+@pytest.mark.parametrize("extras", [None, (b"k", None, None)])
+@pytest.mark.parametrize("count", [1, 200])
+def test_gathered_messages_have_the_time_that_was_set_before_them(
+    broker, extras, count
+):
+    batch = broker.queue.open = OpenBatch("/default/t", Future())
+    for time in (7, 9):
+        batch.set_time(time)
+        for _ in range(count):
+            if extras is not None:
+                batch.add_extras(extras)
+            batch.payloads.append(b"m")
+    broker.queue.close_open()
+    [frame] = broker.frames
+    times = frame.arrow().column("publish_time").cast(pa.int64()).to_pylist()
+    assert times == [7] * count + [9] * count
+    header = frame.header
+    assert (header.first_publish_time, header.last_publish_time) == (7, 9)
+
+
+def test_gathered_messages_of_one_time_need_no_column_of_times(broker):
+    broker.gather(b"0", b"1")
+    broker.queue.close_open()
+    [frame] = broker.frames
+    assert frame.header.columns == Column.PAYLOAD
 
 
 def test_open_batch_waits_for_senders_that_were_just_acknowledged(broker):

@@ -44,6 +44,19 @@ async def test_messages_sent_without_waiting_are_batched_and_keep_their_order(cl
     ]
 
 
+async def test_messages_of_one_turn_of_the_loop_have_one_publish_time(client):
+    async with client.producer(TOPIC) as producer:
+        for _ in range(3):
+            await asyncio.sleep(0)
+            for number in range(300):
+                producer.send_nowait(b"%d" % number, key="k" if number % 2 else None)
+    times = [m.publish_time async for batch in client.read(TOPIC) for m in batch]
+    assert times == sorted(times)
+    assert len(times) == 900
+    for turn in range(0, 900, 300):
+        assert len(set(times[turn : turn + 300])) == 1
+
+
 async def test_only_some_messages_of_a_batch_may_have_keys_and_attributes(client):
     async with client.producer(TOPIC) as producer:
         producer.send_nowait(b"0")

@@ -117,6 +117,8 @@ class Producer(KeptChannel):
         # Senders that have to wait are served in their order.
         self._turn = asyncio.Lock()
         self._waiter_count = 0
+        # Whether messages were sent in this turn of the loop, and have its time.
+        self._is_in_turn = False
         # When the channel was opened, and whether it brought a receipt.
         self._opened_at = 0.0
         self._has_receipt = False
@@ -247,8 +249,9 @@ class Producer(KeptChannel):
         index = len(payloads)
         if extras is not None or batch.extras is not None:
             batch.add_extras(extras or NO_EXTRAS)
+        if not self._is_in_turn:
+            self._begin_turn(batch)
         payloads.append(payload)
-        batch.times_ns.append(self._wall_clock_ns())
         batch.byte_count += byte_count
         if batch.byte_count >= queue.full_bytes or index + 1 >= OPEN_BATCH_MESSAGES_MAX:
             self._close_open()
@@ -527,11 +530,20 @@ class Producer(KeptChannel):
         completion = _Completion(loop=self._loop)
         batch = queue.open = OpenBatch(self.topic, completion)
         completion.add_done_callback(partial(self._note_error, batch))
-        self._loop.call_soon(self._end_turn, batch)
+        # In a turn that fills several batches, each has its own time.
+        self._begin_turn(batch)
         return batch
 
-    def _end_turn(self, batch: OpenBatch[asyncio.Future[Placement]]) -> None:
-        if self._queue.open is batch and not self._queue.inflight:
+    def _begin_turn(self, batch: OpenBatch[asyncio.Future[Placement]]) -> None:
+        """Give the messages that follow in this turn of the loop the time of now."""
+        batch.set_time(self._wall_clock_ns() // 1000)
+        if not self._is_in_turn:
+            self._is_in_turn = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_in_turn = False
+        if self._queue.open is not None and not self._queue.inflight:
             self._close_open()
 
     def _close_open(self) -> None:
@@ -613,7 +625,7 @@ class Producer(KeptChannel):
             self._window.set()
         if queue.open is not None and not queue.inflight and queue.publish is not None:
             # It waits for senders that continue in the next turn.
-            self._loop.call_soon(self._end_turn, queue.open)
+            self._loop.call_soon(self._end_turn)
 
     # Checks.
 
