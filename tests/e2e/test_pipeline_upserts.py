@@ -219,7 +219,7 @@ sinks:
 """
 
 
-@pytest.mark.rotated("change feeds")
+@pytest.mark.soak
 def test_truncations_empty_the_table_that_they_name_exactly_once(
     session, client, broker_url, topic, tmp_path
 ):
@@ -295,7 +295,6 @@ mirrors:
 """
 
 
-@pytest.mark.rotated("change feeds")
 def test_a_running_mirror_begins_again_with_changed_tables(
     session, client, broker_url, topic, tmp_path
 ):
