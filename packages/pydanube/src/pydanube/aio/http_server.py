@@ -10,12 +10,16 @@ from contextlib import (
     ExitStack,
     asynccontextmanager,
     nullcontext,
+    suppress,
 )
 from typing import Any
 
 import uvicorn
 
 from pydanube.aio.tasks import task_scope
+
+TICK_S = 1.0
+"""The interval in which the date of answers is updated."""
 
 
 def config_of(
@@ -67,15 +71,15 @@ def listener_at(host: str, port: int, *, reuse_port: bool = False) -> socket.soc
 
 @asynccontextmanager
 async def serving(
-    config: uvicorn.Config, *listeners: socket.socket
+    config: uvicorn.Config, *listeners: socket.socket, tick_s: float = TICK_S
 ) -> AsyncIterator[None]:
     """
     Serve on *listeners* during the body, and close them.
 
     The server does not handle signals.  At the end, it waits for running requests as
-    long as the configuration says.
+    long as the configuration says.  It updates the date of its answers every *tick_s*.
     """
-    server = _Server(config)
+    server = _Server(config, tick_s)
     # Accepted connections inherit it.  asyncio does not set it for such a socket, and
     # the body of a response would wait 40 ms for the client's acknowledgement.
     with ExitStack() as stack:
@@ -92,15 +96,28 @@ async def serving(
             try:
                 yield
             finally:
-                server.should_exit = True
+                server.stop()
                 # The server must end by itself to close its connections.
                 await asyncio.wait([running])
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, tick_s: float) -> None:
         super().__init__(config)
         self.is_listening = asyncio.Event()
+        self._is_stopping = asyncio.Event()
+        self._tick_s = tick_s
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._is_stopping.set()
+
+    async def main_loop(self) -> None:
+        # That of uvicorn wakes up ten times a second, and stops after up to 0.1 s.
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._tick_s):
+                    await self._is_stopping.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
