@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import confluent_kafka
@@ -95,6 +96,8 @@ class Schemas:
     def __init__(self, old: str | None, new: str | None) -> None:
         self._old, self._new = old, new
         self._ids: dict[int, int] = {}
+        self._versions: dict[str, dict[int, int]] = {}
+        """The numbers of versions in the new registry, by those in the old one."""
 
     def rewrite(self, data: bytes | None) -> bytes | None:
         """Return a key or a value with the new id, if it begins with an id."""
@@ -106,16 +109,40 @@ class Schemas:
         return b"\0" + self._ids[old].to_bytes(4, "big") + data[5:]
 
     def _register(self, old: int) -> None:
-        """Register all versions of the subject that has an id, in their order."""
+        """Register all versions of the subject that has an id."""
         versions = _ask(f"{self._old}/schemas/ids/{old}/versions")
         if not versions:
             sys.exit(f"the registry {self._old} does not know the schema {old}")
-        path = f"subjects/{versions[0]['subject']}/versions"
-        for version in _ask(f"{self._old}/{path}"):
-            found = _ask(f"{self._old}/{path}/{version}")
-            wanted = ("schema", "schemaType", "references")
-            body = {key: found[key] for key in wanted if key in found}
-            self._ids[found["id"]] = _ask(f"{self._new}/{path}", body)["id"]
+        self._copy(versions[0]["subject"], seen=())
+
+    def _copy(self, subject: str, seen: tuple[str, ...]) -> dict[int, int]:
+        """Register the versions of a subject in order, after those they refer to."""
+        if subject in seen:
+            sys.exit(f"the schemas of {subject} refer to themselves: {', '.join(seen)}")
+        path = f"subjects/{quote(subject, safe='')}"
+        numbers = self._versions.setdefault(subject, {})
+        for version in _ask(f"{self._old}/{path}/versions"):
+            if version in numbers:
+                continue
+            found = _ask(f"{self._old}/{path}/versions/{version}")
+            body = {key: found[key] for key in ("schema", "schemaType") if key in found}
+            body["references"] = [
+                each | {"version": self._copy_of(each, (*seen, subject))}
+                for each in found.get("references", ())
+            ]
+            self._ids[found["id"]] = _ask(f"{self._new}/{path}/versions", body)["id"]
+            numbers[version] = _ask(f"{self._new}/{path}", body)["version"]
+        return numbers
+
+    def _copy_of(self, reference: Mapping[str, Any], seen: tuple[str, ...]) -> int:
+        """Return the new number of a version that a schema refers to."""
+        subject, version = reference["subject"], reference["version"]
+        numbers = self._versions.get(subject, {})
+        if version not in numbers:
+            numbers = self._copy(subject, seen)
+        if version not in numbers:
+            sys.exit(f"the registry {self._old} has no version {version} of {subject}")
+        return numbers[version]
 
 
 def _ask(url: str, body: Mapping[str, Any] | None = None) -> Any:

@@ -51,6 +51,48 @@ def test_offsets_are_translated_over_gaps_and_from_the_file(move, tmp_path):
     assert found == [0, 0, 1, 2, 2, 4, 4, 5, 5]
 
 
+def test_schemas_are_registered_after_those_that_they_refer_to(move, monkeypatch):
+    money = {"name": "money.proto", "subject": "a/money", "version": 3}
+    old = {
+        "schemas/ids/7/versions": [{"subject": "orders-value", "version": 1}],
+        "subjects/orders-value/versions": [1],
+        "subjects/orders-value/versions/1": {
+            "id": 7,
+            "schema": "order",
+            "schemaType": "PROTOBUF",
+            "references": [money],
+        },
+        "subjects/a%2Fmoney/versions": [2, 3],
+        "subjects/a%2Fmoney/versions/2": {"id": 5, "schema": "two"},
+        "subjects/a%2Fmoney/versions/3": {"id": 6, "schema": "three"},
+    }
+    registered = []
+
+    def ask(url, body=None):
+        _, registry, path = url.split("/", 2)
+        if registry == "old":
+            return old[path]
+        if path.endswith("/versions"):
+            registered.append((path, body["schema"], body["references"]))
+            return {"id": 100 + len(registered)}
+        same = [each for each in registered if each[0] == f"{path}/versions"]
+        return {"version": len(same)}
+
+    monkeypatch.setattr(move, "_ask", ask)
+    schemas = move.Schemas("/old", "/new")
+    assert schemas.rewrite(b"\0\0\0\0\7x") == b"\0\0\0\0\x67x"
+    assert registered == [
+        ("subjects/a%2Fmoney/versions", "two", []),
+        ("subjects/a%2Fmoney/versions", "three", []),
+        ("subjects/orders-value/versions", "order", [money | {"version": 2}]),
+    ]
+    # They are registered already.
+    assert schemas.rewrite(b"\0\0\0\0\6") == b"\0\0\0\0\x66"
+    money["subject"] = "orders-value"
+    with pytest.raises(SystemExit, match="refer to themselves"):
+        move.Schemas("/old", "/new").rewrite(b"\0\0\0\0\7x")
+
+
 def records_of(address, topic, count):
     """The records of a topic by partition, without their offsets."""
     consumer = confluent_kafka.Consumer(
