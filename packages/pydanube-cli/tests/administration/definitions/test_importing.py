@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 import pydanube
+from pydanube.client.operations.connectors import Connectors
+from pydanube.client.operations.topics import Topics
 from pydanube.security.principals import Principal
 from pydanube_cli.administration.definitions.exporting import export_definitions
 from pydanube_cli.administration.definitions.importing import (
@@ -66,19 +68,39 @@ async def fill(client):
     await client.connectors.pause("numbers")
 
 
-async def test_imported_definition_is_paused_before_a_worker_can_run_it():
+async def test_imported_definition_is_paused_before_a_worker_can_run_it(monkeypatch):
     async with guarded_broker() as broker, client_of(broker, ROOT) as client:
         await fill(client)
         wanted = await export_definitions(client)
         await client.connectors.delete("numbers")
 
-        async def refuse(_):
+        async def refuse(*_):
             raise AssertionError
 
         # It is paused in the request that stores it.
-        client.connectors.pause = refuse
+        monkeypatch.setattr(Connectors, "pause", refuse)
         await import_definitions(client, wanted)
         assert (await client.connectors.describe("numbers")).is_paused
+
+
+async def test_partitions_are_described_once_for_all_subscriptions(monkeypatch):
+    topic, names = "/default/parted", [f"s{number}" for number in range(40)]
+    async with guarded_broker() as broker, client_of(broker, ROOT) as client:
+        await client.topics.create(topic, partitions=3)
+        for name in names:
+            await client.subscriptions.create(topic, name)
+        wanted = await export_definitions(client)
+        described, describe = [], Topics.describe
+
+        async def describe_counted(topics, name):
+            described.append(name)
+            return await describe(topics, name)
+
+        monkeypatch.setattr(Topics, "describe", describe_counted)
+        done = await import_definitions(client, wanted)
+        assert counts(done)["subscription", UNCHANGED] == len(names)
+        # The topic itself is described by its first partition.
+        assert len(described) == 4
 
 
 def counts(outcomes):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from itertools import islice, starmap
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pydanube.aio.locks import NamedLocks
 from pydanube.aio.tasks import gather
 from pydanube.client.client import Client
 from pydanube.client.described_topics import describe_all
@@ -141,6 +143,9 @@ class _Import:
         # What the versions of the document are at the broker; None: a dry run would
         # have registered them.
         self._versions: dict[tuple[str, int], SchemaVersion | None] = {}
+        # The partitions of the topics that were described last.
+        self._described: OrderedDict[str, list[TopicDescription]] = OrderedDict()
+        self._locks: NamedLocks[str] = NamedLocks()
 
     async def each(
         self,
@@ -297,23 +302,45 @@ class _Import:
     async def subscription(
         self, topic: str, name: str, wanted: SubscriptionDefinition
     ) -> Found:
+        try:
+            return await self._subscription(topic, name, wanted)
+        except Unavailable:
+            # Some partitions may have it now.
+            self._described.pop(topic, None)
+            raise
+
+    async def _describe(self, topic: str) -> list[TopicDescription]:
+        """Describe the partitions of a topic, once for all of its subscriptions."""
+        async with self._locks.of(topic):
+            found = self._described.get(topic)
+            if found is None:
+                names = await self._client.topics.partitions(topic)
+                found = await describe_all(self._client, names)
+                self._described[topic] = found
+                if len(self._described) > CONCURRENT_MAX:
+                    self._described.popitem(last=False)
+        return found
+
+    async def _subscription(
+        self, topic: str, name: str, wanted: SubscriptionDefinition
+    ) -> Found:
         subscriptions = self._client.subscriptions
-        partitions = await self._client.topics.partitions(topic)
-        if not partitions:
+        described = await self._describe(topic)
+        if not described:
             if self._is_dry:
                 return Action.CREATED, ""
             return Action.FAILED, f"there is no topic {topic}"
         # An attempt may have ended between two partitions, and some may be new.
         known = {
             each.topic: one
-            for each in await describe_all(self._client, partitions)
+            for each in described
             for one in each.subscriptions
             if one.subscription == name
         }
         for each in known.values():
             if each.type.value != wanted.type:
                 return Action.FAILED, f"it is {each.type.value}, and not {wanted.type}"
-        missing = [each for each in partitions if each not in known]
+        missing = [each.topic for each in described if each.topic not in known]
         old = [each.settings for each in known.values()]
         if missing:
             old.append(await subscriptions.settings(missing[0], name))
