@@ -57,6 +57,8 @@ class PostgresProcess:
             "listen_addresses": "",
             "unix_socket_directories": str(self._directory),
             "fsync": "off",
+            # In the directory, with which it goes if the server is killed.
+            "dynamic_shared_memory_type": "mmap",
             **self._settings,
         }
         given = " ".join(
