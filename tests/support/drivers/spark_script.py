@@ -3,9 +3,9 @@ A user's script that reads and writes topics; the tests run it on all kinds of S
 
     python spark_script.py PLACE URL SOURCE TABLE STREAM CHECKPOINT [ship]
 
-*PLACE* is a master, ``sc://…``, or ``submitted`` for that of spark-submit.  The script
-counts the topic SOURCE as a table, writes it to the topic TABLE as a table, and copies
-it to the topic STREAM as a stream.  It prints its results as JSON.
+*PLACE* is a master, or ``sc://…``.  The script counts the topic SOURCE as a table,
+writes it to the topic TABLE as a table, and copies it to the topic STREAM as a stream.
+It prints its results as JSON.
 """
 
 import json
@@ -20,8 +20,6 @@ def main(*words):
     place, url, source, table, stream, checkpoint, *how = words
     if place.startswith("sc://"):
         spark = pydanube_spark.session(remote=place)
-    elif place == "submitted":
-        spark = pydanube_spark.session()
     else:
         config = {"spark.executor.memory": "512m"}
         spark = pydanube_spark.session(master=place, config=config)

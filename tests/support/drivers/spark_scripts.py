@@ -7,19 +7,13 @@ import sys
 import uuid
 from pathlib import Path
 
-from pydanube_spark.java import find_java
-
 SCRIPT = Path(__file__).parent / "spark_script.py"
 MESSAGES = 1_000
 TIMEOUT_S = 600
 
 
-def run_script(place, broker_url, client, directory, *how, program=(sys.executable,)):
-    """
-    What the script has found in *place*; topics are checked to be copied.
-
-    *program* runs it.
-    """
+def run_script(place, broker_url, client, directory, *how):
+    """What the script has found in *place*; topics are checked to be copied."""
     marker = uuid.uuid4().hex[:8]
     source, table, stream = (f"/default/{n}-{marker}" for n in ("from", "table", "to"))
     for topic in (source, table, stream):
@@ -28,14 +22,8 @@ def run_script(place, broker_url, client, directory, *how, program=(sys.executab
         producer.send_batch([b"%d" % number for number in range(MESSAGES)])
     words = (place, broker_url, source, table, stream, str(directory / "checkpoint"))
     done = subprocess.run(
-        [*program, str(SCRIPT), *words, *how],
-        env=os.environ
-        | {
-            "PYSPARK_PYTHON": sys.executable,
-            # Those of spark-submit.
-            "JAVA_HOME": str(find_java()),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
+        [sys.executable, str(SCRIPT), *words, *how],
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
         cwd=directory,
         capture_output=True,
         text=True,
