@@ -149,7 +149,6 @@ async def test_keys_of_a_subscription_are_divided_among_clients_of_two_protocols
         assert payloads == Counter(SENT)
         keys = {name: {key for key, _ in each} for name, each in found.items()}
         assert not keys["native"] & keys["grpc"]
-        assert all(keys.values())
         for each in found.values():
             # The order of a producer's messages of a key stays.
             order = defaultdict(list)
