@@ -79,10 +79,14 @@ def test_debug_bundle_without_the_broker_lacks_this_machine_only(nowhere, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("variables", "options"),
-    [({}, ["--mqtt-port", "1883"]), ({"DANUBE_MQTT__PORT": "1883"}, [])],
+    ("name", "variables", "options"),
+    [
+        ("mqtt", {}, ["--mqtt-port", "1883"]),
+        ("mqtt", {"DANUBE_MQTT__PORT": "1883"}, []),
+        ("kafka", {}, ["--kafka-port", "9092"]),
+    ],
 )
-def test_listener_that_is_not_installed_names_its_extra(variables, options):
-    done = run_without("pydanube_mqtt", "broker", *options, **variables)
+def test_listener_that_is_not_installed_names_its_extra(name, variables, options):
+    done = run_without(f"pydanube_{name}", "broker", *options, **variables)
     assert done.returncode != 0
-    assert "pip install 'pydanube[mqtt]'" in done.stderr
+    assert f"pip install 'pydanube[{name}]'" in done.stderr

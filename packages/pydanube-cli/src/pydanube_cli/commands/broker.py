@@ -20,7 +20,7 @@ from pydanube_cli.invocation.declaration import command, option
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
-LISTENER_EXTRAS = ["mqtt"]
+LISTENER_EXTRAS = ["kafka", "mqtt"]
 """The extras of ``pydanube`` that bring listeners."""
 
 
