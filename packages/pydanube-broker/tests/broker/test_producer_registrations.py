@@ -337,7 +337,7 @@ def test_exclusive_fence_takes_the_access_of_a_producer_that_may_return(topic):
     holder = topic.register("holder", EXCLUSIVE)
     topic.registrations.leave(holder, may_return=True)
     assert topic.register("other", FENCE) is not None
-    with pytest.raises(ProducerBusy):
+    with pytest.raises(ProducerFenced):
         topic.register("holder", EXCLUSIVE, is_returning=True)
 
 
@@ -354,10 +354,20 @@ def test_an_exclusive_producer_of_before_fences_those_that_came_to_an_opened_top
         topic.register("newer", access)
 
 
+def test_a_producer_that_returns_while_another_one_may_return_is_fenced(topic):
+    topic.register("holder", EXCLUSIVE)
+    other = topic.register("other", FENCE)
+    topic.registrations.leave(other, may_return=True)
+    with pytest.raises(ProducerBusy):
+        topic.register("holder", EXCLUSIVE)
+    with pytest.raises(ProducerFenced):
+        topic.register("holder", EXCLUSIVE, is_returning=True)
+
+
 def test_an_exclusive_producer_does_not_fence_others_of_before(topic):
     topic.registrations.await_return()
     topic.register("earlier", is_returning=True)
-    with pytest.raises(ProducerBusy):
+    with pytest.raises(ProducerFenced):
         topic.register("other", EXCLUSIVE, is_returning=True)
 
 
@@ -367,7 +377,7 @@ def test_a_standby_is_admitted_when_the_producer_does_not_return_in_time(topic):
     awaited = topic.registrations.leave(holder, may_return=True)
     topic.registrations.stop_awaiting(awaited)
     assert topic.notified == [("standby", "admitted", None)]
-    with pytest.raises(ProducerBusy):
+    with pytest.raises(ProducerFenced):
         topic.register("holder", EXCLUSIVE, is_returning=True)
 
 

@@ -126,13 +126,14 @@ class ProducerRegistrations:
 
         Raises:
             ProducerBusy: It or another producer has exclusive access.
+            ProducerFenced: It returns, and another producer has come meanwhile.
             QuotaExceeded: The topic has *producers_max* producers already.
         """
         same = self._registered.get(request.name)
         others = len(self._registered) - (same is not None)
         fenced: list[ProducerRegistration] = []
         if request.access in (ProducerAccess.SHARED, ProducerAccess.EXCLUSIVE):
-            self._check_not_awaited(request.name)
+            self._check_not_awaited(request)
         match request.access:
             case ProducerAccess.SHARED:
                 is_returning = self.awaited is not None and request.is_returning
@@ -146,6 +147,10 @@ class ProducerRegistrations:
                     others -= len(fenced)
                 if others:
                     other = next(n for n in self._registered if n != request.name)
+                    if request.is_returning:
+                        raise ProducerFenced(
+                            f"{self._topic} has another producer meanwhile: {other}"
+                        )
                     raise ProducerBusy(f"{self._topic} has another producer: {other}")
             case ProducerAccess.EXCLUSIVE_WAIT:
                 if others or self._must_wait(request):
@@ -312,9 +317,11 @@ class ProducerRegistrations:
                 f"access to {self._topic}"
             )
 
-    def _check_not_awaited(self, name: str) -> None:
-        """Raise if a producer that had exclusive access may still return."""
-        if self.awaited is not None and self.awaited.name not in ("", name):
+    def _check_not_awaited(self, request: ProducerRegistration) -> None:
+        """Raise if another producer that had exclusive access may still return."""
+        if self.awaited is not None and self.awaited.name not in ("", request.name):
+            if request.is_returning and request.access is ProducerAccess.EXCLUSIVE:
+                raise _fenced_by(self.awaited.name, self._topic)
             raise ProducerBusy(
                 f"the producer {self.awaited.name} has exclusive access to "
                 f"{self._topic}; it lost its connection, and keeps the access for "

@@ -97,6 +97,7 @@ class Producers:
             SchemaNotFound: There is no such subject or version.
             OtherSchema: The topic is bound to another subject or version.
             ProducerBusy: This or another producer has exclusive access.
+            ProducerFenced: An exclusive producer returns, and has lost its access.
             QuotaExceeded: The topic has its maximum number of producers.
             Draining: The broker is stopping.
         """
