@@ -1,5 +1,7 @@
 """The holds of a process live as long as queries may read the segments."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -110,6 +112,40 @@ def test_the_end_of_the_process_does_not_wait_for_a_broker_that_is_gone():
     keeper.hold(Application(), client, URL, [A])
     keeper.end()
     client.answer.set()
+
+
+EXITING = """\
+import atexit
+from pydanube_spark.segment_holds import hold_segments
+
+class Client:
+    topics = property(lambda self: self)
+    sparkContext = topics
+
+    def hold(self, topic, name, reason, expires_in_s):
+        # The client's module is imported when the first client connects.
+        atexit.register(print, "closed")
+
+    def release(self, topic, name):
+        print("released", topic)
+
+    def statusTracker(self):
+        return self
+
+    def getActiveJobsIds(self):
+        return []
+
+client = Client()
+client.hold("/default/a", "", "", 1.0)
+hold_segments(client, client, "danube://here", ["/default/a"])
+"""
+
+
+def test_holds_are_released_before_clients_are_closed_at_the_end_of_the_process():
+    done = subprocess.run(
+        [sys.executable, "-c", EXITING], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["released /default/a", "closed", "closed"]
 
 
 def test_a_hold_that_is_not_permitted_is_not_kept(caplog):

@@ -156,6 +156,9 @@ class HoldKeeper:
                     target=self._keep, name="segment-holds", daemon=True
                 )
                 self._thread.start()
+                # It runs before clients are closed, which registered before.
+                atexit.unregister(self.end)
+                atexit.register(self.end)
             return error
 
     def end(self) -> None:
@@ -184,7 +187,6 @@ class HoldKeeper:
 
 
 _keeper = HoldKeeper()
-atexit.register(_keeper.end)
 
 
 def hold_segments(
