@@ -14,6 +14,7 @@ from pydanube_spark.sessions import (
     _interrupts_held,
     _output_to,
     configure,
+    session,
     settings_for,
 )
 
@@ -68,6 +69,16 @@ def test_configure_returns_settings_that_cannot_be_changed():
     assert conf.values["spark.sql.session.timeZone"] == "UTC"
     assert conf.values["spark.sql.ansi.enabled"] == "false"
     assert not set(NEW_SESSION_ONLY) & set(conf.values)
+
+
+def test_values_of_the_caller_that_cannot_be_set_are_not_logged(caplog, monkeypatch):
+    key, ours = "spark.hadoop.fs.s3a.secret.key", "spark.sql.session.timeZone"
+    existing = Session(Conf({}, fixed=[key, ours]))
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: existing)
+    assert session(config={key: "of-ada"}) is existing
+    assert f"without {key}, which" in caplog.text
+    assert "of-ada" not in caplog.text
+    assert f"without {ours}=UTC, which" in caplog.text
 
 
 def test_configure_returns_nothing_for_a_suitable_session():

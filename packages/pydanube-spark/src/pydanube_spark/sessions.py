@@ -116,11 +116,12 @@ def session(
     )
     if existing is not None:
         for name, value in configure(existing, config).items():
+            # A value of the caller's may be a secret, such as a key for s3a.
+            given = name if name in (config or {}) else f"{name}={value}"
             log.warning(
-                "the Spark session was created without %s=%s, which cannot be changed "
+                "the Spark session was created without %s, which cannot be changed "
                 "now; set it when the session is created",
-                name,
-                value,
+                given,
             )
         return existing
     os.environ["JAVA_HOME"] = str(find_java())

@@ -54,4 +54,4 @@ def spark_log() -> Iterator[Path]:
     with NamedTemporaryFile(prefix="danube-spark-", suffix=".log", delete=False) as log:
         path = Path(log.name)
     yield path
-    path.unlink()
+    path.unlink(missing_ok=True)

@@ -138,10 +138,11 @@ class DecodingPlanner:
             return self.plan(topics)
         if self._options.is_version_given:
             planned = self.plan(topics)
-            versions = self._catalog.subject(planned.subject).versions
-            is_same = recorded.schema_id == planned.schema_id
-            if is_same and recorded.version not in versions:
-                return planned
+            is_other = recorded.version != planned.version
+            # Each micro-batch comes here: the broker is asked only if it must be.
+            if is_other and recorded.schema_id == planned.schema_id:
+                versions = self._catalog.subject(planned.subject).versions
+                return recorded if recorded.version in versions else planned
         return recorded
 
     def decoding(self, topics: Iterable[str], reader_schema: ReaderSchema) -> Decoding:
