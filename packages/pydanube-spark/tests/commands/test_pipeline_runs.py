@@ -7,11 +7,14 @@ import pytest
 from pydanube.declarations.pure.problems import InvalidDeclaration
 from pydanube_spark.commands.pipeline_process import load_pipeline
 from pydanube_spark.commands.pipeline_runs import (
+    run_to_end,
     with_changed_tables,
     with_mirrored_tables,
 )
 from pydanube_spark.pipelines import table_discovery
 from pydanube_spark.pipelines.broker_checks import NoBrokerAnswers
+from pydanube_spark.pipelines.pure.progress import RunState
+from pydanube_spark.pipelines.running import ChangedTables
 
 PIPELINE = """\
 name: p
@@ -66,9 +69,10 @@ def test_a_run_finds_the_tables_that_are_new_or_gone(tmp_path, monkeypatch):
     with_mirrored_tables(pipeline, reload, is_run=True)
     assert with_changed_tables(pipeline, reload) is None
     discover(["c"])
-    assert list(with_changed_tables(pipeline, reload).spec.sources) == ["shop_c"]
+    found = with_changed_tables(pipeline, reload).pipeline
+    assert list(found.spec.sources) == ["shop_c"]
     discover(["a.b", "c", "d"])
-    found = with_changed_tables(pipeline, reload)
+    found = with_changed_tables(pipeline, reload).pipeline
     assert list(found.spec.sources) == ["shop_a_b", "shop_c", "shop_d"]
     # The run alone remembers tables, when it begins with them.
     assert pipeline.state.read_mirrored_tables() == {"shop": ["a.b", "c"]}
@@ -77,3 +81,84 @@ def test_a_run_finds_the_tables_that_are_new_or_gone(tmp_path, monkeypatch):
         with_changed_tables(pipeline, reload)
     discover(NoBrokerAnswers(str(file), []))
     assert with_changed_tables(pipeline, reload) is None
+
+
+class Runs:
+    """Runs that end as *ends* say: in a state, with tables, or with an error."""
+
+    def __init__(self, pipeline, reload, *ends):
+        self.pipeline, self.reload = pipeline, reload
+        self.ends = iter(ends)
+        self.begun = []
+        self.waits = 0
+        self.is_stopped = False
+
+    def changed_to(self, *tables):
+        found = {"shop": list(tables)}
+        return ChangedTables(pipeline=self.reload(found), tables=found)
+
+    def __call__(self, pipeline):
+        self.begun.append(list(pipeline.spec.sources))
+        self.end = next(self.ends)
+        self.changed = self.end if isinstance(self.end, ChangedTables) else None
+        return self
+
+    def execute(self):
+        if isinstance(self.end, Exception):
+            raise self.end
+        return self.end if self.changed is None else RunState.STARTING
+
+    def wait(self, _seconds):
+        self.waits += 1
+
+    def run(self, find=lambda _pipeline: None):
+        return run_to_end(
+            self.pipeline,
+            self,
+            lambda changed: self.begun.append(changed.tables["shop"]),
+            find,
+            is_stop_requested=lambda: self.is_stopped,
+            wait=self.wait,
+        )
+
+
+@pytest.fixture
+def runs(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_text(PIPELINE)
+    reload = partial(load_pipeline, file, None, None, None)
+    return Runs(reload({"shop": ["a"]}), reload)
+
+
+def test_a_run_begins_again_with_the_tables_that_were_checked(runs):
+    more = runs.changed_to("a", "b")
+    runs.ends = iter([more, RunState.STOPPED])
+    # Tables that have come since were not checked, and could end the others.
+    assert runs.run(lambda _: pytest.fail("asked again")) is RunState.STOPPED
+    assert runs.begun == [["shop_a"], ["a", "b"], ["shop_a", "shop_b"]]
+
+
+def test_a_run_that_cannot_begin_again_is_repeated(runs):
+    gone = NoBrokerAnswers("p.yaml", [])
+    runs.ends = iter([runs.changed_to("a", "b"), gone, gone, RunState.STOPPED])
+    found = iter([None, runs.changed_to("b")])
+    assert runs.run(lambda _: next(found)) is RunState.STOPPED
+    assert runs.begun[2:] == [["shop_a", "shop_b"]] * 2 + [["b"], ["shop_b"]]
+    assert runs.waits > 1
+
+
+def test_a_run_that_cannot_begin_again_ends_after_its_retries_or_if_it_is_asked(runs):
+    gone = NoBrokerAnswers("p.yaml", [])
+    runs.ends = iter([gone])
+    with pytest.raises(NoBrokerAnswers):
+        runs.run()
+    assert runs.waits == 0
+    retries = runs.pipeline.spec.retries.policy.retries_max
+    runs.ends = iter([runs.changed_to("b"), *[gone] * (retries + 1)])
+    with pytest.raises(NoBrokerAnswers):
+        runs.run()
+    runs.is_stopped, runs.waits = True, 0
+    runs.ends = iter([runs.changed_to("b"), gone])
+    with pytest.raises(NoBrokerAnswers):
+        runs.run()
+    assert runs.waits == 0

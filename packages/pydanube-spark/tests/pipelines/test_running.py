@@ -92,6 +92,20 @@ def test_a_run_does_not_fail_because_its_cost_is_not_known(pipeline):
     assert PipelineRun(session, pipeline, None).cost is None
 
 
+def test_status_names_tables_that_are_not_mirrored_any_more(tmp_path):
+    path = tmp_path / "m.yaml"
+    path.write_text(
+        "name: m\nmirrors:\n  shop:\n    topic: /shop/{table}\n"
+        "    tables: {'*': {key: id}}\n    format: danube-delta\n"
+        "    path: '{table}'\n"
+    )
+    pipeline = load(path, tables={"shop": ["a"]})
+    assert new_status(pipeline).not_mirrored == []
+    for name in ("shop_a", "shop_b", "shop_b.dead_letters", "others"):
+        (pipeline.state.checkpoints / name).mkdir(parents=True)
+    assert new_status(pipeline).not_mirrored == ["shop_b"]
+
+
 class SlowQuery:
     """A query that starts until it is told that it has."""
 

@@ -271,6 +271,8 @@ def _facts(run: Run) -> list[tuple[str, object]]:
             ("Last success", record.last_success),
             ("Ended", record.ended),
         ]
+    if found is not None and found.not_mirrored:
+        facts.append(("Not mirrored any more", ", ".join(found.not_mirrored)))
     return [*facts, ("Log", run.state.log_file), ("Last error", run.last_error)]
 
 

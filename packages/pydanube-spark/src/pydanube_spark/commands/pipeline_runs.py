@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from contextlib import contextmanager, suppress
+import time
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import typer
 
@@ -32,11 +33,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pydanube_spark.commands.pipeline_process import RunRequest
+    from pydanube_spark.pipelines.display import Display
     from pydanube_spark.pipelines.loading import Pipeline
+    from pydanube_spark.pipelines.running import ChangedTables
 
 EXIT_FAILED = 1
 BROKER_WAIT_S = 5.0
 """How long a run waits for brokers, which may be restarting."""
+POLL_INTERVAL_S = 0.25
+"""How often a run that waits looks whether it is to stop."""
 
 
 def run_here(request: RunRequest) -> None:
@@ -97,16 +102,18 @@ def with_mirrored_tables(
 
 def with_changed_tables(
     pipeline: Pipeline, reload: Callable[[Mapping[str, Sequence[str]]], Pipeline]
-) -> Pipeline | None:
+) -> ChangedTables | None:
     """
-    Return *pipeline* with the tables that its mirrors have now; None: they are as in
-    the run, or a broker does not answer, which may change.
+    Return the tables that the mirrors of *pipeline* have now, and it with them.
+
+    None: they are as in the run, or a broker does not answer, which may change.
 
     Raises:
         InvalidDeclaration: A mirror has too many, or two of one name.
     """
     if not pipeline.spec.mirrors:
         return None
+    from pydanube_spark.pipelines.running import ChangedTables  # noqa: PLC0415
     from pydanube_spark.pipelines.table_discovery import (  # noqa: PLC0415
         discover_tables,
     )
@@ -117,7 +124,69 @@ def with_changed_tables(
         return None
     known = pipeline.state.read_mirrored_tables()
     is_same = all(set(each) == set(known.get(name, ())) for name, each in found.items())
-    return None if is_same else reload(found)
+    return None if is_same else ChangedTables(pipeline=reload(found), tables=found)
+
+
+class Run(Protocol):
+    """A run of a pipeline, such as ``PipelineRun``."""
+
+    @property
+    def changed(self) -> ChangedTables | None:
+        """Return the tables of the next run, if there is one."""
+        ...
+
+    def execute(self) -> RunState:
+        """Run to the end; ``STARTING`` asks for another run, with *changed*."""
+        ...
+
+
+def run_to_end(
+    pipeline: Pipeline,
+    new_run: Callable[[Pipeline], Run],
+    begin_with: Callable[[ChangedTables], None],
+    find_changed_tables: Callable[[Pipeline], ChangedTables | None],
+    *,
+    is_stop_requested: Callable[[], bool],
+    wait: Callable[[float], None] = time.sleep,
+) -> RunState:
+    """
+    Run *pipeline*, and again each time the tables of its mirrors have changed.
+
+    A run that cannot begin again, because a broker does not answer or a topic has gone
+    meanwhile, is repeated as the retries of the pipeline say.
+
+    Raises:
+        InvalidDeclaration: The first run cannot begin, or a later one after all
+            retries.
+    """
+    retries, failures, is_first = pipeline.spec.retries.policy, 0, True
+    while True:
+        run = new_run(pipeline)
+        try:
+            last_state = run.execute()
+            changed = run.changed
+            if last_state is not RunState.STARTING or changed is None:
+                return last_state
+            failures, is_first = 0, False
+        except BrokerError as error:
+            failures += 1
+            if is_first or not retries.allows(failures):
+                raise
+            problem = pipeline.redact(str(error))
+            print_note(f"{pipeline.name} cannot begin again yet: {problem}")
+            waits = max(1, round(retries.delay_s(failures) / POLL_INTERVAL_S))
+            for _ in range(waits):
+                if is_stop_requested():
+                    raise
+                wait(POLL_INTERVAL_S)
+            try:
+                changed = find_changed_tables(pipeline)
+            except BrokerError:
+                # The next run tells what is wrong.
+                changed = None
+        if changed is not None:
+            begin_with(changed)
+            pipeline = changed.pipeline
 
 
 @contextmanager
@@ -189,9 +258,7 @@ def _run(pipeline: Pipeline, request: RunRequest) -> None:
     """
     # Importing what a run needs takes a second.
     from pydanube_spark.pipelines.display import display_for  # noqa: PLC0415
-    from pydanube_spark.pipelines.lineage import lineage_of  # noqa: PLC0415
     from pydanube_spark.pipelines.running import (  # noqa: PLC0415
-        PipelineRun,
         new_status,
         wait_for_leftover,
     )
@@ -212,31 +279,15 @@ def _run(pipeline: Pipeline, request: RunRequest) -> None:
                 spark_for(pipeline, state.log_file) as session,
                 signals_to(stop_request),
             ):
-                last_state = RunState.STARTING
-                while last_state is RunState.STARTING:
-                    run = PipelineRun(
-                        session,
-                        pipeline,
-                        display,
-                        stop_request=stop_request,
-                        find_changed_tables=partial(
-                            with_changed_tables, pipeline, request.load
-                        ),
-                    )
-                    with lineage_of(pipeline) as lineage:
-                        last_state = run.execute()
-                        if run.cost is not None:
-                            display.say(f"{pipeline.name}: {run.cost}")
-                        if lineage is not None:
-                            lineage.state, lineage.error = last_state, run.error
-                    if last_state is RunState.STARTING:
-                        # Without an answer, a later look finds the tables again.
-                        with suppress(NoBrokerAnswers):
-                            pipeline = with_mirrored_tables(
-                                pipeline, request.load, is_run=True
-                            )
-                        state.write_graph(pipeline.graph_shown())
-                        check_brokers_of(pipeline, wait_s=BROKER_WAIT_S)
+                last_state = run_to_end(
+                    pipeline,
+                    partial(_ReportedRun, session, display, stop_request, request.load),
+                    partial(_begin_with, state),
+                    partial(with_changed_tables, reload=request.load),
+                    is_stop_requested=lambda: (
+                        stop_request.number is not None or state.is_stop_requested()
+                    ),
+                )
                 ended_by = stop_request.number
     if last_state is RunState.FAILED:
         found = state.read_status()
@@ -246,6 +297,57 @@ def _run(pipeline: Pipeline, request: RunRequest) -> None:
     if ended_by is not None:
         raise Interrupted(ended_by)
     display.say(f"{pipeline.name}: {last_state.value}")
+
+
+class _ReportedRun:
+    """A run of a pipeline that reports its cost and its lineage."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        display: Display,
+        stop_request: StopRequest,
+        reload: Callable[[Mapping[str, Sequence[str]]], Pipeline],
+        pipeline: Pipeline,
+    ) -> None:
+        from pydanube_spark.pipelines.running import PipelineRun  # noqa: PLC0415
+
+        self._pipeline = pipeline
+        self._display = display
+        self._run = PipelineRun(
+            session,
+            pipeline,
+            display,
+            stop_request=stop_request,
+            find_changed_tables=partial(with_changed_tables, pipeline, reload),
+        )
+
+    @property
+    def changed(self) -> ChangedTables | None:
+        return self._run.changed
+
+    def execute(self) -> RunState:
+        from pydanube_spark.pipelines.lineage import lineage_of  # noqa: PLC0415
+
+        run = self._run
+        with lineage_of(self._pipeline) as lineage:
+            last_state = run.execute()
+            if run.cost is not None:
+                self._display.say(f"{self._pipeline.name}: {run.cost}")
+            if lineage is not None:
+                lineage.state, lineage.error = last_state, run.error
+        return last_state
+
+
+def _begin_with(state: StateDirectory, changed: ChangedTables) -> None:
+    """Remember the tables *changed* for the other commands, and say what is new."""
+    from pydanube_spark.pipelines.table_discovery import (  # noqa: PLC0415
+        remember_tables,
+    )
+
+    for note in remember_tables(state, changed.tables):
+        print_note(f"{changed.pipeline.name}: {note}")
+    state.write_graph(changed.pipeline.graph_shown())
 
 
 def check_brokers_of(pipeline: Pipeline, wait_s: float = 0.0) -> None:

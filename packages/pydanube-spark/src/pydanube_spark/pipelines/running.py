@@ -13,7 +13,8 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -56,6 +57,16 @@ LEFTOVER_WAIT_S = 30.0
 """How long to wait for the Spark process of a killed run to end."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedTables:
+    """The tables that the mirrors of a pipeline have now."""
+
+    pipeline: Pipeline
+    """The pipeline with these tables."""
+    tables: Mapping[str, Sequence[str]]
+    """The tables of each mirror."""
+
+
 class StaggeredStart:
     """
     Starts the queries of a run one after another.
@@ -96,15 +107,15 @@ class PipelineRun:
         *,
         stop_request: StopRequest | None = None,
         wait: Callable[[float], None] = time.sleep,
-        find_changed_tables: Callable[[], Pipeline | None] = lambda: None,
+        find_changed_tables: Callable[[], ChangedTables | None] = lambda: None,
         tables_interval_s: float = TABLES_INTERVAL_S,
     ) -> None:
         """
         Prepare the run; the caller holds the lock of the state directory.
 
-        *find_changed_tables* returns the pipeline with the tables that its mirrors have
-        now, if they are others.  A run that does not end by itself calls it every
-        *tables_interval_s*, and when a query has failed.
+        *find_changed_tables* returns the tables that the mirrors have now, if they are
+        others.  A run that does not end by itself calls it every *tables_interval_s*,
+        and when a query has failed.
         """
         self._spark = spark
         self._pipeline = pipeline
@@ -123,7 +134,8 @@ class PipelineRun:
         """When to look for other tables next; None: not in this run."""
         self._failures = 0
         self._tables_problem = ""
-        self._has_changed_tables = False
+        self.changed: ChangedTables | None = None
+        """The tables of the next run, which have been checked."""
         self._status = new_status(pipeline)
         self._status.jvm = _jvm_of(spark)
         self._core_seconds_before = _core_seconds(spark)
@@ -150,7 +162,7 @@ class PipelineRun:
         Run the pipeline to its end, and return its last state.
 
         The state ``STARTING`` says that the queries were stopped because the tables of
-        mirrors have changed, and that the next run, with these tables, begins now.
+        mirrors have changed, and that the next run, with *changed*, begins now.
 
         Raises:
             InvalidDeclaration: The pipeline is invalid; no query was started.
@@ -246,8 +258,8 @@ class PipelineRun:
             if found is not None:
                 # A table that cannot be mirrored must not end the others.
                 starts = read_starting_offsets(self._state.checkpoints)
-                validate(self._spark, found, starts)
-                self._has_changed_tables = True
+                validate(self._spark, found.pipeline, starts)
+                self.changed = found
                 self._stop("the tables of mirrors have changed")
         except (BrokerError, *SPARK_ERRORS) as error:
             problem = self._pipeline.redact(str(error))
@@ -291,7 +303,7 @@ class PipelineRun:
             is_asked = (
                 self._stop_request.number is not None or self._state.is_stop_requested()
             )
-            begins_again = self._has_changed_tables and not is_asked
+            begins_again = self.changed is not None and not is_asked
             state = RunState.STARTING if begins_again else RunState.STOPPED
         else:
             state = RunState.DONE
@@ -308,6 +320,7 @@ def new_status(pipeline: Pipeline) -> RunStatus:
     """Return the status of a run of *pipeline* that starts now in this process."""
     return RunStatus(
         pipeline=pipeline.name,
+        not_mirrored=tables_not_mirrored(pipeline),
         file=str(pipeline.file),
         pid=os.getpid(),
         mark=process_start_time(os.getpid()),
@@ -315,6 +328,20 @@ def new_status(pipeline: Pipeline) -> RunStatus:
         since=utc_text(),
         updated=utc_text(),
     )
+
+
+def tables_not_mirrored(pipeline: Pipeline) -> list[str]:
+    """Return the tables that mirrors of *pipeline* had in an earlier run, by sink."""
+    spec, directory = pipeline.spec, pipeline.state.checkpoints
+    if not spec.mirrors or not directory.is_dir():
+        return []
+    prefixes = tuple(f"{name}_" for name in spec.mirrors)
+    names = sorted(path.name for path in directory.iterdir() if path.is_dir())
+    return [
+        name
+        for name in names
+        if name.startswith(prefixes) and "." not in name and name not in spec.sinks
+    ]
 
 
 def wait_for_leftover(

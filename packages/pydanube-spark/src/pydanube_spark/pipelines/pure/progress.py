@@ -152,6 +152,8 @@ class RunStatus(msgspec.Struct, kw_only=True):
     jvm: tuple[int, str] | None = None
     """The pid and the start time of Spark's process."""
     queries: list[QueryProgress] = []
+    not_mirrored: list[str] = []
+    """The sinks of tables of mirrors that an earlier run had, and this one has not."""
     core_seconds: float | None = None
     """The time that Spark's tasks have taken in this run; None if unknown."""
 
