@@ -11,8 +11,12 @@ from pydanube.model.schemas import SchemaType
 from pydanube_connect.pure.failures import ConnectorFailed, Transient
 from pydanube_connect.pure.records import Record
 from pydanube_connect.registry_schemas import (
+    DEFINITION_LENGTH_MAX,
+    KNOWN_LENGTH_MAX,
     REFERENCES_MAX,
+    REQUEST_S,
     UNKNOWN_S,
+    VERSIONS_MAX,
     RegistrySchemas,
 )
 
@@ -39,12 +43,15 @@ class World:
     def _answer(self, request):
         path = request.url.raw_path.decode().removeprefix("/")
         self.asked.append(path)
-        found = self.answers.get(path, 404)
+        found = self.answers.get(path, {"error_code": 40403})
+        if callable(found):
+            found = found()
         if isinstance(found, int):
             return httpx.Response(found)
         if isinstance(found, bytes):
             return httpx.Response(200, content=found)
-        return httpx.Response(200, json=found)
+        is_absent = isinstance(found, dict) and "error_code" in found
+        return httpx.Response(404 if is_absent else 200, json=found)
 
     def decoded(self, value):
         return self.schemas.decoded(Record(value=value), "orders")
@@ -117,6 +124,8 @@ def test_schemas_contain_those_that_they_refer_to():
         # It refers to itself.
         avro("A", references=[REFERENCE | {"subject": "c"}]),
         avro("A", references=[REFERENCE | {"subject": "large"}]),
+        avro("A", references=[REFERENCE | {"subject": "x" * 100_000}]),
+        avro("A", doc="x", schema="x" * 1_100_000),
     ],
 )
 def test_schemas_that_cannot_be_used_are_problems(stored):
@@ -135,7 +144,15 @@ def test_schemas_that_cannot_be_used_are_problems(stored):
 
 @pytest.mark.parametrize(
     ("answer", "error"),
-    [(503, Transient), (401, ConnectorFailed), (b"<html>", ConnectorFailed)],
+    [
+        (503, Transient),
+        (429, Transient),
+        # It comes from a proxy whose registry is away.
+        (404, Transient),
+        (401, ConnectorFailed),
+        (b"<html>", ConnectorFailed),
+        (b'{"more":' + b"[" * 100_000, ConnectorFailed),
+    ],
 )
 def test_failures_of_the_registry_are_no_problems_of_values(answer, error):
     with pytest.raises(error):
@@ -150,3 +167,62 @@ def test_only_the_first_message_of_a_protobuf_file_is_known():
         assert (found.value, found.schema.definitions) == (b"x", (text,))
     for path in (b"\2\2", b"\4\0\0", b""):
         assert "first message" in world.decoded(value(7, path)).problem
+
+
+@pytest.mark.parametrize("fan_out", [2, REFERENCES_MAX])
+def test_references_in_circles_end_soon(fan_out):
+    def stored(subject):
+        others = [
+            {"name": f"N{number}", "subject": f"{number}", "version": 1}
+            for number in range(fan_out)
+        ]
+        return avro(f"N{subject}", references=others)
+
+    world = World(
+        {f"subjects/{number}/versions/1": stored(number) for number in range(fan_out)}
+        | {"schemas/ids/7": stored("own")}
+    )
+    assert "contains itself" in world.decoded(value(7)).problem
+    assert len(world.asked) <= 4
+
+
+def test_versions_of_one_id_are_bounded():
+    world = World(
+        {
+            "schemas/ids/7": avro("New"),
+            "schemas/ids/7/versions": [PLACE | {"version": 1 << 30}],
+            "subjects/orders-value/versions": [*range(VERSIONS_MAX + 1)],
+        }
+    )
+    assert f"{VERSIONS_MAX:,} versions" in world.decoded(value(7)).problem
+    assert len(world.asked) == 3
+
+
+def test_definitions_of_one_id_are_bounded():
+    large = json.dumps(avro("L", schema="x" * DEFINITION_LENGTH_MAX)).encode()
+    count = KNOWN_LENGTH_MAX // DEFINITION_LENGTH_MAX + 1
+    world = World(
+        {
+            "schemas/ids/7": avro("New"),
+            "schemas/ids/7/versions": [PLACE | {"version": 1 << 30}],
+            "subjects/orders-value/versions": [*range(count)],
+        }
+        | {f"subjects/orders-value/versions/{each}": large for each in range(count)}
+    )
+    assert "its versions have more" in world.decoded(value(7)).problem
+
+
+def test_a_slow_answer_and_a_stop_end_a_look_up():
+    world = World({})
+
+    def answer():
+        world.now += REQUEST_S + 1
+        return avro("A")
+
+    world.answers["schemas/ids/7"] = answer
+    with pytest.raises(Transient, match="slowly"):
+        world.decoded(value(7))
+    world.answers["schemas/ids/7"] = avro("A")
+    world.schemas.stop()
+    with pytest.raises(Transient):
+        world.decoded(value(7))

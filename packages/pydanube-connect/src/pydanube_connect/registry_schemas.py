@@ -25,7 +25,7 @@ from pydanube.schemas.pure.confluent_schemas import (
     with_references,
 )
 from pydanube.schemas.pure.proto_files import ProtoFile
-from pydanube_connect.pure.failures import ConnectorFailed, Transient
+from pydanube_connect.pure.failures import JSON_ERRORS, ConnectorFailed, Transient
 from pydanube_connect.pure.records import Record, RecordSchema
 
 if TYPE_CHECKING:
@@ -40,10 +40,17 @@ IDS_MAX = 1000
 """With more ids, those that were looked up are forgotten."""
 REFERENCES_MAX, DEPTH_MAX = 100, 10
 """To how many schemas one may refer, and how often these to others."""
+VERSIONS_MAX = 10_000
+"""How many versions are looked up for one id: the most that a subject has here."""
+SUBJECT_LENGTH_MAX = 1000
 DEFINITION_LENGTH_MAX = 1024 * 1024
+KNOWN_LENGTH_MAX = 64 * 1024 * 1024
+"""With more characters of definitions, those that were looked up are forgotten."""
 UNKNOWN_S = 30.0
 """How long an id that cannot be used is not looked up again."""
 _NOT_FOUND = 404
+_LATER = frozenset({408, 425, 429})
+"""Status codes that ask to repeat a request later."""
 
 
 class _Reference(msgspec.Struct):
@@ -67,6 +74,12 @@ class _Place(msgspec.Struct):
     version: int
 
 
+class _Absent(msgspec.Struct):
+    """The body of an answer of the registry that it does not have something."""
+
+    error_code: int
+
+
 class _Unusable(Exception):
     """A schema that no value can be decoded with."""
 
@@ -77,7 +90,8 @@ class RegistrySchemas:
 
     Its methods block.
 
-    Bounds: ``IDS_MAX`` ids, and their schemas.
+    Bounds: ``IDS_MAX`` ids, with ``KNOWN_LENGTH_MAX`` characters of definitions, and
+    as many for an id that is looked up.
     """
 
     def __init__(self, client: httpx.Client, now: Callable[[], float]) -> None:
@@ -86,6 +100,13 @@ class RegistrySchemas:
         self._known: dict[tuple[str, int], RecordSchema] = {}
         self._unusable: dict[tuple[str, int], tuple[str, float]] = {}
         self._versions: dict[tuple[str, int], tuple[SchemaType, str]] = {}
+        self._length = 0
+        self._looked_up = self._looked_up_length = 0
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Let a look-up in another thread end soon, as if nobody answered."""
+        self._is_stopped = True
 
     def decoded(self, record: Record, topic: str) -> Record:
         """
@@ -119,10 +140,15 @@ class RegistrySchemas:
             text, until = self._unusable[key]
             if self._now() < until:
                 raise _Unusable(text)
-        if len(self._known) + len(self._unusable) >= IDS_MAX:
+        if (
+            len(self._known) + len(self._unusable) >= IDS_MAX
+            or self._length > KNOWN_LENGTH_MAX
+        ):
             self._known.clear()
             self._unusable.clear()
             self._versions.clear()
+            self._length = 0
+        self._looked_up = self._looked_up_length = 0
         try:
             found = self._look_up(topic, number)
         except (_Unusable, InvalidSchema) as error:
@@ -143,10 +169,13 @@ class RegistrySchemas:
             return RecordSchema(type_, (own,))
         expected = f"{topic}-value"
         place = next((each for each in places if each.subject == expected), places[0])
-        path = f"subjects/{quote(place.subject, safe='')}/versions"
+        path = f"subjects/{_quoted(place.subject)}/versions"
+        numbers = self._ask(path, list[int]) or []
+        if len(numbers) > VERSIONS_MAX:
+            raise _Unusable(f"its subject has more than {VERSIONS_MAX:,} versions")
         older = [
             self._version(place.subject, each)
-            for each in sorted(self._ask(path, list[int]) or [])
+            for each in sorted(numbers)
             if each < place.version
         ]
         # A subject whose compatibility is not checked may have changed its language.
@@ -161,18 +190,19 @@ class RegistrySchemas:
         return self._versions[key]
 
     def _stored(self, subject: str, version: int) -> _Stored:
-        path = f"subjects/{quote(subject, safe='')}/versions/{version}"
+        self._looked_up += 1
+        if self._looked_up > VERSIONS_MAX:
+            raise _Unusable(f"it needs more than {VERSIONS_MAX:,} versions of schemas")
+        path = f"subjects/{_quoted(subject)}/versions/{version}"
         found: _Stored | None = self._ask(path, _Stored)
         if found is None:
             raise _Unusable(f"the registry has no version {version} of {subject}")
         return found
 
-    def _complete(self, stored: _Stored, depth: int = 0) -> str:
-        """Return the text of a schema with those that it refers to."""
+    def _complete(self, stored: _Stored, path: tuple[tuple[str, int], ...] = ()) -> str:
+        """Return the text of a schema, at the end of a path, with its references."""
         type_, references = _type_of(stored), stored.references or []
-        if not references:
-            return stored.schema
-        if len(references) > REFERENCES_MAX or depth == DEPTH_MAX:
+        if references and (len(references) > REFERENCES_MAX or len(path) == DEPTH_MAX):
             raise _Unusable(
                 f"it refers to more than {REFERENCES_MAX} schemas, or these to others "
                 f"more than {DEPTH_MAX} times"
@@ -180,22 +210,34 @@ class RegistrySchemas:
         texts: dict[str, str] = {}
         for each in references:
             key = each.subject, each.version
+            if key in path:
+                raise _Unusable(
+                    f"version {each.version} of {each.subject} contains itself"
+                )
             if key not in self._versions:
                 other = self._stored(*key)
-                text = self._complete(other, depth + 1)
+                text = self._complete(other, (*path, key))
                 self._versions[key] = _type_of(other), text
             texts[each.name] = self._versions[key][1]
-        if type_ is SchemaType.AVRO:
+        if not references:
+            complete = stored.schema
+        elif type_ is SchemaType.AVRO:
             complete = with_references(stored.schema, texts)
         elif type_ is SchemaType.JSON_SCHEMA:
             complete = with_json_references(stored.schema, texts)
         else:
             files = {ProtoFile(name): text for name, text in texts.items()}
             complete = with_proto_references(stored.schema, files)
+        self._length += len(complete)
+        self._looked_up_length += len(complete)
         if len(complete) > DEFINITION_LENGTH_MAX:
             raise _Unusable(
                 f"with the schemas that it refers to, it has more than "
                 f"{DEFINITION_LENGTH_MAX:,} characters"
+            )
+        if self._looked_up_length > KNOWN_LENGTH_MAX:
+            raise _Unusable(
+                f"its versions have more than {KNOWN_LENGTH_MAX:,} characters"
             )
         return complete
 
@@ -204,13 +246,13 @@ class RegistrySchemas:
         import httpx  # noqa: PLC0415  # It takes long to import.
 
         content = bytearray()
+        until = self._now() + REQUEST_S
         try:
             with self._client.stream("GET", path) as answer:
-                if answer.status_code == _NOT_FOUND:
-                    return None
-                if answer.is_server_error:
-                    raise Transient(f"the registry answers {answer.status_code}")
-                if not answer.is_success:
+                is_absent = answer.status_code == _NOT_FOUND
+                if answer.is_server_error or answer.status_code in _LATER:
+                    raise Transient(f"the schema registry answers {answer.status_code}")
+                if not answer.is_success and not is_absent:
                     raise ConnectorFailed(
                         f"the schema registry answers {answer.status_code} to GET "
                         f"{answer.url.copy_with(userinfo=b'')}"
@@ -219,14 +261,31 @@ class RegistrySchemas:
                     content += part
                     if len(content) > ANSWER_BYTES_MAX:
                         raise _Unusable(f"{path} has more than {ANSWER_BYTES_MAX} B")
+                    if self._is_stopped or self._now() > until:
+                        raise Transient("the schema registry answers too slowly")
         except httpx.HTTPError as error:
             text = f"the schema registry: {type(error).__name__}: {error}"
             raise Transient(text) from error
+        if self._is_stopped:
+            raise Transient("the connector is stopping")
         try:
-            return msgspec.json.decode(content, type=kind)
-        except msgspec.DecodeError as error:
+            found = msgspec.json.decode(content, type=_Absent if is_absent else kind)
+        except JSON_ERRORS as error:
+            if is_absent:
+                # A proxy says so while the registry is away.
+                text = f"the schema registry answers 404 to {path}, without a reason"
+                raise Transient(text) from error
             text = f"the schema registry answers what none does to {path}: {error}"
             raise ConnectorFailed(text) from error
+        return None if is_absent else found
+
+
+def _quoted(subject: str) -> str:
+    if len(subject) > SUBJECT_LENGTH_MAX:
+        raise _Unusable(
+            f"the name of a subject has more than {SUBJECT_LENGTH_MAX} characters"
+        )
+    return quote(subject, safe="")
 
 
 def _type_of(stored: _Stored) -> SchemaType:

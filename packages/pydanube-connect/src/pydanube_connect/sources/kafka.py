@@ -172,6 +172,8 @@ class KafkaSource(Source):
                     if batch.records:
                         yield batch
             finally:
+                if schemas is not None:
+                    schemas.stop()
                 await loop.run_in_executor(thread, consumer.close)
 
 
