@@ -81,10 +81,15 @@ def forget_frame(subscription) -> None:
     subscription._reader.keep(None)
 
 
-def stop_clock(subscription) -> None:
-    """Let time stand still for *subscription*: nothing becomes due."""
-    now = subscription._clock()
+def stop_clock(subscription, later_s: float = 0.0) -> None:
+    """Let time stand still for *subscription*, *later_s* from now: no more is due."""
+    now = subscription._clock() + later_s
     subscription._clock = lambda: now
+
+
+def awaits_credit(subscription) -> bool:
+    """Return whether a batch of a segment waits for credit."""
+    return subscription._awaiting_credit is not None
 
 
 async def subscribe(

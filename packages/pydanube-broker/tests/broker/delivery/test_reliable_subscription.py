@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from pydanube.model.errors import OffsetDropped
+from pydanube.model.errors import ObjectsUnavailable, OffsetDropped
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import (
     CorruptionPolicy,
@@ -31,6 +31,7 @@ from support.fakes.readers import (
     S,
     a_while,
     attach,
+    awaits_credit,
     forget_frame,
     publish,
     stop_clock,
@@ -675,3 +676,31 @@ async def test_batch_of_a_segment_is_divided_if_no_credit_comes(history):
     history.credit(consumer, 15, 1)
     assert await reader.offsets(40) == list(range(40))
     assert [frame.count for frame in reader.frames] == [20, 10, 10]
+
+
+@pytest.mark.parametrize("type_", [SubscriptionType.FAILOVER], ids=["failover"])
+async def test_read_that_fails_while_credit_is_awaited_is_not_repeated_at_once(
+    topic, history
+):
+    stop_clock(history)
+    reader, _ = attach(history, messages=30)
+    await reader.first(20)
+    await until(lambda: awaits_credit(history))
+    reads = []
+    error = ObjectsUnavailable("the store is away")
+    error.retry_at = asyncio.get_running_loop().time() + 3600.0
+
+    async def read(offset, **_):
+        reads.append(offset)
+        raise error
+
+    topic.log.read = read
+    forget_frame(history)
+    # The time for which it waits for credit is over.
+    stop_clock(history, later_s=10.0)
+    history.nack([(0, 10)])
+    await until(lambda: reads)
+    for _ in range(10):
+        await a_while()
+    assert len(reads) < 5
+    assert reader.reason is None

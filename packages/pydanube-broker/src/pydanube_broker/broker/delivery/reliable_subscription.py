@@ -527,6 +527,8 @@ class ReliableSubscription(Subscription):
                 await self._send_deliveries()
                 await self._read_ahead()
             except (CorruptSegment, ObjectsUnavailable) as error:
+                # The end of its wait would be past until the next attempt to read.
+                self._awaiting_credit = None
                 unsent = sum(each.count for each in self._deliveries)
                 delivered = self._machine.in_flight.count - unsent
                 self._corruption.on_error(error, self._clock(), delivered)
