@@ -704,3 +704,20 @@ async def test_read_that_fails_while_credit_is_awaited_is_not_repeated_at_once(
         await a_while()
     assert len(reads) < 5
     assert reader.reason is None
+
+
+@pytest.mark.parametrize("type_", [SubscriptionType.FAILOVER], ids=["failover"])
+async def test_batch_with_gaps_does_not_wait_if_there_is_credit_for_its_messages(
+    world, broker, topic, history
+):
+    await compact(
+        broker.storage,
+        world.objects,
+        topic.log,
+        lambda at: at < 20 or at % 4 == 3,
+        rows_max=20,
+    )
+    # The wait does not end.
+    stop_clock(history)
+    reader, _ = attach(history, messages=30)
+    assert await reader.offsets(25) == [*range(20), 23, 27, 31, 35, 39]

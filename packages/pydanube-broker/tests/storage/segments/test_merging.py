@@ -2,7 +2,10 @@
 
 import asyncio
 import errno
+from contextlib import AsyncExitStack
 from itertools import count
+
+import pytest
 
 from pydanube.model.errors import (
     MetadataUnavailable,
@@ -336,6 +339,65 @@ async def test_a_merged_segment_whose_upload_came_too_late_is_removed():
         names = {each.object_name for each in old}
         await until(lambda: names == {*world.remote.stored} & {*_segments(world)})
         assert {*world.objects.stored} == names
+
+
+async def release(storage, world, log, kept):
+    storage.release_log(log.topic_id, TopicFenced("it has moved"))
+
+
+async def delete(storage, world, log, kept):
+    await storage.delete_topic(log.topic_id)
+
+
+async def drop(storage, world, log, kept):
+    log.retention = Retention(bytes_max=log.segment_bytes // 2)
+    assert await storage.sealer.apply_retention(log)
+
+
+async def rewrite(storage, world, log, kept):
+    await compact(storage, world.objects, log, lambda at: at % 3 == 0)
+
+
+async def begin_backup(storage, world, log, kept):
+    await kept.enter_async_context(storage.keeping_segments())
+
+
+@pytest.mark.parametrize("change", [release, delete, drop, rewrite, begin_backup])
+async def test_what_happens_while_a_merged_segment_is_uploaded_comes_first(change):
+    world = ObjectWorld()
+    async with (
+        AsyncExitStack() as kept,
+        world.storage(remote=RemoteConfig(url="s3://bucket")) as storage,
+    ):
+        await storage.uploader.loaded.wait()
+        log = await fill(storage)
+        await storage.uploader.upload_now()
+        world.remote.gate = gate = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(storage.merger.merge_round())
+            await until(lambda: world.remote.waiting)
+            # Only the merged segment waits.
+            world.remote.gate = None
+            await change(storage, world, log, kept)
+            expected = await world.manifest.load(1)
+            gate.set()
+        assert await world.manifest.load(1) == expected
+        assert not storage.merger.merged_count
+        names = {each.object_name for each in expected}
+        assert names <= world.remote.stored.keys()
+        # What was uploaded in vain is removed from both stores.
+        await until(
+            lambda: (
+                not any(
+                    f"{0:020}-{16:020}-" in each and each not in names
+                    for each in [*_segments(world), *world.objects.stored]
+                )
+            )
+        )
+        if log.refusal is None:
+            assert log.segments == expected
+            count = 1 + sum(each.count for each in expected)
+            assert len(payloads_of(await read_all(log))) == count
 
 
 def _segments(world):

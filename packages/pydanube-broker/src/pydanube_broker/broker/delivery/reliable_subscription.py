@@ -601,7 +601,9 @@ class ReliableSubscription(Subscription):
                     or not offset <= machine.next_offset < frame.end
                 ):
                     break
-                if is_history and self._await_credit(frame.end - machine.next_offset):
+                # A frame with gaps has fewer messages than offsets.
+                count = min(frame.count, frame.end - machine.next_offset)
+                if is_history and self._await_credit(count):
                     return
                 # A frame that is divided by key is decompressed only once.
                 offered = frame.plain() if machine.needs_keys else frame
