@@ -156,6 +156,40 @@ def test_versions_of_a_schema_are_copied():
     asyncio.run(run())
 
 
+def test_versions_that_are_deleted_but_readable_are_copied():
+    fields = [f"field{number}" for number in range(4)]
+    schemas = [
+        msgspec.defstruct("Order", [(each, int, 0) for each in fields[: number + 1]])
+        for number in range(4)
+    ]
+
+    async def run():
+        async with (
+            memory_broker() as one,
+            memory_broker() as two,
+            one.connect() as source,
+            two.connect() as target,
+        ):
+            for schema in schemas:
+                async with source.producer(
+                    ORDERS, schema=schema, subject="orders"
+                ) as producer:
+                    await producer.send(schema())
+            await source.schemas.delete("orders", 1)
+            # Clients of Confluent's registry delete versions so.
+            for version in (2, 3):
+                await one.broker.schemas.delete("orders", version, keep_readable=True)
+            await replicate_to_end(source, target)
+            new = [each async for batch in target.read(ORDERS) for each in batch]
+            # The last version stays the last one.
+            assert [each.schema_version for each in new] == [0, 1, 2, 3]
+            found = await target.schemas.versions("orders")
+            for each, field in zip(found, fields[1:], strict=True):
+                assert field in each.definition
+
+    asyncio.run(run())
+
+
 def test_references_of_schemas_are_copied():
     class Money(msgspec.Struct):
         cents: int

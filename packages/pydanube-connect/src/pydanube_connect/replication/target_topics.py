@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from pydanube.client.client import Client
@@ -19,7 +20,7 @@ from pydanube.model.schemas import (
     TopicSchema,
 )
 
-SCHEMAS_MAX = 1024
+SCHEMAS_MAX = 10_000
 """With more versions of schemas, those that were copied are forgotten."""
 SUBJECTS_MAX = 1000
 """To how many subjects the schemas of one may refer, directly or through others."""
@@ -83,7 +84,8 @@ class TargetTopics:
         Return the version at the target of a schema of the source; None: no schema.
 
         If the target does not have it, all versions of its subject are registered, and
-        those of the subjects that they refer to.
+        those of the subjects that they refer to.  Versions that were deleted, but
+        are still readable, are registered too.
 
         Raises:
             PermissionDenied: The client of the source may not read one of the subjects,
@@ -98,10 +100,12 @@ class TargetTopics:
             except SchemaNotFound:
                 # It was deleted at the source: nobody can decode the payloads.
                 return None
-            await self._copy_subjects(found.subject)
+            await self._copy_subjects(found.subject, found)
         return self._copied.get(key)
 
-    async def _copy_subjects(self, subject: str) -> None:
+    async def _copy_subjects(
+        self, subject: str, needed: SchemaVersion | None = None
+    ) -> None:
         """Copy all versions of *subject*, and those that they refer to."""
         if len(self._copied) > SCHEMAS_MAX:
             self._copied.clear()
@@ -116,7 +120,10 @@ class TargetTopics:
                     f"the schemas of {subject} refer to more than {SUBJECTS_MAX} "
                     "subjects, which cannot be replicated"
                 )
-            subjects[name] = await self._source.schemas.versions(name)
+            versions = await self._source.schemas.versions(name)
+            if name == subject and needed is not None and needed not in versions:
+                versions.append(needed)
+            subjects[name] = await self._with_deleted(versions)
             pending += [to.subject for each in subjects[name] for to in each.references]
         # What others refer to comes first, so that a refusal leaves less behind.
         for name, versions in reversed(subjects.items()):
@@ -137,6 +144,21 @@ class TargetTopics:
                 ]
                 if references:
                     await self._register(each, references)
+
+    async def _with_deleted(self, versions: list[SchemaVersion]) -> list[SchemaVersion]:
+        """
+        Return *versions* of a subject and those between them that are only readable.
+
+        Messages may have them, and the last version must not come before them.
+        """
+        found = {each.version: each for each in versions}
+        for number in range(1, max(found, default=0)):
+            if number not in found:
+                with suppress(SchemaNotFound):
+                    found[number] = await self._source.schemas.by_id(
+                        versions[0].schema_id, number
+                    )
+        return [found[number] for number in sorted(found)]
 
     async def _copy_versions(self, subject: str, versions: list[SchemaVersion]) -> None:
         schemas = self._target.schemas
