@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from pydanube.model.errors import Unavailable
 from pydanube_broker.broker.broker import Broker
+from pydanube_broker.broker.topics.shards import SETTLE_S
 from pydanube_broker.metadata import keys
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.pure.nodes import (
@@ -106,6 +109,25 @@ class Brokers:
         if not owner or shard is None:
             return Leader(NOBODY, -1)
         return Leader(number_of(owner), shards.claims_of(shard))
+
+    async def settle(self, shards: Iterable[int | None]) -> None:
+        """
+        Wait until brokers serve all *shards*, for ``SETTLE_S`` at most.
+
+        librdkafka keeps that a partition has no leader for minutes, and its
+        ``query_watermark_offsets`` fails meanwhile.
+        """
+        cluster = self._broker.shards
+        if cluster is None:
+            return
+        missing = [
+            each for each in set(shards) if self.leader_of(each).number == NOBODY
+        ]
+        if missing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SETTLE_S):
+                    for each in missing:
+                        await cluster.settle(each)
 
     def is_coordinator(self, key: str) -> bool:
         """

@@ -22,7 +22,6 @@ from pydanube.wire.native.messages import to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.operations.authorization import authorized
 from pydanube_broker.operations.topic_lists import visible_records
-from pydanube_kafka.brokers import Leader
 from pydanube_kafka.calls import Call, Done, Handler
 from pydanube_kafka.errors import HANDLED, attempt, code_of
 from pydanube_kafka.pure.nodes import NOBODY
@@ -37,11 +36,20 @@ TOPICS_MAX = 1000
 class Found(NamedTuple):
     """The partitions of a topic, and its id."""
 
-    leaders: Mapping[int, Leader]
+    shards: Mapping[int, int | None]
+    """The shard of each partition; None without a cluster."""
     topic_id: UUID | None
 
 
 NOT_FOUND = Found({}, None)
+
+
+class _Named(NamedTuple):
+    """A topic for an answer."""
+
+    name: str | None
+    found: Found
+    code: ErrorCode = ErrorCode.none
 
 
 async def metadata(call: Call) -> Awaitable[Any]:
@@ -66,6 +74,10 @@ async def metadata(call: Call) -> Awaitable[Any]:
             for each in wanted
         ]
     brokers = call.server.brokers
+    cluster_id = await brokers.cluster_id()
+    await brokers.settle(
+        shard for each in topics for shard in each.found.shards.values()
+    )
     return Done(
         answers.MetadataResponse(
             throttle_time=call.throttle_time,
@@ -75,30 +87,29 @@ async def metadata(call: Call) -> Awaitable[Any]:
                 )
                 for each in brokers.list(call.connection.local_host)
             ),
-            cluster_id=await brokers.cluster_id(),
+            cluster_id=cluster_id,
             # Every broker carries out what clients ask controllers for.
             controller_id=brokers.own_number,
-            topics=tuple(topics),
+            topics=tuple(_described(call, each) for each in topics),
         )
     )
 
 
-async def _all_topics(call: Call) -> list[Any]:
+async def _all_topics(call: Call) -> list[_Named]:
     server, request = call.server, pb.ListTopics()
     async with authorized(call.connection.caller, Kind.LIST_TOPICS, request):
         records = await visible_records(server.broker)
-    leader_of = server.brokers.leader_of
-    found: dict[TopicName, dict[int, tuple[Leader, int]]] = {}
+    found: dict[TopicName, dict[int, tuple[int | None, int]]] = {}
     for topic, record in records:
         name, index = _split(topic)
-        found.setdefault(name, {})[index] = leader_of(record.shard), record.topic_id
+        found.setdefault(name, {})[index] = record.shard, record.topic_id
     topics = []
     for name, partitions in sorted(found.items()):
         kafka_name = server.names.name_of(name)
         if kafka_name is not None:
-            leaders = {index: each for index, (each, _) in partitions.items()}
+            shards = {index: each for index, (each, _) in partitions.items()}
             topic_id = uuid_of(partitions[min(partitions)][1])
-            topics.append(_described(call, kafka_name, Found(leaders, topic_id)))
+            topics.append(_Named(kafka_name, Found(shards, topic_id)))
     return topics
 
 
@@ -107,7 +118,7 @@ def _split(name: TopicName) -> tuple[TopicName, int]:
     return name.split_partition() or (name, 0)
 
 
-async def _topic(call: Call, name: str, *, may_create: bool) -> Any:
+async def _topic(call: Call, name: str, *, may_create: bool) -> _Named:
     try:
         topic = call.server.names.parse(name)
         try:
@@ -117,38 +128,38 @@ async def _topic(call: Call, name: str, *, may_create: bool) -> Any:
                 raise
             found = await _create(call, topic, call.server.config.partitions)
     except HANDLED as error:
-        return _described(call, name, NOT_FOUND, code_of(error))
-    return _described(call, name, found)
+        return _Named(name, NOT_FOUND, code_of(error))
+    return _Named(name, found)
 
 
-async def _topic_with_id(call: Call, topic_id: UUID, name: str | None) -> Any:
+async def _topic_with_id(call: Call, topic_id: UUID, name: str | None) -> _Named:
     """Return the topic with an id, unless it was deleted or may not be seen."""
     found, code = NOT_FOUND, ErrorCode.unknown_topic_id
     if name is not None:
         with suppress(*HANDLED):
             found = await _find(call, call.server.names.parse(name))
     if found.topic_id == topic_id:
-        return _described(call, name, found)
-    return _described(call, None, Found({}, topic_id), code)
+        return _Named(name, found)
+    return _Named(None, Found({}, topic_id), code)
 
 
 async def _find(call: Call, topic: TopicName) -> Found:
-    """Return who leads each partition of a topic, and its id."""
+    """Return the partitions of a topic, and its id."""
     listed = await call.do(Kind.LIST_PARTITIONS, pb.ListPartitions(topic=str(topic)))
     if not listed.topics:
         raise TopicNotFound(f"{topic} does not exist")
     names = [TopicName.parse(each) for each in listed.topics]
-    broker, leader_of = call.server.broker, call.server.brokers.leader_of
+    broker = call.server.broker
     is_clustered = broker.shards is not None
     records = await broker.catalog.find_each(names if is_clustered else names[:1])
     topic_id = None if records[0] is None else uuid_of(records[0].value.topic_id)
     if not is_clustered:
-        return Found({_split(each)[1]: leader_of(None) for each in names}, topic_id)
-    leaders = {
-        _split(name)[1]: leader_of(None if record is None else record.value.shard)
+        return Found({_split(each)[1]: None for each in names}, topic_id)
+    shards = {
+        _split(name)[1]: None if record is None else record.value.shard
         for name, record in zip(names, records, strict=True)
     }
-    return Found(leaders, topic_id)
+    return Found(shards, topic_id)
 
 
 async def _create(call: Call, topic: TopicName, partitions: int) -> Found:
@@ -161,12 +172,12 @@ async def _create(call: Call, topic: TopicName, partitions: int) -> Found:
     return await _find(call, topic)
 
 
-def _described(
-    call: Call, name: str | None, found: Found, code: ErrorCode = ErrorCode.none
-) -> Any:
-    answers = call.answers
+def _described(call: Call, named: _Named) -> Any:
+    answers, (name, found, code) = call.answers, named
     if name is not None and found.topic_id is not None:
         call.server.topic_ids.note(found.topic_id, name)
+    leader_of = call.server.brokers.leader_of
+    leaders = {index: leader_of(each) for index, each in found.shards.items()}
     return answers.MetadataResponseTopic(
         error_code=code,
         name=name,
@@ -184,7 +195,7 @@ def _described(
                 isr_nodes=(leader.number,) if leader.number != NOBODY else (),
                 offline_replicas=(),
             )
-            for index, leader in sorted(found.leaders.items())
+            for index, leader in sorted(leaders.items())
         ),
     )
 
