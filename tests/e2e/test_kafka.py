@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from functools import partial
 
 import aiokafka
@@ -11,11 +12,17 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import pydanube
+from pydanube.schemas.pure.confluent_schemas import VERSION_BITS
 from pydanube_broker.servers.run import serve
 from pydanube_broker.servers.settings.config import ListenConfig, config_type
+from pydanube_cli.messages.message_fields import parse_fields
+from pydanube_cli.messages.message_table import MessageTable
+from pydanube_cli.messages.pure.conditions import parse_conditions
+from pydanube_console.administration.message_samples import sample
+from pydanube_console.message_search import MessageFilter, Search
 from pydanube_kafka.config import KafkaConfig
 from pydanube_kafka.wire.apis import ErrorCode
-from support.drivers.kafka_requests import KafkaRequests
+from support.drivers.kafka_requests import KafkaRequests, kafka_broker
 from support.fakes.secured import bootstrap_key, secured
 from support.servers.certificates import tls_settings, write_certificates
 
@@ -242,3 +249,37 @@ async def test_clients_see_five_thousand_topics(tmp_path):
         for number in range(5000):
             await client.topics.create(f"/default/t{number}")
         await asyncio.to_thread(ask_about_all, options_of(broker), 5000)
+
+
+async def test_console_and_command_line_decode_values_of_serializers():
+    address = {
+        "type": "record",
+        "name": "Address",
+        "fields": [{"name": "city", "type": "string"}],
+    }
+    order = {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": "id", "type": "long"}, {"name": "to", "type": address}],
+    }
+    async with kafka_broker() as (_, client, _, raw):
+        topic = "/default/orders"
+        await client.topics.create(topic)
+        schema = pydanube.Schema.avro(json.dumps(order))
+        found = await client.schemas.register("orders-value", schema)
+        number = found.schema_id << VERSION_BITS | found.version
+        value = b"\0" + number.to_bytes(4) + b"\x0e\x08Rome"
+        assert not (await raw.produce("orders", value)).error_code
+        decoded = {"id": 7, "to": {"city": "Rome"}}
+        search = Search()
+        wanted = MessageFilter(conditions=parse_conditions(["value.to.city = 'Rome'"]))
+        await search.run(client, topic, start="earliest", wanted=wanted)
+        (shown,) = search.found
+        assert shown.value == decoded
+        (shown,) = await sample(client, topic, "earliest", 1, 1000)
+        assert shown["value"] == decoded
+        (batch,) = [each async for each in client.read(topic)]
+        fields = parse_fields("id,to.city")
+        table = MessageTable(has_topics=False, terminal_width=None, fields=fields)
+        *_, row = b"".join(table(list(batch))).decode().splitlines()
+        assert row.split()[-2:] == ["7", "Rome"]

@@ -27,6 +27,10 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
+from pydanube.model.names import TopicName
+from pydanube.model.schemas import SchemaType
+from pydanube.schemas.pure.confluent_schemas import VERSION_BITS
+from pydanube_broker.broker.publishing.schema_registry import NewSchema
 from pydanube_kafka.pure.nodes import number_of, shard_of
 from pydanube_kafka.wire.apis import Api, ErrorCode
 from support.drivers.kafka_clients import (
@@ -84,6 +88,45 @@ async def test_nothing_is_lost_or_stored_twice_while_topics_move():
             server.sessions.sweep()
             opened = server.broker.topics.opened.values()
             assert server.sessions.topics <= set(opened)
+
+
+async def test_values_with_ids_of_schemas_come_back_when_their_topic_moves():
+    async with KafkaCluster().running("a", "b") as cluster:
+        await create(cluster.addresses, "t")
+        new = NewSchema(type=SchemaType.JSON_SCHEMA, definition="{}")
+        registry = cluster.server("a").broker.registry
+        schema, _ = await registry.register("t-value", new)
+        number = schema.schema_id << VERSION_BITS | schema.version
+        options = options_of(cluster.addresses)
+        producer, sent = Producer(options), []
+        for broker_id in ("a", "b", "a"):
+            await cluster.move("/default/t-part-0", broker_id)
+            sent.append(b"\0" + number.to_bytes(4) + f'"{broker_id}"'.encode())
+            producer.produce("t", sent[-1], b"k", 0)
+            assert await asyncio.to_thread(producer.flush, WAIT_S) == 0
+        for broker_id in ("a", "b"):
+            await cluster.move("/default/t-part-0", broker_id)
+            read = await asyncio.to_thread(values_of, options, len(sent))
+            assert read == sent
+        topic = await cluster.server("b").broker.topics.get(
+            TopicName.parse("/default/t-part-0")
+        )
+        (first, *_) = await topic.log.read(0, bytes_max=1)
+        assert first.header.schema_id == schema.schema_id
+
+
+def values_of(options, count):
+    """The first values of a partition."""
+    consumer = Consumer(options | {"group.id": "values"})
+    consumer.assign([TopicPartition("t", 0, 0)])
+    found = []
+    while len(found) < count:
+        for message in consumer.consume(count, 0.2):
+            assert not message.error() or message.error().retriable()
+            if not message.error():
+                found.append(message.value())
+    consumer.close()
+    return found
 
 
 async def test_nothing_is_lost_or_stored_twice_when_a_broker_dies():
