@@ -38,6 +38,18 @@ async def test_request_that_would_wait_too_long_is_refused(broker, api, monkeypa
     assert "the quota requests_per_s of anonymous is 1" in error["message"]
 
 
+async def test_refusals_have_the_form_of_the_interface(broker, monkeypatch):
+    monkeypatch.setattr(http_quotas, "HOLD_S_MAX", -1.0)
+    await broker.broker.quotas.set(ANONYMOUS, Quota(requests_per_s=1))
+    async with http_of(State(broker.broker)) as http:
+        registry = await http.get("/subjects")
+        assert (registry.status_code, registry.json()["error_code"]) == (429, 42901)
+        assert "requests_per_s of anonymous" in registry.json()["message"]
+        iceberg = await http.get("/iceberg/v1/config")
+        assert (iceberg.status_code, iceberg.json()["error"]["code"]) == (429, 429)
+    assert broker.broker.quotas.describe(ANONYMOUS).refused_count == 2
+
+
 async def test_probes_do_not_count(broker):
     await broker.broker.quotas.set(ANONYMOUS, Quota(requests_per_s=1))
     async with http_of(State(broker.broker)) as http:

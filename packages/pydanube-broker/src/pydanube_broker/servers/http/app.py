@@ -311,14 +311,16 @@ def make_app(
                 authenticator=verifier,
                 on_error=_response_to_refused,
             ),
-            Middleware(QuotaMiddleware, broker=state.broker),
+            Middleware(
+                QuotaMiddleware, broker=state.broker, on_error=_response_to_refused
+            ),
         ],
         exception_handlers={HTTPException: on_http_error},
     )
 
 
 def _response_to_refused(path: str, error: BrokerError) -> Response:
-    """Return the response to a request for *path* with invalid credentials."""
+    """Return the response to a request for *path* that is not carried out."""
     if path.startswith(f"{iceberg.PATH}/"):
         return iceberg.iceberg_error(error)
     if path.startswith(confluent_registry.PATHS):

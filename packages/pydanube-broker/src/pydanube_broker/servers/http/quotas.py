@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pydanube.model.errors import BrokerError, QuotaExceeded, Unavailable
@@ -14,7 +15,6 @@ from pydanube_broker.operations.quota_holds import wait_for_quota
 from pydanube_broker.servers.connections.quota_uses import QuotaUses
 from pydanube_broker.servers.http.authentication import PUBLIC_PATHS
 from pydanube_broker.servers.http.forwarding import FORWARDED
-from pydanube_broker.servers.http.responses import error_response
 
 QUOTA_USES = "quota_uses"
 """The entry of the state of requests with the ``QuotaUses`` of the connection."""
@@ -26,9 +26,16 @@ answer for 30 s is closed."""
 class QuotaMiddleware:
     """The quotas in front of an application, behind the verification of credentials."""
 
-    def __init__(self, app: ASGIApp, broker: Callable[[], Broker]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        broker: Callable[[], Broker],
+        on_error: Callable[[str, BrokerError], Response],
+    ) -> None:
+        """*on_error* is the response to a path when a quota is exceeded."""
         self._app = app
         self._broker = broker
+        self._on_error = on_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request wait, or answer that a quota is exceeded; see ASGI."""
@@ -37,7 +44,7 @@ class QuotaMiddleware:
                 if (meter := self._meter_of(scope)) is not None:
                     await _wait(meter, self._broker().quotas.now())
             except BrokerError as error:
-                await error_response(error)(scope, receive, send)
+                await self._on_error(scope["path"], error)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
