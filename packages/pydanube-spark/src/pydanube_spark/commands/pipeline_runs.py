@@ -101,25 +101,29 @@ def with_mirrored_tables(
 
 
 def with_changed_tables(
-    pipeline: Pipeline, reload: Callable[[Mapping[str, Sequence[str]]], Pipeline]
+    pipeline: Pipeline,
+    reload: Callable[[Mapping[str, Sequence[str]]], Pipeline],
+    wait_s: float = 0.0,
 ) -> ChangedTables | None:
     """
     Return the tables that the mirrors of *pipeline* have now, and it with them.
 
-    None: they are as in the run, or a broker does not answer, which may change.
+    None: they are as in the run, or a broker does not answer in *wait_s*, which may
+    change.
 
     Raises:
         InvalidDeclaration: A mirror has too many, or two of one name.
     """
     if not pipeline.spec.mirrors:
         return None
+    from pydanube import sync  # noqa: PLC0415
     from pydanube_spark.pipelines.running import ChangedTables  # noqa: PLC0415
     from pydanube_spark.pipelines.table_discovery import (  # noqa: PLC0415
         discover_tables,
     )
 
     try:
-        found = discover_tables(pipeline)
+        found = discover_tables(pipeline, partial(sync.connect, wait_s=wait_s))
     except NoBrokerAnswers:
         return None
     known = pipeline.state.read_mirrored_tables()
@@ -150,7 +154,8 @@ def run_to_end(
     wait: Callable[[float], None] = time.sleep,
 ) -> RunState:
     """
-    Run *pipeline*, and again each time the tables of its mirrors have changed.
+    Run *pipeline*, and again each time the tables of its mirrors have changed; return
+    the last state.
 
     A run that cannot begin again, because a broker does not answer or a topic has gone
     meanwhile, is repeated as the retries of the pipeline say.
@@ -177,7 +182,7 @@ def run_to_end(
             waits = max(1, round(retries.delay_s(failures) / POLL_INTERVAL_S))
             for _ in range(waits):
                 if is_stop_requested():
-                    raise
+                    return RunState.STOPPED
                 wait(POLL_INTERVAL_S)
             try:
                 changed = find_changed_tables(pipeline)
@@ -283,12 +288,19 @@ def _run(pipeline: Pipeline, request: RunRequest) -> None:
                     pipeline,
                     partial(_ReportedRun, session, display, stop_request, request.load),
                     partial(_begin_with, state),
-                    partial(with_changed_tables, reload=request.load),
+                    partial(
+                        with_changed_tables, reload=request.load, wait_s=BROKER_WAIT_S
+                    ),
                     is_stop_requested=lambda: (
                         stop_request.number is not None or state.is_stop_requested()
                     ),
                 )
                 ended_by = stop_request.number
+            found = state.read_status()
+            if found is not None and found.state is not last_state:
+                # It was stopped while it could not begin again.
+                found.state = last_state
+                state.write_status(found)
     if last_state is RunState.FAILED:
         found = state.read_status()
         print_note(f"error: {found.error if found else 'a query has failed'}")
