@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from support import run_directory
 from support.project import ROOT
 from support.run_directory import (
     LOCK,
@@ -88,8 +89,8 @@ def test_a_run_that_was_killed_is_removed_by_a_later_one(tmp_path):
 def test_a_run_that_goes_on_is_not_removed(tmp_path):
     going = tmp_path / f"{PREFIX}1"
     going.mkdir()
-    other = tmp_path / "something-else"
-    other.mkdir()
+    other = tmp_path / f"{PREFIX}of-somebody"
+    (other / "t").mkdir(parents=True)
     link = tmp_path / f"{PREFIX}2"
     link.symlink_to(other)
     now = going.stat().st_ctime + 10 * NEW_S
@@ -99,6 +100,14 @@ def test_a_run_that_goes_on_is_not_removed(tmp_path):
         assert set(tmp_path.iterdir()) == {going, other, link}
     remove_dead(tmp_path, now=now)
     assert set(tmp_path.iterdir()) == {other, link}
+
+
+def test_a_run_is_locked_before_it_removes_others(tmp_path, monkeypatch):
+    def remove(place, *, now):
+        remove_dead(place, now=now + 10 * NEW_S)
+
+    monkeypatch.setattr(run_directory, "remove_dead", remove)
+    assert run_directory.make_locked(tmp_path).is_dir()
 
 
 def test_what_a_file_leaves_is_noted_once(tmp_path):

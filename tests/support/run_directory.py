@@ -72,14 +72,14 @@ class RunDirectory:
 
     def remove(self) -> None:
         """Remove the directory, or if tests failed, all in it but their files."""
-        shutil.rmtree((self.path / "memory").resolve(), ignore_errors=True)
+        _remove_run((self.path / "memory").resolve())
         if self.has_failed:
             (self.path / "memory").unlink(missing_ok=True)
             for path in self.path.iterdir():
                 if path not in (self.tests, self.path / LOCK):
                     shutil.rmtree(path, ignore_errors=True)
             return
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove_run(self.path)
 
 
 def enter_run_directory() -> RunDirectory:
@@ -89,14 +89,15 @@ def enter_run_directory() -> RunDirectory:
     if worker is not None and given is not None:
         run = RunDirectory(Path(given), Path(given) / worker, is_owned=False)
     else:
-        path = _make_locked(Path(tempfile.gettempdir()))
+        path = make_locked(Path(tempfile.gettempdir()))
         run = RunDirectory(path, path / "main", is_owned=True)
         if os.access(MEMORY, os.W_OK):
-            (path / "memory").symlink_to(_make_locked(MEMORY))
+            (path / "memory").symlink_to(make_locked(MEMORY))
         else:
             (path / "memory").mkdir()
     # Servers that refuse to run as root have directories there.
-    run.temporary.mkdir(mode=0o711, exist_ok=True)
+    run.temporary.mkdir(exist_ok=True)
+    run.temporary.chmod(0o711)
     state = run.path / f"state-{run.temporary.name}"
     state.mkdir(exist_ok=True)
     os.environ.update(
@@ -130,13 +131,14 @@ def remove_at_exit(run: RunDirectory) -> None:
     atexit.register(remove)
 
 
-def _make_locked(place: Path) -> Path:
+def make_locked(place: Path) -> Path:
     """Make a directory in *place*, and remove those of runs that were killed."""
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-    path.chmod(0o711)
-    remove_dead(place, now=path.stat().st_ctime)
     # It stays open, and with it the lock, until the process ends.
     fcntl.flock(os.open(path / LOCK, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
+    path.chmod(0o711)
+    # It may take longer than other runs wait for the lock.
+    remove_dead(place, now=path.stat().st_ctime)
     return path
 
 
@@ -146,20 +148,35 @@ def remove_dead(place: Path, *, now: float) -> None:
         with suppress(OSError):
             found = path.lstat()
             is_own = S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-            if is_own and now - found.st_ctime > NEW_S and not _is_locked(path):
-                shutil.rmtree(path, ignore_errors=True)
+            if is_own and now - found.st_ctime > NEW_S and _is_dead(path):
+                _remove_run(path)
 
 
-def _is_locked(path: Path) -> bool:
-    with suppress(FileNotFoundError):
-        descriptor = os.open(path / LOCK, os.O_RDWR)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-    return False
+def _is_dead(path: Path) -> bool:
+    """Return whether *path* is the directory of a run, and nobody holds its lock."""
+    try:
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        # Somebody else has made it.
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _remove_run(path: Path) -> None:
+    """Remove the directory of a run; its lock last, which says what it is."""
+    with suppress(OSError):
+        for each in path.iterdir():
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each, ignore_errors=True)
+            elif each.name != LOCK:
+                each.unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def disk_warning(path: Path, *, needed: int = FREE_BYTES_MIN) -> str | None:
