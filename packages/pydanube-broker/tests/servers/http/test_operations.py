@@ -164,6 +164,17 @@ async def test_topic_is_created_configured_described_and_deleted(api):
     assert error["code"] == "topic_not_found"
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
+async def test_refused_method_is_told_those_of_the_operation(api, method):
+    answer = await api.http.request(method, "/api/v1/create_topic")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    answer = await api.http.request(method, "/api/v1/make_topic")
+    assert answer.status_code == 404
+    if method not in {"GET", "HEAD"}:
+        answer = await api.http.request(method, "/api/v1/list_topics")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
+
+
 async def test_topics_are_listed_by_pages(api):
     names = [f"/default/{each}" for each in "abc"]
     for name in names:

@@ -94,7 +94,8 @@ def operation_route(
             raise HTTPException(405, headers={"Allow": ", ".join(methods)})
         return await endpoint(request)
 
-    return Route("/{operation}", respond, methods=["GET", "POST"])
+    # With no methods, Starlette refuses none: those of each operation are its own.
+    return Route("/{operation}", respond, methods=())
 
 
 def _methods_of(kind: Kind) -> tuple[str, ...]:
