@@ -4,8 +4,11 @@ import asyncio
 
 import msgspec
 
-from pydanube_connect.encoding import TopicEncoder, open_encoder
+from pydanube.client.operations.schemas import Schemas
+from pydanube.model.schemas import SchemaType
+from pydanube_connect.encoding import TopicEncoder, open_encoder, register_versions
 from pydanube_connect.pure.mapping import Draft
+from pydanube_connect.pure.records import RecordSchema
 from pydanube_connect.pure.spec import ValueSchema
 from support.worlds.current import memory_broker
 
@@ -24,6 +27,31 @@ def numbered(drafts):
         msgspec.structs.replace(each, number=number)
         for number, each in enumerate(drafts)
     ]
+
+
+def test_older_versions_are_registered_once(monkeypatch):
+    texts = [
+        f'{{"properties": {{"f{number}": {{"type": "string"}}}}}}'
+        for number in range(4)
+    ]
+    register, registered = Schemas.register, []
+
+    async def counted(schemas, subject, schema):
+        registered.append(texts.index(schema.definition))
+        return await register(schemas, subject, schema)
+
+    async def versions():
+        known, found = set(), []
+        async with memory_broker() as broker, broker.connect() as client:
+            await client.topics.create(TOPIC)
+            monkeypatch.setattr(Schemas, "register", counted)
+            for count in range(1, len(texts) + 1):
+                schema = RecordSchema(SchemaType.JSON_SCHEMA, tuple(texts[:count]))
+                found.append(await register_versions(client, TOPIC, schema, known))
+        return [each.version for each in found]
+
+    assert asyncio.run(versions()) == [1, 2, 3, 4]
+    assert registered == [0, 1, 2, 3]
 
 
 def test_messages_with_and_without_ids_are_apart():

@@ -138,10 +138,15 @@ async def open_encoder(
 
 
 async def register_versions(
-    client: Client, topic: str, schema: RecordSchema
+    client: Client,
+    topic: str,
+    schema: RecordSchema,
+    known: set[tuple[str, SchemaType, str]],
 ) -> SchemaReference:
     """
     Register *schema* and its older versions for *topic*, as far as they are missing.
+
+    *known* has the topics and definitions that are registered, and gets these.
 
     Raises:
         IncompatibleSchema, InvalidSchema: One of them cannot be registered.
@@ -149,8 +154,11 @@ async def register_versions(
     subject = await default_subject(client.schemas, topic)
     *older, own = [Schema[Any](schema.type, each) for each in schema.definitions]
     for each in older:
-        await client.schemas.register(subject, each)
+        if (topic, schema.type, each.definition) not in known:
+            await client.schemas.register(subject, each)
+            known.add((topic, schema.type, each.definition))
     registered = await client.schemas.register(subject, own)
+    known.add((topic, schema.type, own.definition))
     return SchemaReference(subject=subject, version=registered.version)
 
 
