@@ -9,6 +9,7 @@ make the longest turn four times as long.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -23,7 +24,15 @@ from pydanube_broker.servers.grpc.admin import NamespaceAdmin, TopicAdmin
 from pydanube_broker.servers.http.app import BrokerState, make_app
 from pydanube_broker.servers.http.iceberg import _table_names
 from pydanube_broker.testing import memory_broker
+from pydanube_kafka.calls import Call
+from pydanube_kafka.config import KafkaConfig
+from pydanube_kafka.connection import KafkaConnection
+from pydanube_kafka.naming import metadata
+from pydanube_kafka.server import open_kafka_server
+from pydanube_kafka.wire.apis import Api, is_long, parse_request
+from support.drivers.kafka_requests import request_bytes
 from support.fakes.brokers import A_TOPIC, RELIABLE
+from support.fakes.listener_parts import listener_parts
 from support.fakes.steps import assert_constant, counting_steps
 
 SMALL, LARGE = 400, 1600
@@ -91,6 +100,19 @@ async def list_over_http(memory):
     assert len((await get(memory, "/api/v1/list_topics")).json()["topics"]) >= SMALL
 
 
+async def list_for_kafka(memory):
+    parts = listener_parts(memory.broker, "kafka")
+    async with open_kafka_server(KafkaConfig(port=0), parts) as server:
+        data = request_bytes(Api.METADATA, 4, topics=None)
+        request = parse_request(data)
+        call = Call(server, KafkaConnection(server), request, 0.0)
+        answer = await (await metadata(call))
+        assert len(answer.topics) >= SMALL
+        # It is encoded in a thread.
+        assert is_long(answer)
+        assert not is_long(replace(answer, topics=answer.topics[:9]))
+
+
 async def find_problems(memory):
     assert (await visible_findings(memory.broker, 10)).topic_count >= SMALL
 
@@ -131,6 +153,7 @@ async def with_subscriptions(memory, count):
         (with_topics, list_names_over_grpc),
         (with_topics, list_over_http),
         (with_topics, list_tables),
+        (with_topics, list_for_kafka),
         (with_topics, find_problems),
         (with_topics, apply_retention),
     ],

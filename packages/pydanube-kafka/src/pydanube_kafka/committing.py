@@ -15,7 +15,7 @@ from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.serving.subscriptions import NOTE_LENGTH_MAX
 from pydanube_broker.metadata import keys
 from pydanube_broker.operations.authorization import authorized
-from pydanube_broker.operations.topic_lists import visible_records
+from pydanube_broker.operations.topic_lists import free, visible_records
 from pydanube_kafka.calls import Call, Done, Handler
 from pydanube_kafka.coordinating import claim_of, group_code, refuse_foreign
 from pydanube_kafka.errors import HANDLED, attempt, code_of
@@ -299,19 +299,21 @@ async def committed_topics(
     server, request = call.server, pb.ListTopics()
     async with authorized(call.connection.caller, Kind.LIST_TOPICS, request):
         records = await visible_records(server.broker)
-    names = {
-        record.topic_id: name
-        for name, record in records
-        if server.names.name_of((name.split_partition() or (name, 0))[0]) is not None
-    }
-    groups: dict[str, list[TopicName]] = {}
+    names = dict[int, TopicName]()
     work, prefix = LongWork(), keys.SUBSCRIPTIONS
+    for name, record in records:
+        await work.did()
+        topic, _ = name.split_partition() or (name, 0)
+        if server.names.name_of(topic) is not None:
+            names[record.topic_id] = name
+    await free(records)
+    groups: dict[str, list[TopicName]] = {}
     for path, _ in await server.broker.store.scan_valid(prefix):
         await work.did()
         topic_id, _, group = prefix.name_of(path).partition("/")
-        name = names.get(int(topic_id))
-        if name is not None and group_id in {None, group}:
-            groups.setdefault(group, []).append(name)
+        found = names.get(int(topic_id))
+        if found is not None and group_id in {None, group}:
+            groups.setdefault(group, []).append(found)
     return groups
 
 

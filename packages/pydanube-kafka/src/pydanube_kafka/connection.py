@@ -31,7 +31,13 @@ from pydanube_kafka.pure.fetch_sessions import FetchSession
 from pydanube_kafka.pure.unstored_batches import UnstoredBatches
 from pydanube_kafka.server import KafkaServer
 from pydanube_kafka.session_topics import SessionTopics
-from pydanube_kafka.wire.apis import Api, BadRequest, Request, parse_request
+from pydanube_kafka.wire.apis import (
+    Api,
+    BadRequest,
+    Request,
+    is_long,
+    parse_request,
+)
 
 log = logging.getLogger(__name__)
 
@@ -291,7 +297,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 answer = await waiting
                 if self._is_lost or answer is NO_ANSWER:
                     continue
-                data = request.answers.encode(answer, request.correlation_id)
+                encode, number = request.answers.encode, request.correlation_id
+                # A thread gives way to the event loop every few milliseconds.
+                data = (
+                    await asyncio.to_thread(encode, answer, number)
+                    if is_long(answer)
+                    else encode(answer, number)
+                )
                 self._pay_out(len(data))
                 self._transport.write(data)
                 await self._can_write.wait()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from pydanube.aio.long_work import LongWork
 from pydanube.model.errors import (
     BrokerError,
     InvalidName,
@@ -21,7 +22,7 @@ from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.operations.authorization import authorized
-from pydanube_broker.operations.topic_lists import visible_records
+from pydanube_broker.operations.topic_lists import free, visible_records
 from pydanube_kafka.calls import Call, Done, Handler
 from pydanube_kafka.errors import HANDLED, attempt, code_of
 from pydanube_kafka.pure.nodes import NOBODY
@@ -29,6 +30,8 @@ from pydanube_kafka.pure.settings import TopicConfig, changed
 from pydanube_kafka.pure.topic_ids import uuid_of
 from pydanube_kafka.wire.apis import Api, ErrorCode
 
+TOPIC_STEPS = 10
+"""The steps of ``LongWork`` for a topic."""
 TOPICS_MAX = 1000
 """The most topics that a request may create, delete or change."""
 
@@ -54,7 +57,7 @@ class _Named(NamedTuple):
 
 async def metadata(call: Call) -> Awaitable[Any]:
     """Answer with the brokers, and with topics, their partitions and who leads them."""
-    body, answers = call.body, call.answers
+    body, answers, work = call.body, call.answers, LongWork()
     wanted = body.topics
     # In version 0, no topics means all of them.
     if wanted is None or (not wanted and call.request.version == 0):
@@ -67,17 +70,25 @@ async def metadata(call: Call) -> Awaitable[Any]:
             if each.name is None and each.topic_id is not None
         }
         names = await call.server.topic_ids.find(ids, call.connection.caller)
-        topics = [
-            await _topic(call, each.name or "", may_create=may_create)
-            if each.name is not None or each.topic_id is None
-            else await _topic_with_id(call, each.topic_id, names.get(each.topic_id))
-            for each in wanted
-        ]
+        topics = []
+        for each in wanted:
+            await work.did(TOPIC_STEPS)
+            topics.append(
+                await _topic(call, each.name or "", may_create=may_create)
+                if each.name is not None or each.topic_id is None
+                else await _topic_with_id(call, each.topic_id, names.get(each.topic_id))
+            )
     brokers = call.server.brokers
     cluster_id = await brokers.cluster_id()
-    await brokers.settle(
-        shard for each in topics for shard in each.found.shards.values()
-    )
+    shards = set[int | None]()
+    for each in topics:
+        await work.did()
+        shards.update(each.found.shards.values())
+    await brokers.settle(shards)
+    described = []
+    for each in topics:
+        await work.did(TOPIC_STEPS + len(each.found.shards))
+        described.append(_described(call, each))
     return Done(
         answers.MetadataResponse(
             throttle_time=call.throttle_time,
@@ -90,7 +101,7 @@ async def metadata(call: Call) -> Awaitable[Any]:
             cluster_id=cluster_id,
             # Every broker carries out what clients ask controllers for.
             controller_id=brokers.own_number,
-            topics=tuple(_described(call, each) for each in topics),
+            topics=tuple(described),
         )
     )
 
@@ -100,11 +111,15 @@ async def _all_topics(call: Call) -> list[_Named]:
     async with authorized(call.connection.caller, Kind.LIST_TOPICS, request):
         records = await visible_records(server.broker)
     found: dict[TopicName, dict[int, tuple[int | None, int]]] = {}
+    work = LongWork()
     for topic, record in records:
+        await work.did()
         name, index = _split(topic)
         found.setdefault(name, {})[index] = record.shard, record.topic_id
+    await free(records)
     topics = []
-    for name, partitions in sorted(found.items()):
+    for name, partitions in found.items():
+        await work.did(1 + len(partitions))
         kafka_name = server.names.name_of(name)
         if kafka_name is not None:
             shards = {index: each for index, (each, _) in partitions.items()}

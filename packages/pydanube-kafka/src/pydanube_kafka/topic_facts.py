@@ -21,7 +21,7 @@ from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.pure.partitions import names_of
 from pydanube_broker.metadata import keys
 from pydanube_broker.operations.authorization import Caller, authorized
-from pydanube_broker.operations.topic_lists import visible_records
+from pydanube_broker.operations.topic_lists import free, visible_records
 from pydanube_kafka.pure.consumer_groups import TopicFacts
 from pydanube_kafka.pure.names import TopicNames
 from pydanube_kafka.pure.patterns import Pattern
@@ -237,9 +237,12 @@ class NamesByTopicId:
         if any(each not in self._known for each in ids):
             async with authorized(caller, Kind.LIST_TOPICS, pb.ListTopics()):
                 records = await visible_records(self._broker)
+            work = LongWork()
             for topic, record in records:
+                await work.did()
                 name = self._names.name_of((topic.split_partition() or (topic, 0))[0])
                 topic_id = uuid_of(record.topic_id)
                 if name is not None and topic_id in ids:
                     self.note(topic_id, name)
+            await free(records)
         return {each: self._known[each] for each in ids if each in self._known}

@@ -112,6 +112,8 @@ VERSIONS: dict[Api, tuple[int, int]] = {
 
 _PREFIX = struct.Struct(">hhi")
 _LENGTH = struct.Struct(">i")
+ENTRIES_MAX = 200
+"""An answer with more entries, of 10 to 20 µs each, is a long one."""
 _Reader: TypeAlias = "Callable[[bytes, int], tuple[Any, int]]"
 
 
@@ -161,6 +163,22 @@ class Answers:
         out.seek(0)
         out.write(_LENGTH.pack(out.getbuffer().nbytes - _LENGTH.size))
         return out.getvalue()
+
+
+def is_long(answer: Any, entries_max: int = ENTRIES_MAX) -> bool:
+    """Return whether to encode *answer* beside the event loop: it has many entries."""
+    todo, left = [answer], entries_max
+    while todo:
+        entity = todo.pop()
+        for name in entity.__dataclass_fields__:
+            value = getattr(entity, name)
+            if type(value) is tuple and value:
+                left -= len(value)
+                if left < 0:
+                    return True
+                if hasattr(value[0], "__dataclass_fields__"):
+                    todo += value
+    return False
 
 
 @cache
