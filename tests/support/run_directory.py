@@ -23,8 +23,12 @@ from pathlib import Path
 from stat import S_ISDIR
 
 PREFIX = "danube-tests-"
-VARIABLE = "DANUBE_TESTS_DIRECTORY"
-"""The environment variable that tells the workers the directory of their run."""
+VARIABLE = "PYDANUBE_TESTS_DIRECTORY"
+"""
+The environment variable that tells the workers the directory of their run.
+
+Brokers refuse variables that begin with ``DANUBE_`` and are no settings.
+"""
 MEMORY = Path("/dev/shm")
 LOCK = "lock"
 NEW_S = 60
