@@ -55,4 +55,5 @@ def test_the_example_bills_orders_and_keeps_dead_letters(tmp_path):
         assert process.wait(30) == 130
     finally:
         process.kill()
+        process.wait()
         process.stdout.close()

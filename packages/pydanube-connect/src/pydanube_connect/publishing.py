@@ -25,6 +25,7 @@ from pydanube.model.batch import batch_of
 from pydanube.model.errors import (
     AlreadyExists,
     BrokerError,
+    ConnectionLost,
     InvalidRequest,
     NotFound,
     Refused,
@@ -316,12 +317,18 @@ async def ensure_topic(
     if deduplication_age_s is not None:
         window = Deduplication(age_s=deduplication_age_s)
     names = await client.topics.partitions(topic)
-    if not names:
-        # Somebody else may be faster.
-        with suppress(AlreadyExists):
+    while not names:
+        try:
             await client.topics.create(
                 topic, partitions=partitions, retention=retention, deduplication=window
             )
+        except AlreadyExists:
+            # Somebody else was faster.
+            break
+        except ConnectionLost:
+            # Whether it was created is not known.
+            names = await client.topics.partitions(topic)
+        else:
             return
     if window is not None:
         facts = await client.topics.describe((names or [topic])[0])

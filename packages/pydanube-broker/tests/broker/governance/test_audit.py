@@ -281,3 +281,21 @@ async def test_broker_that_stops_leaves_no_outcome_of_the_audit_topic_behind(tmp
         loop.set_exception_handler(None)
     assert reported == []
     assert len(lines_of(tmp_path / "audit")) == 3 * BATCH_MAX
+
+
+async def test_what_is_being_written_at_the_end_is_not_lost():
+    begun, gate, published = asyncio.Event(), asyncio.Event(), []
+
+    async def publish(lines):
+        begun.set()
+        await gate.wait()
+        published.extend(json.loads(each)["operation"] for each in lines)
+
+    loop = asyncio.get_running_loop()
+    async with open_audit(lambda: 0, publish=publish) as log:
+        record(log, "first")
+        await begun.wait()
+        record(log, "last")
+        # The body ends while the first record is written.
+        loop.call_soon(gate.set)
+    assert published == ["first", "last"]

@@ -272,13 +272,16 @@ async def open_audit(
     audit = AuditLog(wall_clock_us, path=path, publish=publish, limits=limits)
     async with task_scope() as tasks:
         tasks.run(audit.run(), "write the audit log")
-        yield audit
-    audit.summarize()
-    try:
-        async with asyncio.timeout(limits.write_timeout_s):
-            await audit.flush()
-    except TimeoutError:
-        log.warning("the last records of the audit log were not written")
+        try:
+            yield audit
+        finally:
+            audit.summarize()
+            # Before the task is cancelled: what it writes is not in the queue any more.
+            try:
+                async with asyncio.timeout(limits.write_timeout_s):
+                    await audit.flush()
+            except TimeoutError:
+                log.warning("the last records of the audit log were not written")
 
 
 class AuditTopic:
