@@ -14,8 +14,10 @@ from pydanube_kafka.connection import KafkaConnection
 from pydanube_kafka.fetching import fetch
 from pydanube_kafka.server import open_kafka_server
 from pydanube_kafka.wire.apis import Api, parse_request
+from pydanube_kafka.wire.record_batches import decode_batches
 from support.drivers.kafka_requests import KafkaRequests, request_bytes
 from support.fakes.listener_parts import listener_parts
+from support.fakes.storages import seal
 
 pytestmark = pytest.mark.slow
 
@@ -73,6 +75,10 @@ class Consumer:
             if partition.records
         ]
 
+    def forget_session(self):
+        """Let the next request begin another session."""
+        self._epoch, self._session_id = 0, 0
+
     def close(self):
         """End its session."""
         self._connection.end_fetch_session()
@@ -89,6 +95,7 @@ async def served():
     ):
         await client.topics.create("/default/orders", partitions=2)
         consumer = Consumer(server)
+        consumer.broker = memory.broker
         yield client, consumer
         consumer.close()
 
@@ -102,3 +109,45 @@ async def test_messages_that_come_before_a_request_waits_end_its_waiting():
         async with client.producer("/default/orders-part-1") as producer:
             await producer.send(b"m")
         assert await consumer.end(waiting) == [1]
+
+
+async def test_messages_come_once_in_an_answer_although_sealing_joins_batches(
+    monkeypatch,
+):
+    name = "/default/orders-part-0"
+    async with served() as (client, consumer):
+        async with client.producer(name) as producer:
+            for number in range(3):
+                await producer.send_batch([b"%d" % number] * 4)
+        storage, (topic_log,) = (
+            consumer.broker.storage,
+            [
+                each
+                for each in consumer.broker.storage.logs.values()
+                if str(each.name) == name
+            ],
+        )
+        read = topic_log.read
+
+        async def read_one_and_seal(offset, *, bytes_max):
+            frames = await read(offset, bytes_max=bytes_max)
+            await seal(storage, topic_log.topic_id)
+            return frames[:1]
+
+        monkeypatch.setattr(topic_log, "read", read_one_and_seal)
+        offset, found = 0, []
+        while offset < 12:
+            answer = await (await consumer.begin(offset, 0))
+            consumer.forget_session()
+            (records,) = [
+                partition.records
+                for each in answer.responses
+                for partition in each.partitions
+                if partition.records
+            ]
+            for batch in decode_batches(records):
+                # As librdkafka, which compares with the offset that it asked for.
+                base, end = batch.base_offset, batch.base_offset + batch.count
+                found += range(max(base, offset), end)
+            offset = found[-1] + 1
+        assert found == list(range(12))
