@@ -10,7 +10,6 @@ part of the directory, and after ``danube recover`` a broker must serve the rest
 from __future__ import annotations
 
 import asyncio
-import atexit
 import json
 import logging
 import shutil
@@ -18,7 +17,6 @@ import sqlite3
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from pydanube import BrokerError
@@ -65,7 +63,7 @@ class Original:
 
 async def attack(target: Target, rng: Random) -> None:
     """Damage a copy of the directory in one or two places and start a broker."""
-    original = await _original()
+    original = await _original(target)
     data = target.directory / "data"
     shutil.copytree(original.new, data)
     damages = [
@@ -324,17 +322,15 @@ DAMAGES: tuple[Callable[[Path, Original, Random], str], ...] = (
 # The directory.
 
 
-_made: list[Original] = []
+_made: dict[Target, Original] = {}
 
 
-async def _original() -> Original:
-    """Return the directory whose copies all rounds of this process damage."""
-    if not _made:
-        place = Path(mkdtemp(prefix="danube-damage-"))
-        atexit.register(shutil.rmtree, place)
+async def _original(target: Target) -> Original:
+    """Return the directory whose copies all rounds with *target* damage."""
+    if target not in _made:
         with quiet():
-            _made.append(await make_original(place))
-    return _made[0]
+            _made[target] = await make_original(target.directory)
+    return _made[target]
 
 
 async def make_original(place: Path) -> Original:

@@ -40,7 +40,7 @@ class Target:
 
     @property
     def directory(self) -> Path:
-        """A new directory for the files of a round; the runner removes it."""
+        """A new directory for files of rounds; the runner removes it at the end."""
         return Path(tempfile.mkdtemp(dir=self._directory, prefix="round-"))
 
     async def check(self) -> None:
