@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from pydanube.client.blocking import loop_thread
+from pydanube.client.client import Client
 from pydanube_broker.testing import MemoryBroker, SyncMemoryBroker
 from support.worlds.chance import Chance
 from support.worlds.cluster import cluster_world
@@ -67,6 +68,20 @@ async def memory_broker(**options: Any) -> AsyncIterator[MemoryBroker]:
         opening = OTHER_WORLDS[_current.name](chance, **options)
     async with opening as broker:
         yield broker
+
+
+@asynccontextmanager
+async def two_brokers() -> AsyncIterator[
+    tuple[tuple[MemoryBroker, Client], tuple[MemoryBroker, Client]]
+]:
+    """Run two brokers, each with a client."""
+    async with (
+        memory_broker() as one,
+        memory_broker() as two,
+        one.connect() as source,
+        two.connect() as target,
+    ):
+        yield (one, source), (two, target)
 
 
 @contextmanager

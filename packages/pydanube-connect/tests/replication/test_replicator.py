@@ -26,7 +26,7 @@ from pydanube_connect.replication.replicator import (
     Replicator,
 )
 from support.fakes.principals import ROOT, client_of, guarded_broker
-from support.worlds.current import memory_broker
+from support.worlds.current import memory_broker, two_brokers
 
 pytestmark = pytest.mark.slow
 
@@ -59,12 +59,7 @@ async def publish_sealed(source, payload):
 
 def test_retention_drops_only_what_is_replicated():
     async def run():
-        async with (
-            memory_broker() as one,
-            memory_broker() as two,
-            one.connect() as source,
-            two.connect() as target,
-        ):
+        async with two_brokers() as ((_, source), (_, target)):
             await source.topics.create(ORDERS)
             await source.topics.configure(ORDERS, seal_bytes=SEAL_BYTES)
             await replicate_to_end(source, target)
@@ -101,12 +96,7 @@ def test_retention_drops_only_what_is_replicated():
 
 def test_a_replicator_that_starts_again_holds_its_topics():
     async def run():
-        async with (
-            memory_broker() as one,
-            memory_broker() as two,
-            one.connect() as source,
-            two.connect() as target,
-        ):
+        async with two_brokers() as ((_, source), (_, target)):
             await source.topics.create(ORDERS)
             await replicate_to_end(source, target)
             # As if it had been killed while it applied the retention.
@@ -127,12 +117,7 @@ def test_versions_of_a_schema_are_copied():
         text: str = ""
 
     async def run():
-        async with (
-            memory_broker() as one,
-            memory_broker() as two,
-            one.connect() as source,
-            two.connect() as target,
-        ):
+        async with two_brokers() as ((_, source), (_, target)):
             # The ids of schemas differ at the target.
             await target.schemas.register("other", Old)
             for schema in (Old, New, Old):
@@ -164,12 +149,7 @@ def test_versions_that_are_deleted_but_readable_are_copied():
     ]
 
     async def run():
-        async with (
-            memory_broker() as one,
-            memory_broker() as two,
-            one.connect() as source,
-            two.connect() as target,
-        ):
+        async with two_brokers() as ((one, source), (_, target)):
             for schema in schemas:
                 async with source.producer(
                     ORDERS, schema=schema, subject="orders"
@@ -202,12 +182,7 @@ def test_references_of_schemas_are_copied():
         price: int
 
     async def run():
-        async with (
-            memory_broker() as one,
-            memory_broker() as two,
-            one.connect() as source,
-            two.connect() as target,
-        ):
+        async with two_brokers() as ((_, source), (_, target)):
             old = source.schemas
             await old.register("money", Money)
             await old.set_compatibility("money", "none")
@@ -273,12 +248,7 @@ def test_schemas_that_are_not_permitted_end_it():
 
 def test_partitions_are_those_of_the_source():
     async def run():
-        async with (
-            memory_broker() as one,
-            memory_broker() as two,
-            one.connect() as source,
-            two.connect() as target,
-        ):
+        async with two_brokers() as ((_, source), (_, target)):
             await source.topics.create(ORDERS, partitions=2)
             await replicate_to_end(source, target)
             await source.topics.add_partitions(ORDERS, 3)

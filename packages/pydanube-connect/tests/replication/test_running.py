@@ -16,7 +16,7 @@ from pydanube_connect.replication.pure.naming import TopicNaming
 from pydanube_connect.replication.replicator import Replication
 from pydanube_connect.replication.running import cut_over, find_lag, remove, replicate
 from support.drivers.running import received
-from support.worlds.current import memory_broker
+from support.worlds.current import two_brokers
 
 pytestmark = pytest.mark.slow
 
@@ -31,17 +31,6 @@ class Order(msgspec.Struct):
 def replication(**options):
     naming = TopicNaming.parse(["/default/*"], ["/default/=/mirror/"])
     return Replication(name="edge", naming=naming, **options)
-
-
-@asynccontextmanager
-async def two_brokers():
-    async with (
-        memory_broker() as one,
-        memory_broker() as two,
-        one.connect() as source,
-        two.connect() as target,
-    ):
-        yield (one.url, source), (two.url, target)
 
 
 @asynccontextmanager
@@ -80,7 +69,7 @@ async def messages(client, topic):
 
 def test_messages_arrive_as_they_were():
     async def run():
-        async with two_brokers() as ((source_url, source), (target_url, target)):
+        async with two_brokers() as ((one, source), (two, target)):
             async with source.producer(ORDERS, schema=Order) as producer:
                 for number in range(3):
                     await producer.send(
@@ -90,7 +79,7 @@ def test_messages_arrive_as_they_were():
             async with source.producer("/default/parts") as producer:
                 for number in range(20):
                     await producer.send(str(number), key=str(number % 7))
-            async with replicating(source_url, target_url) as until:
+            async with replicating(one.url, two.url) as until:
                 await until(lambda each: each.messages == 23)
                 async with source.producer(ORDERS, schema=Order) as producer:
                     await producer.send(Order(3))
@@ -100,10 +89,10 @@ def test_messages_arrive_as_they_were():
                     await producer.send(b"later")
                 await until(lambda each: each.messages == 25)
             old, new = await messages(source, ORDERS), await messages(target, COPY)
-            for one, other in zip(old, new, strict=True):
-                assert one.value == other.value
+            for sent, other in zip(old, new, strict=True):
+                assert sent.value == other.value
                 for name in ("key", "attributes", "publish_time", "offset"):
-                    assert getattr(one, name) == getattr(other, name)
+                    assert getattr(sent, name) == getattr(other, name)
             assert (await target.topics.describe(COPY)).schema is not None
             for number in range(2):
                 name = f"parts-part-{number}"
@@ -114,7 +103,7 @@ def test_messages_arrive_as_they_were():
             assert [each.name for each in facts.holds] == ["replicate-edge"]
             [own] = facts.subscriptions
             assert (own.subscription, own.backlog) == ("replicate-edge", 0)
-            lags = await find_lag(replication(), source_url, target_url)
+            lags = await find_lag(replication(), one.url, two.url)
             assert {each.lag for each in lags} == {0}
 
     asyncio.run(run())
@@ -122,7 +111,7 @@ def test_messages_arrive_as_they_were():
 
 def test_subscriptions_continue_at_the_target():
     async def run():
-        async with two_brokers() as ((source_url, source), (target_url, target)):
+        async with two_brokers() as ((one, source), (two, target)):
             dead = "/default/dead"
             await source.topics.create(dead)
             policy = FailurePolicy(
@@ -138,7 +127,7 @@ def test_subscriptions_continue_at_the_target():
                 await source.subscriptions.configure(
                     ORDERS, "billing", failure_policy=policy
                 )
-                async with replicating(source_url, target_url) as until:
+                async with replicating(one.url, two.url) as until:
                     await until(lambda each: each.state == "running")
                     await producer.send_batch([b"%d" % each for each in range(10)])
                     received = []
@@ -151,7 +140,7 @@ def test_subscriptions_continue_at_the_target():
                 # This one is left for the cut-over.
                 await producer.send(b"10")
             for _ in range(2):
-                [moved] = await cut_over(replication(), source_url, target_url)
+                [moved] = await cut_over(replication(), one.url, two.url)
                 assert (moved.subscription, moved.source_cursor) == ("billing", 3)
             settings = await target.subscriptions.settings(COPY, "billing")
             assert settings.failure_policy == replace(
@@ -167,7 +156,7 @@ def test_subscriptions_continue_at_the_target():
             assert (await source.topics.describe(ORDERS)).holds == ()
 
             async def replicate_again():
-                async with replicating(source_url, target_url) as until:
+                async with replicating(one.url, two.url) as until:
                     await until(lambda each: each.state == "running")
 
             with pytest.raises(InvalidRequest, match="has been cut over"):
@@ -178,17 +167,17 @@ def test_subscriptions_continue_at_the_target():
 
 def test_the_target_takes_over_without_the_source():
     async def run():
-        async with two_brokers() as ((source_url, source), (target_url, target)):
+        async with two_brokers() as ((one, source), (two, target)):
             await source.topics.create(ORDERS)
             await source.subscriptions.create(ORDERS, "billing", start="earliest")
             async with source.producer(ORDERS) as producer:
                 await producer.send_batch([b"a", b"b", b"c"])
             await source.subscriptions.skip(ORDERS, "billing", 2)
-            async with replicating(source_url, target_url) as until:
+            async with replicating(one.url, two.url) as until:
                 await until(lambda each: each.checkpoints)
-            [moved] = await cut_over(replication(), None, target_url)
+            [moved] = await cut_over(replication(), None, two.url)
             assert (moved.topic, moved.cursor) == (COPY, 2)
-            await remove(replication(), source_url, target_url)
+            await remove(replication(), one.url, two.url)
             assert (await source.topics.describe(ORDERS)).holds == ()
             with pytest.raises(TopicNotFound):
                 await target.topics.describe("/default/replicate-edge.positions")
@@ -198,22 +187,22 @@ def test_the_target_takes_over_without_the_source():
 
 def test_replication_whose_position_was_trimmed_stops_and_can_be_removed():
     async def run():
-        async with two_brokers() as ((source_url, source), (target_url, target)):
+        async with two_brokers() as ((one, source), (two, target)):
             await source.topics.create(ORDERS)
             await source.subscriptions.create(ORDERS, "billing", start="earliest")
             async with source.producer(ORDERS) as producer:
                 await producer.send(b"a")
-            async with replicating(source_url, target_url) as until:
+            async with replicating(one.url, two.url) as until:
                 await until(lambda each: each.checkpoints and each.messages)
             await target.topics.trim("/default/replicate-edge.subscriptions", "latest")
             with pytest.raises(InvalidRequest, match="trimmed"):
-                await cut_over(replication(), None, target_url)
+                await cut_over(replication(), None, two.url)
             await target.topics.trim("/default/replicate-edge.positions", "latest")
             with pytest.raises(InvalidRequest, match="trimmed"):
-                async with replicating(source_url, target_url) as until:
+                async with replicating(one.url, two.url) as until:
                     await until(lambda each: each.state == "running")
             assert len(await messages(target, COPY)) == 1
-            await remove(replication(), source_url, target_url)
+            await remove(replication(), one.url, two.url)
             assert (await source.topics.describe(ORDERS)).holds == ()
 
     asyncio.run(run())
@@ -222,26 +211,26 @@ def test_replication_whose_position_was_trimmed_stops_and_can_be_removed():
 def test_target_may_be_trimmed_before_the_cut_over():
     async def run():
         async with (
-            two_brokers() as ((source_url, source), (target_url, target)),
+            two_brokers() as ((one, source), (two, target)),
             source.producer(ORDERS) as producer,
         ):
             await source.subscriptions.create(ORDERS, "billing", start="earliest")
             await source.subscriptions.create(ORDERS, "audit", start="earliest")
             await producer.send_batch([b"%d" % each for each in range(6)])
             await source.subscriptions.skip(ORDERS, "audit", 5)
-            async with replicating(source_url, target_url) as until:
+            async with replicating(one.url, two.url) as until:
                 await until(lambda each: each.messages == 6 and each.checkpoints)
                 await target.topics.trim(COPY, 4)
                 await producer.send(b"6")
                 await until(lambda each: each.messages == 7 and not each.lag)
             # The start of the replicator and the cut-over read the trimmed topic, too.
-            async with replicating(source_url, target_url) as until:
+            async with replicating(one.url, two.url) as until:
                 await until(lambda each: each.state == "running")
                 await target.topics.trim(COPY, "latest")
                 await producer.send(b"7")
                 await until(lambda each: each.messages == 1 and not each.lag)
             await producer.send(b"8")
-            moved = await cut_over(replication(), source_url, target_url)
+            moved = await cut_over(replication(), one.url, two.url)
             assert {each.subscription for each in moved} == {"billing", "audit"}
             for name in ("billing", "audit"):
                 async with target.consumer(COPY, subscription=name) as consumer:
@@ -258,13 +247,13 @@ async def payloads(client, topic):
 def test_a_target_that_is_not_passive_is_an_error():
     async def run():
         async with (
-            two_brokers() as ((source_url, source), (target_url, target)),
+            two_brokers() as ((one, source), (two, target)),
             source.producer(ORDERS) as producer,
         ):
             await producer.send(b"1")
 
             async def fail():
-                async with replicating(source_url, target_url) as until:
+                async with replicating(one.url, two.url) as until:
                     await until(lambda each: each.messages == 1)
                     async with target.producer(COPY) as other:
                         await other.send(b"other")
@@ -279,12 +268,12 @@ def test_a_target_that_is_not_passive_is_an_error():
 
 def test_a_topic_that_was_created_again_is_an_error():
     async def run():
-        async with two_brokers() as ((source_url, source), (target_url, _)):
+        async with two_brokers() as ((one, source), (two, _)):
             async with source.producer(ORDERS) as producer:
                 await producer.send(b"1")
 
             async def replicate_one():
-                async with replicating(source_url, target_url) as until:
+                async with replicating(one.url, two.url) as until:
                     await until(lambda each: each.messages == 1)
 
             await replicate_one()
@@ -298,12 +287,12 @@ def test_a_topic_that_was_created_again_is_an_error():
 
 def test_a_replication_may_begin_at_the_end():
     async def run():
-        async with two_brokers() as ((source_url, source), (target_url, target)):
+        async with two_brokers() as ((one, source), (two, target)):
             async with source.producer(ORDERS) as producer:
                 await producer.send(b"old")
                 for payload in (b"1", b"2"):
                     async with replicating(
-                        source_url, target_url, from_latest=True, bytes_per_s=1e6
+                        one.url, two.url, from_latest=True, bytes_per_s=1e6
                     ) as until:
                         await until(lambda each: each.state == "running")
                         await producer.send(payload)
