@@ -119,14 +119,8 @@ async def test_messages_come_once_in_an_answer_although_sealing_joins_batches(
         async with client.producer(name) as producer:
             for number in range(3):
                 await producer.send_batch([b"%d" % number] * 4)
-        storage, (topic_log,) = (
-            consumer.broker.storage,
-            [
-                each
-                for each in consumer.broker.storage.logs.values()
-                if str(each.name) == name
-            ],
-        )
+        storage = consumer.broker.storage
+        [topic_log] = [each for each in storage.logs.values() if str(each.name) == name]
         read = topic_log.read
 
         async def read_one_and_seal(offset, *, bytes_max):
