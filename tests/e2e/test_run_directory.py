@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import shutil
 import subprocess
 import sys
 
@@ -23,10 +22,9 @@ from support.run_directory import (
 
 RUN = """
 import os, sys, tempfile
-from support.run_directory import enter_run_directory, memory_directory, remove_at_exit
+from support.run_directory import enter_run_directory, memory_directory
 
 run = enter_run_directory()
-remove_at_exit(run)
 run.tests.mkdir()
 (run.tests / "kept").touch()
 print(run.path, memory_directory(), tempfile.mkdtemp())
@@ -75,15 +73,16 @@ def test_a_run_that_fails_leaves_the_files_of_its_tests(tmp_path):
 
 
 def test_a_run_that_was_killed_is_removed_by_a_later_one(tmp_path):
-    run(tmp_path, "killed")
+    [_, memory, _] = run(tmp_path, "killed")
     [left] = tmp_path.iterdir()
-    shutil.rmtree((left / "memory").resolve())
+    assert os.path.isdir(memory)  # noqa: PTH112
     assert (left / "t" / "kept").exists()
     made = left.stat().st_ctime
     remove_dead(tmp_path, now=made + NEW_S - 1)
     assert left.exists(), "another run might be making it"
     remove_dead(tmp_path, now=made + NEW_S + 1)
     assert list(tmp_path.iterdir()) == []
+    assert not os.path.exists(memory)  # noqa: PTH110
 
 
 def test_a_run_that_goes_on_is_not_removed(tmp_path):
@@ -111,7 +110,7 @@ def test_a_run_is_locked_before_it_removes_others(tmp_path, monkeypatch):
 
 
 def test_what_a_file_leaves_is_noted_once(tmp_path):
-    directory = RunDirectory(tmp_path, tmp_path, is_owned=False)
+    directory = RunDirectory(tmp_path, tmp_path)
     directory.note_left("test_a.py")
     (tmp_path / "tmp1").mkdir()
     (tmp_path / "hsperfdata_me").mkdir()

@@ -51,12 +51,17 @@ class RunDirectory:
     path: Path
     temporary: Path
     """The directory for temporary files of this process and those that it starts."""
-    is_owned: bool
-    """Whether this process made the directory, and removes it."""
+    maker: int | None = None
+    """The process that made the directory, and removes it when it ends."""
     has_failed: bool = False
     left: dict[str, list[str]] = field(default_factory=dict)
     """What test files left in ``temporary``, by the names of the files."""
     _known: set[str] = field(default_factory=set)
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether this process made the directory, and did not only fork from it."""
+        return self.maker == os.getpid()
 
     @property
     def tests(self) -> Path:
@@ -66,24 +71,18 @@ class RunDirectory:
     def note_left(self, file: str) -> None:
         """Note what has appeared among the temporary files as left by *file*."""
         found = {
-            name
-            for name in os.listdir(self.temporary)  # noqa: PTH208
-            if not name.startswith(NOT_LEFT)
+            each.name
+            for each in self.temporary.iterdir()
+            if not each.name.startswith(NOT_LEFT)
         }
         if new := sorted(found - self._known):
             self.left.setdefault(file, []).extend(new)
         self._known = found
 
     def remove(self) -> None:
-        """Remove the directory, or if tests failed, all in it but their files."""
-        _remove_run((self.path / "memory").resolve())
-        if self.has_failed:
-            (self.path / "memory").unlink(missing_ok=True)
-            for path in self.path.iterdir():
-                if path not in (self.tests, self.path / LOCK):
-                    shutil.rmtree(path, ignore_errors=True)
-            return
-        _remove_run(self.path)
+        """Remove the directory if it is owned; if tests failed, leave their files."""
+        if self.is_owned:
+            _remove_run(self.path, but=self.tests if self.has_failed else None)
 
 
 def enter_run_directory() -> RunDirectory:
@@ -91,14 +90,13 @@ def enter_run_directory() -> RunDirectory:
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     given = os.environ.get(VARIABLE)
     if worker is not None and given is not None:
-        run = RunDirectory(Path(given), Path(given) / worker, is_owned=False)
+        run = RunDirectory(Path(given), Path(given) / worker)
     else:
         path = make_locked(Path(tempfile.gettempdir()))
-        run = RunDirectory(path, path / "main", is_owned=True)
-        if os.access(MEMORY, os.W_OK):
-            (path / "memory").symlink_to(make_locked(MEMORY))
-        else:
-            (path / "memory").mkdir()
+        run = RunDirectory(path, path / "main", maker=os.getpid())
+        _memory_of(path).mkdir(mode=0o711)
+        # After all that others, which come later, remove at the end of the process.
+        atexit.register(run.remove)
     # Servers that refuse to run as root have directories there.
     run.temporary.mkdir(exist_ok=True)
     run.temporary.chmod(0o711)
@@ -120,19 +118,11 @@ def enter_run_directory() -> RunDirectory:
 
 def memory_directory() -> Path:
     """Return the directory of the run in memory, or on its disk if there is none."""
-    return (Path(os.environ[VARIABLE]) / "memory").resolve()
+    return _memory_of(Path(os.environ[VARIABLE]))
 
 
-def remove_at_exit(run: RunDirectory) -> None:
-    """Remove *run* when this process ends, after all that others remove at its end."""
-    process = os.getpid()
-
-    def remove() -> None:
-        # Processes that it forked may end in the same way.
-        if os.getpid() == process:
-            run.remove()
-
-    atexit.register(remove)
+def _memory_of(run: Path) -> Path:
+    return (MEMORY if os.access(MEMORY, os.W_OK) else run) / run.name
 
 
 def make_locked(place: Path) -> Path:
@@ -172,15 +162,15 @@ def _is_dead(path: Path) -> bool:
     return True
 
 
-def _remove_run(path: Path) -> None:
+def _remove_run(path: Path, *, but: Path | None = None) -> None:
     """Remove the directory of a run; its lock last, which says what it is."""
+    shutil.rmtree(_memory_of(path), ignore_errors=True)
     with suppress(OSError):
         for each in path.iterdir():
-            if each.is_dir() and not each.is_symlink():
+            if each not in (but, path / LOCK):
                 shutil.rmtree(each, ignore_errors=True)
-            elif each.name != LOCK:
-                each.unlink(missing_ok=True)
-    shutil.rmtree(path, ignore_errors=True)
+    if but is None:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def disk_warning(path: Path, *, needed: int = FREE_BYTES_MIN) -> str | None:
