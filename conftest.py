@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support.run_directory import disk_warning, enter_run_directory
+from support.scratch import disk_warning, enter_scratch_directory
 from support.servers.etcd import etcd_member
 from support.servers.programs import extend_search_path, summary_of_skips
 from support.servers.zookeeper import zookeeper_member
@@ -51,7 +51,7 @@ extend_search_path()
 # Commands must not find the contexts of the user who runs the tests.
 os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
 # What a test forgets to remove goes with the run.
-_RUN = enter_run_directory()
+_RUN = enter_scratch_directory()
 
 # A connection that was accepted just before its server is closed fails an assertion of
 # asyncio, and is never closed (https://github.com/python/cpython/issues/109564).

@@ -12,7 +12,7 @@ from typing import Any
 from pydanube_broker.dispatch.shared_counts import SharedCounts, bytes_of
 from pydanube_broker.metadata.shared_sqlite import SharedSqliteStore, open_shared_sqlite
 from support.fakes.broker_clusters import BrokerCluster, Member
-from support.run_directory import memory_directory
+from support.scratch import memory_directory
 from support.worlds.chance import Chance
 from support.worlds.cluster import ClusterBroker, running_cluster
 

@@ -1,5 +1,5 @@
 """
-The directory that holds what a run of the tests writes.
+The scratch directory of a run of the tests: all that it writes.
 
 Temporary files of tests, and of the programs that they start, go there.  A run removes
 its directory when it ends, unless tests failed: their files stay until the next run.
@@ -45,7 +45,7 @@ NOT_LEFT = (
 
 
 @dataclass
-class RunDirectory:
+class ScratchDirectory:
     """The directory of a run, and what this process has in it."""
 
     path: Path
@@ -85,15 +85,15 @@ class RunDirectory:
             _remove_run(self.path, but=self.tests if self.has_failed else None)
 
 
-def enter_run_directory() -> RunDirectory:
+def enter_scratch_directory() -> ScratchDirectory:
     """Make the directory of this run, or enter it as one of its workers."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     given = os.environ.get(VARIABLE)
     if worker is not None and given is not None:
-        run = RunDirectory(Path(given), Path(given) / worker)
+        run = ScratchDirectory(Path(given), Path(given) / worker)
     else:
         path = make_locked(Path(tempfile.gettempdir()))
-        run = RunDirectory(path, path / "main", maker=os.getpid())
+        run = ScratchDirectory(path, path / "main", maker=os.getpid())
         _memory_of(path).mkdir(mode=0o711)
         # After all that others, which come later, remove at the end of the process.
         atexit.register(run.remove)

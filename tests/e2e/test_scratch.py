@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from support import run_directory
+from support import scratch
 from support.project import ROOT
-from support.run_directory import (
+from support.scratch import (
     LOCK,
     NEW_S,
     PREFIX,
     VARIABLE,
-    RunDirectory,
+    ScratchDirectory,
     disk_warning,
     memory_directory,
     remove_dead,
@@ -22,9 +22,9 @@ from support.run_directory import (
 
 RUN = """
 import os, sys, tempfile
-from support.run_directory import enter_run_directory, memory_directory
+from support.scratch import enter_scratch_directory, memory_directory
 
-run = enter_run_directory()
+run = enter_scratch_directory()
 run.tests.mkdir()
 (run.tests / "kept").touch()
 print(run.path, memory_directory(), tempfile.mkdtemp())
@@ -105,12 +105,12 @@ def test_a_run_is_locked_before_it_removes_others(tmp_path, monkeypatch):
     def remove(place, *, now):
         remove_dead(place, now=now + 10 * NEW_S)
 
-    monkeypatch.setattr(run_directory, "remove_dead", remove)
-    assert run_directory.make_locked(tmp_path).is_dir()
+    monkeypatch.setattr(scratch, "remove_dead", remove)
+    assert scratch.make_locked(tmp_path).is_dir()
 
 
 def test_what_a_file_leaves_is_noted_once(tmp_path):
-    directory = RunDirectory(tmp_path, tmp_path)
+    directory = ScratchDirectory(tmp_path, tmp_path)
     directory.note_left("test_a.py")
     (tmp_path / "tmp1").mkdir()
     (tmp_path / "hsperfdata_me").mkdir()
