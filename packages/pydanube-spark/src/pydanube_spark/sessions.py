@@ -60,6 +60,9 @@ LOCAL_SETTINGS: dict[str, str] = {
 NEW_SESSION_ONLY = ("spark.log.level", "spark.ui.showConsoleProgress")
 """Settings that ``configure`` leaves alone in an existing session."""
 
+APP_NAME = "pydanube"
+"""The name of applications that nobody has named."""
+
 QUERY_VARIABLES = (
     "SPARK_LOCAL_DIRS",
     "SPARK_AUTH_SOCKET_TIMEOUT",
@@ -70,7 +73,7 @@ QUERY_VARIABLES = (
 
 
 def session(
-    app_name: str = "pydanube",
+    app_name: str | None = None,
     *,
     master: str | None = None,
     remote: str | None = None,
@@ -94,7 +97,8 @@ def session(
     defaults of this function.
 
     Args:
-        app_name: The name of the application in Spark's web pages.
+        app_name: The name of the application in Spark's web pages.  By default it is
+            that of ``spark-submit``, and ``pydanube`` without it.
         master: Where tasks run: ``local[*]``, ``spark://host:7077``, ….  By default it
             is the master of ``spark-submit``, and all cores of this machine without it.
         remote: A Spark Connect server, such as ``sc://host:15002``, instead of a
@@ -112,7 +116,9 @@ def session(
     existing = (
         SparkSession.getActiveSession()
         if remote is None
-        else SparkSession.builder.remote(remote).appName(app_name).getOrCreate()
+        else SparkSession.builder.remote(remote)
+        .appName(app_name or APP_NAME)
+        .getOrCreate()
     )
     if existing is not None:
         for name, value in configure(existing, config).items():
@@ -126,10 +132,11 @@ def session(
         return existing
     os.environ["JAVA_HOME"] = str(find_java())
     submitted = _submitted_settings()
-    if master is None:
-        master = submitted.get("spark.master", "local[*]")
+    app_name = app_name or submitted.get("spark.app.name", APP_NAME)
+    master = master or submitted.get("spark.master", "local[*]")
     if master.startswith("local"):
-        python = dict(config or {}).get("spark.pyspark.python", sys.executable)
+        chosen = submitted | dict(config or {})
+        python = chosen.get("spark.pyspark.python", sys.executable)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
         home = None
         if "SPARK_HOME" not in os.environ:
@@ -219,7 +226,7 @@ def settings_for(
     """
     Return the settings of a new session on *master*; *config* overrides defaults.
 
-    So do the settings *submitted* with ``spark-submit``, which are left out.
+    A default is left out if ``spark-submit`` has *submitted* a value for it.
     """
     local = LOCAL_SETTINGS if master.startswith("local") else {}
     defaults = {
