@@ -88,6 +88,17 @@ def test_each_broker_is_asked_once_for_all_parts(tmp_path):
     assert brokers.asked == silent.asked == ["danube://here", "danube://there"]
 
 
+def test_topics_with_several_partitions_cannot_have_truncations(tmp_path):
+    feed = "cdc: debezium, schema: id INT, truncate: apply}"
+    dead = "read: stream}\n  one: {topic: /default/parts, " + feed
+    more = dead + "\n  two: {topic: /default/orders, " + feed.rstrip("}")
+    orders = ["/default/orders-part-0", "/default/orders-part-1"]
+    brokers = Brokers(here=[*orders, "/default/parts"], there=[])
+    [(path, message)] = problems(tmp_path, brokers, more).items()
+    assert path == "sources.two.truncate"
+    assert message.startswith("/default/orders has 2 partitions, and a truncation in")
+
+
 def test_broker_that_does_not_answer_is_named_where_the_file_names_it(tmp_path):
     lost = ConnectionLost("refused")
     dead = "dead_letters: {topic: /default/dead, broker: danube://dead}"

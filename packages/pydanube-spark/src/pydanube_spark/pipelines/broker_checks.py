@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any
@@ -123,17 +123,18 @@ class BrokerChecks:
             except BrokerError as error:
                 self._problems.add(path, str(error))
             else:
-                self._find_missing(path, sink, url, ())
+                self._find_partitions(path, sink, url, ())
 
     def _has_topics(self, name: str, source: Source) -> bool:
         path = ("sources", name)
         options = topic_options(source, self._pipeline.broker)
-        found = self._find_missing(path, source, options.url, options.topics)
+        found = self._find_partitions(path, source, options.url, options.topics)
         if found is None:
             return False
-        missing, known = found
-        if source.truncate is Truncate.APPLY and not missing:
-            self._check_partitions(path, options.url, options.topics)
+        counts, known = found
+        if source.truncate is Truncate.APPLY:
+            self._check_truncations(path, counts)
+        missing = [topic for topic, count in counts.items() if not count]
         if missing:
             word = next(iter(source.topic_fields), "options")
             near = did_you_mean(missing[0], known) or "."
@@ -144,30 +145,30 @@ class BrokerChecks:
             )
         return not missing
 
-    def _check_partitions(self, path: Path, url: str, topics: Sequence[str]) -> None:
-        """Check that *topics* have one partition, so that truncations have an order."""
-        for topic in topics:
-            count = len(self._client(url).topics.partitions(topic))
+    def _check_truncations(self, path: Path, counts: Mapping[str, int]) -> None:
+        """Report topics whose number of partitions, in *counts*, is more than one."""
+        for topic, count in counts.items():
             if count > 1:
                 self._problems.add(
                     (*path, "truncate"),
-                    f"{topic} has {count} partitions, and changes in others have no "
-                    "order with a truncation: use a topic with one, or set truncate: "
-                    "ignore",
+                    f"{topic} has {count} partitions, and a truncation in one has no "
+                    "order with the changes in the others: use a topic with one "
+                    "partition, or set truncate: ignore",
                 )
 
-    def _find_missing(
+    def _find_partitions(
         self, path: Path, part: Source | Sink, url: str, topics: Sequence[str]
-    ) -> tuple[list[str], list[str]] | None:
+    ) -> tuple[dict[str, int], list[str]] | None:
         """
-        Return those of *topics* that the broker at *url* lacks, and all that it has.
+        Return how many partitions each of *topics* has at *url*; 0 if it is missing.
 
-        If it does not answer, report the problem of *part* and return None.
+        If one is missing, also return all topics of the broker.  If the broker does not
+        answer, report the problem of *part* and return None.
         """
         try:
             client = self._client(url)
-            missing = [each for each in topics if not client.topics.partitions(each)]
-            return missing, client.topics.list() if missing else []
+            counts = {each: len(client.topics.partitions(each)) for each in topics}
+            return counts, [] if all(counts.values()) else client.topics.list()
         except ConnectionLost as error:
             self.unanswered += 1
             self._problems.add(
