@@ -84,6 +84,7 @@ def events_in(path):
     [
         (RunState.DONE, "COMPLETE"),
         (RunState.STOPPED, "ABORT"),
+        (RunState.STARTING, "ABORT"),
         (RunState.FAILED, "FAIL"),
     ],
 )

@@ -53,7 +53,12 @@ class LineageRun:
 
     def end(self) -> None:
         """Send the event that the run has ended, as *state* and *error* say."""
-        kinds = {RunState.DONE: "COMPLETE", RunState.STOPPED: "ABORT"}
+        kinds = {
+            RunState.DONE: "COMPLETE",
+            RunState.STOPPED: "ABORT",
+            # It was stopped for the next run, which has other tables of mirrors.
+            RunState.STARTING: "ABORT",
+        }
         self._send(kinds.get(self.state, "FAIL"))
         self._transport.close()
 
