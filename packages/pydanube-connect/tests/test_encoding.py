@@ -1,12 +1,13 @@
 """Tests of the encoding of drafts by the schema of a topic."""
 
 import asyncio
+import weakref
 
 import msgspec
 
 from pydanube.client.operations.schemas import Schemas
 from pydanube.model.schemas import SchemaType
-from pydanube_connect.encoding import TopicEncoder, open_encoder, register_versions
+from pydanube_connect.encoding import RegisteredSchemas, TopicEncoder, open_encoder
 from pydanube_connect.pure.mapping import Draft
 from pydanube_connect.pure.records import RecordSchema
 from pydanube_connect.pure.spec import ValueSchema
@@ -41,13 +42,19 @@ def test_older_versions_are_registered_once(monkeypatch):
         return await register(schemas, subject, schema)
 
     async def versions():
-        known, found = set(), []
+        found = []
         async with memory_broker() as broker, broker.connect() as client:
             await client.topics.create(TOPIC)
             monkeypatch.setattr(Schemas, "register", counted)
+            schemas = RegisteredSchemas(client)
             for count in range(1, len(texts) + 1):
                 schema = RecordSchema(SchemaType.JSON_SCHEMA, tuple(texts[:count]))
-                found.append(await register_versions(client, TOPIC, schema, known))
+                found.append(await schemas.reference(TOPIC, schema))
+                assert await schemas.reference(TOPIC, schema) is found[-1]
+                # What the source forgets, with its long definitions, is forgotten.
+                alive = weakref.ref(schema)
+                del schema
+                assert alive() is None
         return [each.version for each in found]
 
     assert asyncio.run(versions()) == [1, 2, 3, 4]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import compress, groupby
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pydanube.client.client import Client
 from pydanube.client.messages.schema import Schema, schema_of
@@ -21,6 +22,9 @@ from pydanube.schemas.language import Encoder, error_text, reason_of
 from pydanube_connect.pure.mapping import UNUSABLE, Draft
 from pydanube_connect.pure.records import RecordSchema
 from pydanube_connect.pure.spec import ValueSchema
+
+REGISTERED_MAX = 20_000
+"""How many schemas of records, and versions of them, are remembered as registered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,29 +141,56 @@ async def open_encoder(
     return TopicEncoder(encode, reference)
 
 
-async def register_versions(
-    client: Client,
-    topic: str,
-    schema: RecordSchema,
-    known: set[tuple[str, SchemaType, str]],
-) -> SchemaReference:
+class RegisteredSchemas:
     """
-    Register *schema* and its older versions for *topic*, as far as they are missing.
+    Registers the schemas of records, and knows which were registered as what.
 
-    *known* has the topics and definitions that are registered, and gets these.
-
-    Raises:
-        IncompatibleSchema, InvalidSchema: One of them cannot be registered.
+    Bounds: it remembers ``REGISTERED_MAX`` schemas and versions, with those of one
+    more schema, and keeps none of their definitions.
     """
-    subject = await default_subject(client.schemas, topic)
-    *older, own = [Schema[Any](schema.type, each) for each in schema.definitions]
-    for each in older:
-        if (topic, schema.type, each.definition) not in known:
-            await client.schemas.register(subject, each)
-            known.add((topic, schema.type, each.definition))
-    registered = await client.schemas.register(subject, own)
-    known.add((topic, schema.type, own.definition))
-    return SchemaReference(subject=subject, version=registered.version)
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._references: WeakKeyDictionary[
+            RecordSchema, dict[str, SchemaReference]
+        ] = WeakKeyDictionary()
+        self._versions: set[int] = set()
+        """Hashes of topics and the definitions that are registered for them."""
+
+    def forget(self) -> None:
+        """Forget all schemas, so that those that are needed are registered again."""
+        self._references.clear()
+        self._versions.clear()
+
+    async def reference(self, topic: str, schema: RecordSchema) -> SchemaReference:
+        """
+        Return what *schema* is registered as for *topic*.
+
+        It and its older versions are registered first, as far as they are missing.
+
+        Raises:
+            IncompatibleSchema, InvalidSchema: One of them cannot be registered.
+        """
+        known = self._references.get(schema, {}).get(topic)
+        if known is None:
+            if len(self._references) + len(self._versions) >= REGISTERED_MAX:
+                self.forget()
+            known = await self._register(topic, schema)
+            self._references.setdefault(schema, {})[topic] = known
+        return known
+
+    async def _register(self, topic: str, schema: RecordSchema) -> SchemaReference:
+        schemas = self._client.schemas
+        subject = await default_subject(schemas, topic)
+        *older, own = [Schema[Any](schema.type, each) for each in schema.definitions]
+        for each in older:
+            version = hash((topic, schema.type, each.definition))
+            if version not in self._versions:
+                await schemas.register(subject, each)
+                self._versions.add(version)
+        registered = await schemas.register(subject, own)
+        self._versions.add(hash((topic, schema.type, own.definition)))
+        return SchemaReference(subject=subject, version=registered.version)
 
 
 async def open_trial_encoder(

@@ -25,15 +25,15 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import TopicName
 from pydanube.model.quantities import BYTE_UNITS, parse_quantity
-from pydanube.model.schemas import SchemaReference, SchemaType
+from pydanube.model.schemas import SchemaReference
 from pydanube_connect.channel import Channel
 from pydanube_connect.connector import Source
 from pydanube_connect.dead_letters import DeadLetters
 from pydanube_connect.encoding import (
     MessageGroup,
+    RegisteredSchemas,
     TopicEncoder,
     open_encoder,
-    register_versions,
 )
 from pydanube_connect.loading import DeclaredConnector
 from pydanube_connect.publishing import (
@@ -65,8 +65,6 @@ BATCH_MESSAGES_MAX = 10_000
 """How many messages are published together by default."""
 WITH_SCHEMAS_MAX = 5000
 """How many messages are published together if each may have another schema."""
-REFERENCES_MAX = 20_000
-"""How many schemas of records, and versions of them, are remembered as registered."""
 TOPICS_MAX = 10_000
 """To how many topics a source publishes at most."""
 
@@ -100,8 +98,7 @@ class SourceRun:
             keeps_schemas=not declared.transform,
         )
         self._encoders: dict[str, TopicEncoder] = {}
-        self._references: dict[tuple[str, RecordSchema], SchemaReference] = {}
-        self._registered: set[tuple[str, SchemaType, str]] = set()
+        self._schemas = RegisteredSchemas(client)
         self._messages_max = spec.batch.messages or BATCH_MESSAGES_MAX
         if source.finds_schemas(source.options):
             # A commit has at most 10,000 parts, each with one schema for a topic.
@@ -230,8 +227,7 @@ class SourceRun:
         """Return as ``_encode``, without the messages that the broker refuses."""
         # Topics and schemas may have changed since they were looked up.
         self._encoders.clear()
-        self._references.clear()
-        self._registered.clear()
+        self._schemas.forget()
         groups, refused = await self._encode(work)
         name, topic = self._declared.name, self._declared.spec.topic
         found = await find_refused(self._client, name, groups, topic)
@@ -337,21 +333,10 @@ class SourceRun:
         problems: dict[RecordSchema | None, str] = {}
         for schema in schemas:
             assert schema is not None
-            known = self._references.get((topic, schema))
-            if known is None:
-                try:
-                    known = await register_versions(
-                        self._client, topic, schema, self._registered
-                    )
-                except (InvalidSchema, IncompatibleSchema) as error:
-                    problems[schema] = str(error)
-                    continue
-                remembered = len(self._references) + len(self._registered)
-                if remembered >= REFERENCES_MAX:
-                    self._references.clear()
-                    self._registered.clear()
-                self._references[topic, schema] = known
-            found[schema] = known
+            try:
+                found[schema] = await self._schemas.reference(topic, schema)
+            except (InvalidSchema, IncompatibleSchema) as error:
+                problems[schema] = str(error)
         return found, problems
 
     def _dead_letters(

@@ -17,7 +17,7 @@ Refusals = Mapping[int, str]
 """The reasons why records of a batch were not stored, by their index."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class RecordSchema:
     """The schema of values that a source has found encoded; each is one object."""
 
