@@ -2,8 +2,10 @@
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from support import scratch
 from support.project import ROOT
 from support.scratch import (
     LOCK,
+    MEMORY,
     NEW_S,
     PREFIX,
     VARIABLE,
@@ -60,7 +63,7 @@ def test_a_run_that_passes_leaves_nothing(tmp_path):
     [path, memory, temporary] = run(tmp_path, "passed")
     assert temporary.startswith(path)
     assert list(tmp_path.iterdir()) == []
-    assert not os.path.exists(memory)  # noqa: PTH110
+    assert not Path(memory).exists()
 
 
 def test_a_run_that_fails_leaves_the_files_of_its_tests(tmp_path):
@@ -69,20 +72,30 @@ def test_a_run_that_fails_leaves_the_files_of_its_tests(tmp_path):
     assert str(kept) == path
     assert {each.name for each in kept.iterdir()} == {"t", "lock"}
     assert (kept / "t" / "kept").exists()
-    assert not os.path.exists(memory)  # noqa: PTH110
+    assert not Path(memory).exists()
+
+
+@pytest.mark.skipif(not os.access(MEMORY, os.W_OK), reason=f"needs {MEMORY}")
+def test_all_files_of_a_run_may_be_in_memory():
+    [path, memory, _] = run(MEMORY, "failed")
+    try:
+        assert (Path(path) / "t" / "kept").exists()
+        assert not Path(memory).exists()
+    finally:
+        shutil.rmtree(path)
 
 
 def test_a_run_that_was_killed_is_removed_by_a_later_one(tmp_path):
     [_, memory, _] = run(tmp_path, "killed")
     [left] = tmp_path.iterdir()
-    assert os.path.isdir(memory)  # noqa: PTH112
+    assert Path(memory).is_dir()
     assert (left / "t" / "kept").exists()
     made = left.stat().st_ctime
     remove_dead(tmp_path, now=made + NEW_S - 1)
     assert left.exists(), "another run might be making it"
     remove_dead(tmp_path, now=made + NEW_S + 1)
     assert list(tmp_path.iterdir()) == []
-    assert not os.path.exists(memory)  # noqa: PTH110
+    assert not Path(memory).exists()
 
 
 def test_a_run_that_goes_on_is_not_removed(tmp_path):

@@ -122,7 +122,8 @@ def memory_directory() -> Path:
 
 
 def _memory_of(run: Path) -> Path:
-    return (MEMORY if os.access(MEMORY, os.W_OK) else run) / run.name
+    # TMPDIR may be MEMORY itself.
+    return (MEMORY if os.access(MEMORY, os.W_OK) else run) / f"{run.name}-memory"
 
 
 def make_locked(place: Path) -> Path:
