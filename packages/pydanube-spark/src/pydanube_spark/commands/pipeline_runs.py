@@ -6,9 +6,9 @@ import os
 import socket
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -131,22 +131,9 @@ def with_changed_tables(
     return None if is_same else ChangedTables(pipeline=reload(found), tables=found)
 
 
-class Run(Protocol):
-    """A run of a pipeline, such as ``PipelineRun``."""
-
-    @property
-    def changed(self) -> ChangedTables | None:
-        """Return the tables of the next run, if there is one."""
-        ...
-
-    def execute(self) -> RunState:
-        """Run to the end; ``STARTING`` asks for another run, with *changed*."""
-        ...
-
-
 def run_to_end(
     pipeline: Pipeline,
-    new_run: Callable[[Pipeline], Run],
+    execute: Callable[[Pipeline], RunState | ChangedTables],
     begin_with: Callable[[ChangedTables], None],
     find_changed_tables: Callable[[Pipeline], ChangedTables | None],
     *,
@@ -157,6 +144,8 @@ def run_to_end(
     Run *pipeline*, and again each time the tables of its mirrors have changed; return
     the last state.
 
+    *execute* runs it once, and returns its last state or the tables of the next run.
+
     A run that cannot begin again, because a broker does not answer or a topic has gone
     meanwhile, is repeated as the retries of the pipeline say.
 
@@ -166,13 +155,12 @@ def run_to_end(
     """
     retries, failures, is_first = pipeline.spec.retries.policy, 0, True
     while True:
-        run = new_run(pipeline)
+        changed: ChangedTables | None = None
         try:
-            last_state = run.execute()
-            changed = run.changed
-            if last_state is not RunState.STARTING or changed is None:
-                return last_state
-            failures, is_first = 0, False
+            ended = execute(pipeline)
+            if isinstance(ended, RunState):
+                return ended
+            changed, failures, is_first = ended, 0, False
         except BrokerError as error:
             failures += 1
             if is_first or not retries.allows(failures):
@@ -184,11 +172,9 @@ def run_to_end(
                 if is_stop_requested():
                     return RunState.STOPPED
                 wait(POLL_INTERVAL_S)
-            try:
+            # If this fails, the next run tells what is wrong.
+            with suppress(BrokerError):
                 changed = find_changed_tables(pipeline)
-            except BrokerError:
-                # The next run tells what is wrong.
-                changed = None
         if changed is not None:
             begin_with(changed)
             pipeline = changed.pipeline
@@ -286,7 +272,7 @@ def _run(pipeline: Pipeline, request: RunRequest) -> None:
             ):
                 last_state = run_to_end(
                     pipeline,
-                    partial(_ReportedRun, session, display, stop_request, request.load),
+                    partial(_execute, session, display, stop_request, request.load),
                     partial(_begin_with, state),
                     partial(
                         with_changed_tables, reload=request.load, wait_s=BROKER_WAIT_S
@@ -311,44 +297,37 @@ def _run(pipeline: Pipeline, request: RunRequest) -> None:
     display.say(f"{pipeline.name}: {last_state.value}")
 
 
-class _ReportedRun:
-    """A run of a pipeline that reports its cost and its lineage."""
+def _execute(
+    session: SparkSession,
+    display: Display,
+    stop_request: StopRequest,
+    reload: Callable[[Mapping[str, Sequence[str]]], Pipeline],
+    pipeline: Pipeline,
+) -> RunState | ChangedTables:
+    """
+    Run *pipeline* once, and report its cost and its lineage.
 
-    def __init__(
-        self,
-        session: SparkSession,
-        display: Display,
-        stop_request: StopRequest,
-        reload: Callable[[Mapping[str, Sequence[str]]], Pipeline],
-        pipeline: Pipeline,
-    ) -> None:
-        from pydanube_spark.pipelines.running import PipelineRun  # noqa: PLC0415
+    Return its last state, or the tables of the next run, which begins now.
+    """
+    from pydanube_spark.pipelines.lineage import lineage_of  # noqa: PLC0415
+    from pydanube_spark.pipelines.running import PipelineRun  # noqa: PLC0415
 
-        self._pipeline = pipeline
-        self._display = display
-        self._run = PipelineRun(
-            session,
-            pipeline,
-            display,
-            stop_request=stop_request,
-            find_changed_tables=partial(with_changed_tables, pipeline, reload),
-        )
-
-    @property
-    def changed(self) -> ChangedTables | None:
-        return self._run.changed
-
-    def execute(self) -> RunState:
-        from pydanube_spark.pipelines.lineage import lineage_of  # noqa: PLC0415
-
-        run = self._run
-        with lineage_of(self._pipeline) as lineage:
-            last_state = run.execute()
-            if run.cost is not None:
-                self._display.say(f"{self._pipeline.name}: {run.cost}")
-            if lineage is not None:
-                lineage.state, lineage.error = last_state, run.error
-        return last_state
+    run = PipelineRun(
+        session,
+        pipeline,
+        display,
+        stop_request=stop_request,
+        find_changed_tables=partial(with_changed_tables, pipeline, reload),
+    )
+    with lineage_of(pipeline) as lineage:
+        last_state = run.execute()
+        if run.cost is not None:
+            display.say(f"{pipeline.name}: {run.cost}")
+        if lineage is not None:
+            lineage.state, lineage.error = last_state, run.error
+    if last_state is RunState.STARTING and run.changed is not None:
+        return run.changed
+    return last_state
 
 
 def _begin_with(state: StateDirectory, changed: ChangedTables) -> None:
