@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -138,7 +139,7 @@ class StagedChanges:
     columns: UpsertColumns
     part_bytes: int = PART_BYTES
 
-    @property
+    @cached_property
     def truncation(self) -> pa.Table | None:
         """
         The order values of the last truncation, before which no rows are read.
@@ -166,14 +167,12 @@ class StagedChanges:
             return self.location.schema.empty_table()
         part = KeyPart(number, self.part_count)
         columns = self.columns
-        there = set(self.location.schema.names)
-        names = [*columns.keys, *columns.order, *(columns.not_written & there)]
+        names = [*columns.keys, *columns.order, *columns.not_written]
         names = list(dict.fromkeys(names))
-        first = self.truncation
-        keys = [self._read(file, part, first, names) for file in self.files]
+        keys = [self._read(file, part, names) for file in self.files]
         masks = latest_rows(keys, columns.keys, columns.order)
         found = [
-            self._read(file, part, first).filter(pa.array(mask))
+            self._read(file, part).filter(pa.array(mask))
             for file, mask in zip(self.files, masks, strict=True)
         ]
         latest = pa.concat_tables(found)
@@ -181,9 +180,7 @@ class StagedChanges:
             return latest
 
         def read(name: str) -> pa.ChunkedArray:
-            pieces = [
-                self._read(file, part, first, [name])[name] for file in self.files
-            ]
+            pieces = [self._read(file, part, [name])[name] for file in self.files]
             return pa.chunked_array([each for piece in pieces for each in piece.chunks])
 
         is_latest = np.concatenate(masks)
@@ -208,18 +205,14 @@ class StagedChanges:
             yield from rows_to_insert(changes, is_outdated, self.columns).to_batches()
 
     def _read(
-        self,
-        file: DataFile,
-        part: KeyPart,
-        truncation: pa.Table | None,
-        names: Sequence[str] | None = None,
+        self, file: DataFile, part: KeyPart, names: Sequence[str] | None = None
     ) -> pa.Table:
         """
         Return the rows of *part* in *file*, with the columns *names* or all.
 
-        Rows that are not later than *truncation* are left out.
+        Rows that are not later than the last truncation are left out.
         """
-        schema = self.location.schema
+        schema, truncation = self.location.schema, self.truncation
         keys, order = self.columns.keys, self.columns.order
         wanted = schema.names if names is None else list(names)
         given = [*wanted, *(() if truncation is None else order)]

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import cast
 
 import pyarrow as pa
 
@@ -113,7 +114,7 @@ class LakeSink:
     ) -> None:
         staged = StagedChanges(
             location,
-            tuple(each for each in files if isinstance(each, StagedFile)),
+            tuple(cast("Sequence[StagedFile]", files)),
             # Truncations are no staged rows.
             replace(self.upsert, truncate=None),
         )
