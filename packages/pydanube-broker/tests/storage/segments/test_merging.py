@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 
 import pytest
@@ -33,6 +33,16 @@ async def fill(storage, topic_id=1, count=8, **arguments):
         await seal(storage, topic_id)
     await publish(log, b"tail")
     return log
+
+
+@asynccontextmanager
+async def uploaded(world):
+    """Open a storage, fill a log of it, and upload its segments; yield both."""
+    async with world.storage(remote=RemoteConfig(url="s3://bucket")) as storage:
+        await storage.uploader.loaded.wait()
+        log = await fill(storage)
+        await storage.uploader.upload_now()
+        yield storage, log
 
 
 async def test_small_neighbours_become_one_segment(world, storage):
@@ -262,10 +272,7 @@ def test_a_process_is_idle_if_it_uses_little_of_a_processor():
 
 async def test_remote_copies_stay_until_the_merged_segment_has_one():
     world = UploadWorld()
-    async with world.storage(remote=RemoteConfig(url="s3://bucket")) as storage:
-        await storage.uploader.loaded.wait()
-        log = await fill(storage)
-        await storage.uploader.upload_now()
+    async with uploaded(world) as (storage, log):
         old = {each.object_name for each in log.segments}
         world.remote.gate = asyncio.Event()
         await storage.merger.merge_round()
@@ -287,10 +294,7 @@ async def test_remote_copies_stay_until_the_merged_segment_has_one():
 
 async def test_a_segment_that_is_evicted_meanwhile_is_not_loaded():
     world = UploadWorld()
-    async with world.storage(remote=RemoteConfig(url="s3://bucket")) as storage:
-        await storage.uploader.loaded.wait()
-        log = await fill(storage)
-        await storage.uploader.upload_now()
+    async with uploaded(world) as (storage, log):
         old, loaded = log.segments, []
         world.remote.open = loaded.append
         await world.objects.delete(old[0].object_name)
@@ -301,10 +305,7 @@ async def test_a_segment_that_is_evicted_meanwhile_is_not_loaded():
 
 async def test_a_topic_is_sealed_while_its_merged_segment_is_uploaded():
     world = ObjectWorld()
-    async with world.storage(remote=RemoteConfig(url="s3://bucket")) as storage:
-        await storage.uploader.loaded.wait()
-        log = await fill(storage)
-        await storage.uploader.upload_now()
+    async with uploaded(world) as (storage, log):
         before = payloads_of(await read_all(log))
         world.remote.gate = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
@@ -324,10 +325,7 @@ async def test_a_topic_is_sealed_while_its_merged_segment_is_uploaded():
 
 async def test_a_merged_segment_whose_upload_came_too_late_is_removed():
     world = ObjectWorld()
-    async with world.storage(remote=RemoteConfig(url="s3://bucket")) as storage:
-        await storage.uploader.loaded.wait()
-        log = await fill(storage)
-        await storage.uploader.upload_now()
+    async with uploaded(world) as (storage, log):
         old = log.segments
         world.remote.gate = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
@@ -367,11 +365,8 @@ async def test_what_happens_while_a_merged_segment_is_uploaded_comes_first(chang
     world = ObjectWorld()
     async with (
         AsyncExitStack() as kept,
-        world.storage(remote=RemoteConfig(url="s3://bucket")) as storage,
+        uploaded(world) as (storage, log),
     ):
-        await storage.uploader.loaded.wait()
-        log = await fill(storage)
-        await storage.uploader.upload_now()
         world.remote.gate = gate = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(storage.merger.merge_round())

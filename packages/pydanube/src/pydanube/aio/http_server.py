@@ -113,7 +113,8 @@ class _Server(uvicorn.Server):
         self._is_stopping.set()
 
     async def main_loop(self) -> None:
-        # That of uvicorn wakes up ten times a second, and stops after up to 0.1 s.
+        # The loop of uvicorn would wake up ten times a second, and notice the end up to
+        # 0.1 s late.
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._tick_s):

@@ -275,11 +275,13 @@ async def encode_json(message: Message) -> bytes:
         whole: bytes = await _convert(message.ByteSize(), _encode, message)
         return whole
     encoded = {name: await _encode_list(message, name) for name in lists}
-    others, work = type(message)(), LongWork()
-    for field, value in message.ListFields():
-        if field.name not in lists:
-            _copy_field(others, field, value)
-            await work.did()
+    others = type(message)(
+        **{
+            field.name: value
+            for field, value in message.ListFields()
+            if field.name not in lists
+        }
+    )
     fields = await _convert(others.ByteSize(), _to_json, others)
     parts = [
         msgspec.json.encode(name) + b":" + (encoded.get(name) or msgspec.json.encode(v))
@@ -314,16 +316,6 @@ def _is_list(field: FieldDescriptor) -> bool:
 def _is_map(field: FieldDescriptor) -> bool:
     kind = field.message_type
     return kind is not None and bool(kind.GetOptions().map_entry)
-
-
-def _copy_field(target: Message, field: FieldDescriptor, value: Any) -> None:
-    if field.is_repeated or field.message_type is not None:
-        getattr(target, field.name).MergeFrom(value)
-        if field.message_type is not None and not field.is_repeated:
-            # It is present, although it may have only default values.
-            getattr(target, field.name).SetInParent()
-    else:
-        setattr(target, field.name, value)
 
 
 def _to_json(message: Message) -> dict[str, Any]:
