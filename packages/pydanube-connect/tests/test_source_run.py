@@ -1,11 +1,12 @@
 """Tests of runs of sources: mapping, dead letters, retries, stopping."""
 
 import asyncio
+import sys
 
 import pytest
 
 from pydanube.client.messages.schema import Schema
-from pydanube.model.schemas import SchemaType
+from pydanube.model.schemas import SchemaType, TopicSchema
 from pydanube_connect.dead_letters import ORIGINAL_BYTES, PAYLOAD_BYTES_MAX
 from pydanube_connect.status import State
 from support.drivers.connectors import declared, running
@@ -295,6 +296,57 @@ connectors:
             await schemas.register(
                 "default-orders", Schema(SchemaType.JSON_SCHEMA, any_)
             )
-            __import__("sys").modules[connectors[0].kind.__module__].GO.append(1)
+            sys.modules[connectors[0].kind.__module__].GO.append(1)
             status = (await until(lambda all_: all_["c"].state.is_over))["c"]
     assert (status.messages, status.dead_letters) == (2, 0)
+
+
+TYPED = '''
+import asyncio
+
+from pydanube.model.schemas import SchemaType
+from pydanube_connect import Batch, Record, RecordSchema, Source
+
+GO = asyncio.Event()
+SCHEMA = RecordSchema(SchemaType.JSON_SCHEMA, ('{"type": "object"}',))
+
+
+class Typed(Source):
+    """Has a second value of its schema when the test says so."""
+
+    async def batches(self, position):
+        for number in range(position or 0, 2):
+            if number:
+                await GO.wait()
+            yield Batch([Record(value=b'{"n": 1}', schema=SCHEMA)], number + 1)
+'''
+
+
+async def test_schemas_of_records_follow_their_topic_to_another_subject(tmp_path):
+    (tmp_path / "typed.py").write_text(TYPED)
+    text = f"""
+connectors:
+  c: {{kind: "typed.py:Typed", topic: {TOPIC}, dead_letters: {TOPIC}-dead}}
+"""
+    other = '{"type": "object", "properties": {"n": {"type": "integer"}}}'
+    async with memory_broker() as broker, broker.connect() as client:
+        connectors = declared(text, broker.url, tmp_path)
+        async with running(connectors) as until:
+            await until(lambda all_: all_["c"].messages == 1)
+            await client.schemas.register(
+                "other", Schema(SchemaType.JSON_SCHEMA, other)
+            )
+            await client.topics.configure(TOPIC, schema=TopicSchema(subject="other"))
+            sys.modules[connectors[0].kind.__module__].GO.set()
+            failed = (await until(lambda all_: all_["c"].state.is_over))["c"]
+        assert (failed.state, failed.messages) == (State.FAILED, 1)
+        assert "cannot use 'default-orders'" in failed.error
+        async with running(connectors) as until:
+            status = (await until(lambda all_: all_["c"].state.is_over))["c"]
+        assert (status.messages, status.dead_letters) == (1, 0)
+        subjects = [
+            (await client.schemas.by_id(each.schema_id, each.schema_version)).subject
+            async for batch in client.read(TOPIC)
+            for each in batch
+        ]
+    assert subjects == ["default-orders", "other"]
