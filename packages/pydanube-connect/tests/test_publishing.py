@@ -7,7 +7,12 @@ import pytest
 
 import pydanube
 from pydanube.model.batch import batch_of
-from pydanube.model.errors import InvalidRequest, TopicNotFound
+from pydanube.model.errors import (
+    AlreadyExists,
+    ConnectionLost,
+    InvalidRequest,
+    TopicNotFound,
+)
 from pydanube.model.policy import NamespacePolicy
 from pydanube.model.schemas import SchemaReference
 from pydanube_connect.encoding import MessageGroup
@@ -189,6 +194,51 @@ def test_nothing_is_searched_in_a_topic_that_is_missing():
             assert counted.parts == 1
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("partitions", [None, 2])
+@pytest.mark.parametrize(
+    ("error", "is_created"),
+    [(ConnectionLost, False), (ConnectionLost, True), (AlreadyExists, True)],
+)
+def test_topic_is_created_although_the_first_attempt_fails(
+    error, is_created, partitions
+):
+    async def run():
+        async with memory_broker() as broker, broker.connect() as client:
+            failing = FailingCreation(client, error, is_created)
+            await ensure_topic(
+                failing, TOPIC, partitions=partitions, deduplication_age_s=60
+            )
+            assert failing.count == 1
+            names = await client.topics.partitions(TOPIC)
+            assert len(names) == (partitions or 1)
+            for name in names:
+                facts = await client.topics.describe(name)
+                assert facts.policy.deduplication.age_s == 60
+
+    asyncio.run(run())
+
+
+class FailingCreation:
+    """A client, and its topics, of which the first creation fails."""
+
+    def __init__(self, client, error, is_created):
+        self.count = 0
+        self.topics = self
+        self.partitions = client.topics.partitions
+        self.describe = client.topics.describe
+        self.configure = client.topics.configure
+        self._create = client.topics.create
+        self._error = error
+        self._is_created = is_created
+
+    async def create(self, topic, **options):
+        is_first, self.count = not self.count, 1
+        if self._is_created or not is_first:
+            await self._create(topic, **options)
+        if is_first:
+            raise self._error("the first attempt")
 
 
 class CountedParts:

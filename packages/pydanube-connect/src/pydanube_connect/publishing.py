@@ -324,13 +324,13 @@ async def ensure_topic(
             )
         except AlreadyExists:
             # Somebody else was faster.
-            break
+            names = await client.topics.partitions(topic) or [topic]
         except ConnectionLost:
             # Whether it was created is not known.
             names = await client.topics.partitions(topic)
         else:
             return
     if window is not None:
-        facts = await client.topics.describe((names or [topic])[0])
+        facts = await client.topics.describe(names[0])
         if facts.policy.deduplication is None:
             await client.topics.configure(topic, deduplication=window)
