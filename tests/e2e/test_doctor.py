@@ -1,6 +1,9 @@
 """`danube doctor` with a real broker, and without one."""
 
 import json
+import os
+import signal
+from contextlib import contextmanager
 
 import pytest
 
@@ -31,7 +34,7 @@ def test_a_healthy_broker_has_no_problem(tmp_path):
 def test_a_broker_that_is_not_there_is_a_problem_with_advice(tmp_path):
     port = free_port()
     checks = found(
-        *("--url", f"danube://127.0.0.1:{port}?wait_s=0"),
+        *("--url", f"danube://127.0.0.1:{port}"),
         *("--http-url", f"http://127.0.0.1:{port}", "--data-dir", str(tmp_path)),
         exit_code=1,
     )
@@ -54,3 +57,35 @@ def test_the_machine_alone_needs_no_broker(tmp_path):
     checks = found("--machine", "--data-dir", str(tmp_path), exit_code=0)
     assert "disk latency" in checks
     assert "broker" not in checks
+
+
+@contextmanager
+def standing_still(*processes):
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
+
+
+def test_a_process_that_stands_still_is_a_problem_of_its_own(tmp_path):
+    with BrokerProcess(tmp_path / "data", "--processes", "3") as broker:
+        stuck, *_ = broker.children()
+        # The supervisor would end the process after half a minute.
+        with standing_still(broker.pid, stuck):
+            checks = found(
+                *("--url", broker.url, "--data-dir", str(tmp_path / "data")),
+                exit_code=1,
+            )
+    assert checks["broker"]["verdict"] == checks["clock"]["verdict"] == "ok"
+    silent = [each for each in checks if each.startswith("broker process-")]
+    (name,) = silent
+    assert checks[name]["verdict"] == "problem"
+    assert checks[name]["advice"]
+    others = {f"storage of process-{number}" for number in (1, 2, 3)}
+    others.remove(f"storage of {name.removeprefix('broker ')}")
+    assert all(checks[each]["verdict"] == "ok" for each in others)
+    assert "subscriptions" in checks
+    assert "it does not answer" in checks["readiness"]["found"]

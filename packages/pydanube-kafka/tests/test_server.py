@@ -206,6 +206,35 @@ async def test_committed_offsets_are_the_cursor_of_a_subscription():
             assert (await own.receive()).payload == b"2"
 
 
+async def test_an_earlier_commit_delivers_again_what_native_consumers_have():
+    async with served() as running:
+        native = running.client
+        async with (
+            native.producer("/default/orders") as sending,
+            native.consumer(
+                "/default/orders", subscription="g", type="shared", start="earliest"
+            ) as own,
+        ):
+            for number in range(6):
+                await sending.send(b"%d" % number)
+            held = [await own.receive() for _ in range(6)]
+            for each in held[:4]:
+                await own.ack(each)
+            assert await commit(running, 2, None) is ErrorCode.none
+            # Acknowledging what was held before the commit is no error.
+            await own.ack(held[4])
+            again = [await own.receive() for _ in range(4)]
+            assert [each.payload for each in again] == [b"2", b"3", b"4", b"5"]
+            for each in again:
+                await own.ack(each)
+            await sending.send(b"6")
+            last = await own.receive()
+            assert last.payload == b"6"
+            await own.ack(last)
+        found = await native.subscriptions.describe("/default/orders", "g")
+        assert (found.cursor, found.backlog) == (7, 0)
+
+
 async def test_texts_of_committed_offsets_survive_a_restart():
     world = BrokerWorld()
     async with world.broker() as broker, serving(broker) as running:

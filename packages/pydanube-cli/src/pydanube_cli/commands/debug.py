@@ -13,10 +13,10 @@ from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube_cli.commands.doctor import (
     BROKER_MISSING,
-    check_running_broker,
     check_this_machine,
     find_settings,
 )
+from pydanube_cli.diagnosis.broker_checks import check_broker
 from pydanube_cli.diagnosis.debug_bundle import DebugBundle, Sources, local_bundle
 from pydanube_cli.diagnosis.findings import Finding
 from pydanube_cli.invocation import parameters
@@ -88,7 +88,7 @@ def bundle(
 
     def find_problems() -> list[Finding]:
         local = [] if settings is None else check_this_machine(settings)
-        return local + check_running_broker(url, http_url)
+        return local + run(lambda _: check_broker(url, http_url))
 
     if settings is None:
         made = DebugBundle(sources, {})

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pydanube.client.client import DEFAULT_URL
-from pydanube.client.connections.urls import options_of
-from pydanube.model.errors import InvalidRequest
 from pydanube.model.extras import MissingExtra, require
 from pydanube.model.positions import to_datetime
-from pydanube_cli.diagnosis.broker_checks import (
-    DEFAULT_HTTP_URL,
-    check_broker,
-    check_http,
-)
+from pydanube_cli.diagnosis.broker_checks import check_broker
 from pydanube_cli.diagnosis.findings import Finding, Verdict
 from pydanube_cli.invocation import parameters
 from pydanube_cli.invocation.declaration import command
@@ -62,9 +55,10 @@ def doctor(
     On this machine: how long the disk needs to sync a write, free space, open files,
     memory, and when the certificate expires. At the broker: whether it answers and
     serves topics, its version and clock, the shards of a cluster, uploads, and
-    subscriptions that are blocked or late. Nothing is changed. The exit code is 1 if
-    there is a problem, and 0 if there are only warnings. Without the packages of the
-    broker, only the broker at the URL is checked.
+    subscriptions that are blocked or late. A broker of a cluster, or a process of
+    several, that does not answer is a problem of its own, found within seconds. Nothing
+    is changed. The exit code is 1 if there is a problem, and 0 if there are only
+    warnings. Without the packages of the broker, only the broker at the URL is checked.
 
     Args:
         config (FILE): The YAML file with the settings of the broker on this machine;
@@ -79,7 +73,7 @@ def doctor(
     )
     found = [] if settings is None else check_this_machine(settings)
     if not machine:
-        found += check_running_broker(url, http_url)
+        found += run(lambda _: check_broker(url, http_url))
     counts = {
         verdict: sum(each.verdict is verdict for each in found)
         for verdict in (Verdict.PROBLEM, Verdict.WARNING)
@@ -127,14 +121,3 @@ def check_this_machine(config: BrokerConfig) -> list[Finding]:
     from pydanube_cli.diagnosis.machine_checks import check_machine  # noqa: PLC0415
 
     return list(check_machine(config, to_datetime(time.time_ns() // 1000)))
-
-
-def check_running_broker(url: str, http_url: str | None) -> list[Finding]:
-    """Return the findings on a running broker, whose HTTP port may be *http_url*."""
-    found, told_url = run(lambda _: check_broker(url))
-    address = http_url or told_url or DEFAULT_HTTP_URL
-    ca_file = None
-    with suppress(InvalidRequest):
-        # Otherwise the broker was not found.
-        ca_file = options_of(url).ca_file
-    return [*found, *check_http(address, ca_file)]

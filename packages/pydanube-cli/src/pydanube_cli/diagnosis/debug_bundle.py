@@ -27,7 +27,7 @@ from pydanube.model.errors import BrokerError
 from pydanube.model.json_values import to_json_value
 from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.version import __version__
-from pydanube_cli.diagnosis.broker_checks import DEFAULT_HTTP_URL, HTTP_TIMEOUT_S
+from pydanube_cli.diagnosis.broker_checks import DEFAULT_HTTP_URL
 from pydanube_cli.diagnosis.secret_removal import SecretRemover
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ Messages, keys and attributes are not included.  Secrets are replaced by ***.  T
 of topics, subscriptions, hosts and files are included: look through the files before
 you send the bundle to somebody.
 """
+
+HTTP_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)

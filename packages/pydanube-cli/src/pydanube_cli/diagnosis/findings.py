@@ -17,7 +17,7 @@ from pydanube.model.findings import (
     SubscriptionFinding,
 )
 from pydanube.model.lazy_dataclasses import dataclass
-from pydanube.model.quantity_formats import format_age, format_bytes, format_duration
+from pydanube.model.quantity_formats import format_age, format_bytes
 from pydanube.model.version import __version__
 
 SYNC_S_WARNING = 0.01
@@ -173,6 +173,17 @@ def unreachable(check: str, reason: str, advice: str) -> Finding:
     return Finding(check=check, verdict=Verdict.PROBLEM, found=reason, advice=advice)
 
 
+def silent_broker(name: str, reason: str) -> Finding:
+    """Return the finding that one broker of a cluster, or the only one, fails."""
+    return Finding(
+        check=f"broker {name}" if name else "broker",
+        verdict=Verdict.PROBLEM,
+        found=reason,
+        advice="its topics stand still until it goes on, or others take them over; see "
+        "its log, and the load and the disk of its machine",
+    )
+
+
 def readiness(*, is_ready: bool, reasons: Sequence[str]) -> Finding:
     """Judge the answer of /readyz."""
     if is_ready and not reasons:
@@ -194,7 +205,7 @@ def clock(skew_s: float) -> Finding:
         verdict=Verdict.OK if is_ok else Verdict.WARNING,
         found="the broker and this machine agree"
         if is_ok
-        else f"the broker is {format_duration(abs(skew_s))} {direction} this machine",
+        else f"the broker is {round(abs(skew_s))} s {direction} this machine",
         advice="synchronise both clocks (NTP); times of messages, delays, retention "
         "and tokens depend on them",
     )
@@ -272,15 +283,19 @@ def connectors(found: StoredConnectorList) -> Finding:
     )
 
 
-def subscriptions(found: Findings, topic_count: int) -> Finding:
+def subscriptions(
+    found: Findings, topic_count: int, *, is_complete: bool = True
+) -> Finding:
     """
     Judge the subscriptions by what the brokers have found.
 
-    *topic_count* is the number of all topics and partitions.
+    *topic_count* is the number of all topics and partitions.  *is_complete* says that
+    all brokers have answered.
     """
     check = "subscriptions"
     closed = max(0, topic_count - found.topic_count)
-    note = f"; {closed:,} topics are not open, and not examined" if closed else ""
+    why = "not open" if is_complete else "not open, or their broker does not answer"
+    note = f"; {closed:,} topics are {why}, and not examined" if closed else ""
     kinds = {each.kind for each in found.subscriptions}
     problems = [each for each in found.subscriptions if each.kind.is_problem]
     stuck = [each for each in problems if each.kind is not FindingKind.DEAD_LETTERS]
