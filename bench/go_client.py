@@ -1,10 +1,12 @@
 """
-Publishing to Danube's gRPC interface with a Go client.
+Publishing to Danube's gRPC interface and receiving from it, with a Go client.
 
 ``python -m bench.go_client`` builds ``bench/go_client`` (it needs Go, and the Go module
 proxy for grpc-go), starts a broker of this checkout, and publishes messages of 100 B to
-a reliable topic: on 64 connections, each with one call at a time, and on one.  It
-prints the rates, the times of calls, and the processor time of both sides.
+a reliable topic: on 64 connections, each with one call at a time, and on one.  Then
+the same connections receive such messages from one shared subscription, and each
+acknowledges one message after the other.  It prints the rates, the times of calls, and
+the processor time of both sides.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -47,27 +51,30 @@ def build(directory: Path) -> Path:
     return program
 
 
-def publish(
-    program: Path, broker: BrokerProcess, connections: int, seconds: float
+def measured(
+    program: Path, broker: BrokerProcess, *options: str, connections: int
 ) -> dict[str, Any]:
-    """Publish for some *seconds*, and return the figures of the client and broker."""
-    before_s = processor_s([broker.pid])
-    printed = subprocess.run(  # noqa: S603
-        [
-            str(program),
-            *("-address", broker.url("grpc").partition("//")[2]),
-            *("-connections", str(connections), "-seconds", str(seconds)),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    found: dict[str, Any] = json.loads(printed.stdout)
+    """Run the client with *options*; return its figures and those of the broker."""
+    command = [
+        str(program),
+        *("-address", broker.url("grpc").partition("//")[2]),
+        *("-connections", str(connections), *options),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as client:  # noqa: S603
+        assert client.stdout is not None
+        # It prints a line when the time that it measures begins.
+        client.stdout.readline()
+        before_s = processor_s([broker.pid])
+        printed = client.stdout.read()
+    if client.returncode:
+        sys.exit(f"{program} failed; see above")
+    found: dict[str, Any] = json.loads(printed)
     used_s = processor_s([broker.pid]) - before_s
     return found | {"broker_us": used_s / found["messages"] * 1e6}
 
 
 def main() -> None:
-    """Measure the numbers of connections that the arguments name."""
+    """Measure with the numbers of connections that the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--connections", default="64,1", metavar="N,N")
     parser.add_argument("--rounds", type=int, default=3)
@@ -81,15 +88,18 @@ def main() -> None:
         tell(f"{machine.cores} cores, fdatasync {machine.fdatasync_us:.0f} µs\n")
         table = Table()
         with running_broker(place / "data", place / "log", {}) as broker:
-            for count in map(int, asked.connections.split(",")):
-                publish(program, broker, count, WARM_S)
-                found = [
-                    publish(program, broker, count, asked.seconds)
-                    for _ in range(asked.rounds)
-                ]
+            for count, (what, *options) in product(
+                map(int, asked.connections.split(",")),
+                (["publish"], ["receive and acknowledge", "-receive"]),
+            ):
+                measure = partial(
+                    measured, program, broker, *options, "-seconds", connections=count
+                )
+                measure(str(WARM_S))
+                found = [measure(str(asked.seconds)) for _ in range(asked.rounds)]
                 figures = {key: median(each[key] for each in found) for key in found[0]}
                 table.row(
-                    f"publish, {count} connections",
+                    f"{what}, {count} connections",
                     "{rate:,.0f}/s, p50 {p50_us:,.0f} µs, p99 {p99_us:,.0f}; processor "
                     "time {broker_us:.0f} + {client_us:.0f} µs, broker and "
                     "client".format(**figures),
