@@ -239,6 +239,14 @@ class MessageBatcher:
 
 
 def _find_malformed(message: SingleMessage) -> InvalidRequest | None:
+    if (
+        TIME_MIN <= message.publish_time_us <= TIME_MAX
+        and message.deliver_at_us is None
+        and message.expires_at_us is None
+        and not (message.attributes or message.schema_id)
+    ):
+        # The usual case.
+        return None
     for name, time in (
         ("publish time", message.publish_time_us),
         ("delivery time", message.deliver_at_us),

@@ -402,19 +402,20 @@ class GrpcProtocol(asyncio.Protocol):
 
     def _is_charged(self, started: CallStarted) -> bool:
         """Return whether another process of the broker has charged a call."""
+        if started.forwarded is None:
+            return False
         broker = self._server.broker
-        return (
-            broker is not None
-            and started.forwarded is not None
-            and broker.quotas.shared.is_proof(started.forwarded)
-        )
+        return broker is not None and broker.quotas.shared.is_proof(started.forwarded)
 
     def _hold_of(
         self, call: PendingCall, data: bytes | RequestStream
     ) -> Coroutine[Any, Any, None] | None:
         """Charge a call, and return for how long it has to wait; None: not at all."""
         meter, rule = call.meter, call.method.rule
-        if meter is None or rule is None or self._is_charged(call.started):
+        if meter is None or rule is None:
+            return None
+        has_limits = meter.bytes_in is not None or meter.requests is not None
+        if not has_limits or self._is_charged(call.started):
             return None
         delay_s, due = 0.0, meter.delay_request_s
         if rule.charge is Charge.PUBLISHED:

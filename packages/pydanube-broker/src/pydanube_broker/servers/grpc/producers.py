@@ -245,11 +245,11 @@ class Producers:
 
     def _producer_of(self, request: pb.StreamMessage) -> Producer:
         """Return the producer that sends *request*."""
-        if not request.HasField("msg_id"):
-            raise InvalidRequest("Unable to publish the message: it has no msg_id")
         msg_id = request.msg_id
         producer = self._known.get(msg_id.producer_id)
         if producer is None:
+            if not request.HasField("msg_id"):
+                raise InvalidRequest("Unable to publish the message: it has no msg_id")
             # Clients then create the producer again.
             raise Unavailable(
                 f"The producer with id {msg_id.producer_id} does not exist"
@@ -282,7 +282,7 @@ class Producers:
                 request.payload,
                 publish_time_from_wire(request, self._wall_clock_us()),
                 key_from_wire(request),
-                request.attributes,
+                request.attributes or None,
                 schema_id,
                 request.schema_version if schema_id else 0,
             ),

@@ -182,7 +182,7 @@ class GrpcConnection:
         """Received bytes of all calls that are not consumed yet."""
         self._events: list[Event] = []
         # A client sends the same headers again and again.
-        self._parsed_requests: dict[Headers, _Request | None] = {}
+        self._parsed_requests: dict[Headers, _Request] = {}
 
     # Receiving.
 
@@ -192,7 +192,8 @@ class GrpcConnection:
 
         See ``Http2Connection.receive`` about *work_max* and the error.
         """
-        self._events = events = list[Event]()
+        events: list[Event] = []
+        self._events = events
         for event in self.http2.receive(data, work_max=work_max):
             # A match statement would take several times as long.
             if type(event) is DataReceived:
@@ -209,18 +210,12 @@ class GrpcConnection:
 
     def _open(self, event: RequestReceived) -> None:
         number, headers = event.stream, event.headers
-        parsed = self._parsed_requests
-        if headers in parsed:
-            request = parsed[headers]
-        else:
-            request = _request_of(headers)
-            if byte_count_of(headers) <= VALID_BYTES_MAX:
-                if len(parsed) >= PARSED_REQUESTS_MAX:
-                    parsed.clear()
-                parsed[headers] = request
+        request = self._parsed_requests.get(headers)
         if request is None:
-            self.http2.send_trailers(number, _NOT_GRPC_BLOCK)
-            return
+            request = self._parse_request(headers)
+            if request is None:
+                self.http2.send_trailers(number, _NOT_GRPC_BLOCK)
+                return
         message_bytes_max = self._message_bytes_max
         if request[0] in self._public:
             message_bytes_max = min(message_bytes_max, PUBLIC_MESSAGE_BYTES_MAX)
@@ -238,6 +233,15 @@ class GrpcConnection:
             self._take_data(number, body, is_last=True)
         elif event.is_last:
             self._events.append(HalfClosed(number))
+
+    def _parse_request(self, headers: Headers) -> _Request | None:
+        """Return what the headers say, and cache it; None if they are not of gRPC."""
+        request, parsed = _request_of(headers), self._parsed_requests
+        if request is not None and byte_count_of(headers) <= VALID_BYTES_MAX:
+            if len(parsed) >= PARSED_REQUESTS_MAX:
+                parsed.clear()
+            parsed[headers] = request
+        return request
 
     def _take_data(self, number: int, part: bytes, *, is_last: bool) -> None:
         call = self._calls.get(number)

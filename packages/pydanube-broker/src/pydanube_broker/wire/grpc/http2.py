@@ -56,6 +56,7 @@ from pydanube_broker.wire.grpc.http2_frames import (
     SETTING_BOUNDS,
     SETTINGS,
     TYPE_AT,
+    TYPE_MASK,
     U32,
     WINDOW_MAX,
     ErrorCode,
@@ -191,21 +192,21 @@ class Http2Connection:
             self._preface_received = True
             at = len(PREFACE)
         unpack, receive = FRAME_HEADER.unpack_from, _RECEIVE
-        while end - at >= HEADER_BYTES:
+        while (body_at := at + HEADER_BYTES) <= end:
             if self.work >= work_end:
                 self.has_backlog = True
                 self._at = at
                 return
-            high, low, kind, flags, stream = unpack(received, at)
-            length = high << 8 | low
+            start, flags, stream = unpack(received, at)
+            length = start >> 8
             if length > FRAME_BYTES_MAX:
                 raise Http2Error(
                     f"a frame of {length} bytes", ErrorCode.FRAME_SIZE_ERROR
                 )
-            body_at = at + HEADER_BYTES
-            if end - body_at < length:
+            if body_at + length > end:
                 break
             at = body_at + length
+            kind = start & TYPE_MASK
             self.work += 1 + length // WORK_BYTES
             if self._expected is not None and kind != self._expected:
                 raise Http2Error(

@@ -13,9 +13,10 @@ FRAME_BYTES_MAX = 16_384
 """The longest frame body that either side sends."""
 WINDOW_MAX = 2**31 - 1
 
-FRAME_HEADER = struct.Struct(">HBBBI")
-"""The length in two parts, type, flags and stream of a frame."""
+FRAME_HEADER = struct.Struct(">IBI")
+"""The length with the type in its last byte, the flags, and the stream of a frame."""
 HEADER_BYTES = 9
+TYPE_MASK = 0xFF
 TYPE_AT = 3
 STREAM_AT = 5
 U32 = struct.Struct(">I")
@@ -114,34 +115,31 @@ class Http2Error(Exception):
 
 def encode_frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
     """Return the bytes of a frame."""
-    length = len(body)
-    return FRAME_HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream) + body
+    return FRAME_HEADER.pack(len(body) << 8 | kind, flags, stream) + body
 
 
 class Response:
     """Responses that differ only in their data: the headers and trailers of each."""
 
-    __slots__ = ("_data_start", "_end_start", "_start", "block", "end")
+    __slots__ = ("_end_layout", "_end_start", "_layout", "_start", "block", "end")
 
     def __init__(self, block: bytes, end: bytes) -> None:
         """*block* and *end* are made by ``encode_headers``."""
         self.block, self.end = block, end
         self._start = encode_frame(HEADERS, END_HEADERS, 0, block)[:STREAM_AT]
-        self._data_start = encode_frame(DATA, 0, 0, b"")[TYPE_AT:STREAM_AT]
         last = encode_frame(HEADERS, END_HEADERS | END_STREAM, 0, end)
         self._end_start = last[:STREAM_AT]
+        # The frame with the headers and the header of the frame with the data.
+        self._layout = struct.Struct(f">{STREAM_AT}sI{len(block)}sIBI")
+        self._end_layout = struct.Struct(f">{STREAM_AT}sI{len(end)}s")
 
     def encode(self, stream: int, data: bytes) -> bytes:
         """Return the frames of the response with *data*, which fits into one frame."""
-        number, length = U32.pack(stream), U32.pack(len(data))[1:]
-        data_start, end_start = self._data_start, self._end_start
-        # One join takes half of the time of three frames.
-        return b"".join(
-            (
-                *(self._start, number, self.block, length, data_start, number, data),
-                *(end_start, number, self.end),
-            )
+        # This takes a third of the time of three frames.
+        start = self._layout.pack(
+            *(self._start, stream, self.block, len(data) << 8 | DATA, 0, stream)
         )
+        return start + data + self._end_layout.pack(self._end_start, stream, self.end)
 
 
 def is_request(headers: Headers) -> bool:
