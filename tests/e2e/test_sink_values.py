@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 pyspark = pytest.importorskip("pyspark")
@@ -95,6 +96,8 @@ MOMENTS = [
 """The last but one is a time in milliseconds that was taken as seconds."""
 REALS = [0.0, -0.0, 1.5, math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308]
 FLOATS = [*REALS[:6], *map(float, np.array([1e-45, 3.4028235e38], np.float32))]
+BROKEN_TEXTS = [b"\xff", b"ok", b"a\x80b", b"\xed\xa0\x80", b"\xc3"]
+"""Bytes that Spark takes as text, although only one of them is UTF-8."""
 TEXTS = ["", "ä", "\x00", "a\x00b", '\x01\x1f"\\\n', "\U0010ffff", "'", "null"]
 
 
@@ -126,6 +129,7 @@ KINDS = {
     "float": Kind(FloatType(), FLOATS, st.floats(width=32)),
     "double": Kind(DoubleType(), REALS, st.floats()),
     "string": Kind(StringType(), TEXTS, st.text(max_size=20)),
+    "broken text": Kind(StringType(), BROKEN_TEXTS),
     "binary": Kind(BinaryType(), [b"", b"\x00\xff", b"ada"], st.binary(max_size=20)),
     "decimal(38, 38)": Kind(DecimalType(38, 38), decimals(38, 38)),
     "decimal(38, 0)": Kind(DecimalType(38, 0), decimals(38, 0)),
@@ -140,6 +144,12 @@ KINDS = {
     "interval": Kind(DayTimeIntervalType(), [0, -1, 2**63 - 1]),
     "array of times": Kind(ArrayType(TimestampType()), [[], [0, None], MOMENTS[3:4]]),
     "array of text": Kind(ArrayType(StringType()), [[], ["", None], ["\x00"]]),
+    "array of broken text": Kind(
+        ArrayType(StringType()), [["a", None], ["b", BROKEN_TEXTS[0]]]
+    ),
+    "map of broken text": Kind(
+        MapType(StringType(), StringType()), [[("a", "b")], [("a", BROKEN_TEXTS[2])]]
+    ),
     "map of dates": Kind(
         MapType(StringType(), DateType()), [[], [("a", 0)], [("b", DAYS[0])]]
     ),
@@ -157,8 +167,10 @@ KINDS = {
 }
 
 
-def raw_type(kind):
-    """The type with integers in place of dates and times, which Python may not have."""
+def raw_type(kind):  # noqa: PLR0911
+    """The type with integers and bytes for what Python may not have."""
+    if pa.types.is_string(kind):
+        return pa.binary()
     if pa.types.is_date32(kind):
         return pa.int32()
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
@@ -173,8 +185,10 @@ def raw_type(kind):
 
 
 def plain(value):
-    """*value* so that NaN equals itself, and -0.0 does not equal 0.0."""
+    """*value* so that NaN equals itself, and -0.0 does not equal 0.0; text as bytes."""
     match value:
+        case str():
+            return value.encode()
         case float():
             return repr(value)
         case list() | tuple():
@@ -185,11 +199,17 @@ def plain(value):
             return value
 
 
+def cast(column, kind):
+    """*column* as *kind*, also if its text is not UTF-8."""
+    how = pc.CastOptions(target_type=kind, allow_invalid_utf8=True)
+    return column.cast(options=how)
+
+
 def values_of(column, kind):
     """The values of an Arrow column, which another library may have read."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    return column.cast(kind).cast(raw_type(kind)).to_pylist()
+    return cast(cast(column, kind), raw_type(kind)).to_pylist()
 
 
 def of_json(kind, value):  # noqa: PLR0911
@@ -399,7 +419,7 @@ def staged(target, kind, values):
     flat = arrow_schema(StructType(fields))
     column = flat.field(NAME).type
     raw = pa.array([None, *values], raw_type(column))
-    batch = pa.record_batch([pa.array(range(len(raw))), raw.cast(column)], schema=flat)
+    batch = pa.record_batch([pa.array(range(len(raw))), cast(raw, column)], schema=flat)
     if target.is_nested_in_value:
         batch = pa.record_batch([batch.to_struct_array()], schema=arrow_schema(schema))
     writer = target.source(target.options).writer(schema, False)

@@ -25,7 +25,7 @@ from pydanube.model.staging import StagedPart
 from pydanube.schemas.pure.value_limits import check_values, counted, years_limits
 from pydanube.sync import Client, Staging
 from pydanube_spark.dataframe_columns import arrow_schema
-from pydanube_spark.pure.message_rows import check_columns, split_by_topic
+from pydanube_spark.pure.message_rows import BYTES, check_columns, split_by_topic
 from pydanube_spark.pure.sink import BatchIdentity, BatchKey, Sink, TaskKey
 from pydanube_spark.pure.write_options import (
     Delivery,
@@ -45,7 +45,7 @@ SEND_BYTES = 4 * 1024 * 1024
 
 
 LIMITS = years_limits("a message")
-"""The times that JSON and the schema languages can represent."""
+"""The times and texts that JSON and the schema languages can represent."""
 
 patient_client = partial(process_client, retry_s=BROKER_RETRY_S)
 """Return this process's client for writing, which outlasts a restart of the broker."""
@@ -204,7 +204,7 @@ class TopicSink:
         """Yield the rows of *batches* as messages, with their topic and encoding."""
         encodings: TopicEncodings | None = None
         for first, batch in counted(batches):
-            check_values(batch, LIMITS, first)
+            check_values(batch, LIMITS, first, unchecked=BYTES)
             if encodings is None:
                 value_type = value_type_of(batch.schema)
                 encodings = TopicEncodings(client, self._options, value_type)

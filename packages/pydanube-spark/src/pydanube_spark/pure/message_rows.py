@@ -24,6 +24,9 @@ VALUE = "value"
 TOPIC = "topic"
 PARTITION = "partition"
 
+BYTES = (PAYLOAD, "key")
+"""The columns that are bytes in a message, also if they are text in a row."""
+
 _TEXT = (pa.binary(), pa.string())
 _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     PAYLOAD: (

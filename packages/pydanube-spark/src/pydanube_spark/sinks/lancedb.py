@@ -26,6 +26,7 @@ from pydanube.model.errors import (
     InvalidPayload,
     InvalidRequest,
 )
+from pydanube.schemas.pure.value_limits import ValueLimits, check_values
 from pydanube_spark.dataframe_columns import arrow_schema
 from pydanube_spark.pure.sink import BatchIdentity, BatchKey, StagedRows, TaskKey
 from pydanube_spark.pure.sink_options import missing_columns, parse_sink_options
@@ -48,6 +49,7 @@ log = logging.getLogger(__name__)
 
 INDICES = ("none", "IvfFlat", "IvfPq", "IvfSq", "HnswSq", "HnswPq")
 METRICS = ("l2", "cosine", "dot")
+LIMITS = ValueLimits(name="LanceDB")
 
 _ROW = RESERVED + "row"
 
@@ -185,7 +187,8 @@ class LanceSink:
         Write *batches* into a new staging table.
 
         Raises:
-            InvalidPayload: A vector has another length, or a key is null.
+            InvalidPayload: A vector has another length, a key is null, or text is not
+                UTF-8.
             Unavailable: The store cannot be reached.
         """
         database = self._connect()
@@ -256,6 +259,7 @@ class LanceSink:
         base = 0
         for batch in batches:
             check_keys(batch, self.keys)
+            check_values(batch, LIMITS, base)
             columns = list(batch.columns)
             if self.vector is not None:
                 at = batch.schema.get_field_index(self.vector)

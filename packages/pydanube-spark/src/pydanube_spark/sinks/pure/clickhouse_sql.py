@@ -38,7 +38,9 @@ _WINDOW = f" SETTINGS non_replicated_deduplication_window = {DEDUPLICATION_WINDO
 MOVING, DONE = 0, 1
 
 _YEARS = ("1900-01-01", "2300-01-01")
-LIMITS = ValueLimits(name="ClickHouse", dates=_YEARS, times=_YEARS)
+LIMITS = ValueLimits(
+    name="ClickHouse", dates=_YEARS, times=_YEARS, has_broken_text=True
+)
 """It would store other times, which it then shows as the first or last one."""
 
 _SIMPLE = {

@@ -4,11 +4,14 @@ The values that a system can store, and a check of columns against them.  Pure.
 Arrow and Spark have dates and times of hundreds of thousands of years.  Most systems
 have fewer, and what a library does with a value beyond them ranges from an error
 without a place to another value.  So sinks check columns before they convert them.
+
+Spark's ``CAST(payload AS STRING)`` makes text of any bytes.  Libraries refuse such text
+when they read it, if not when they write it, so it is no value of most systems either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,14 +37,16 @@ class ValueLimits:
 
     name: str
     """For error messages: what has these limits."""
-    dates: tuple[str, str]
-    """The first date, and the one after the last, as numpy writes them."""
-    times: tuple[str, str]
+    dates: tuple[str, str] | None = None
+    """The first date, and the one after the last, as numpy writes them; None: all."""
+    times: tuple[str, str] | None = None
     """The same for timestamps."""
     are_floats_finite: bool = False
     """Whether NaN and the infinities are missing."""
     has_nul: bool = True
     """Whether text may have the character U+0000."""
+    has_broken_text: bool = False
+    """Whether text may have bytes that are not UTF-8."""
 
 
 YEARS_1_TO_9999 = ("0001-01-01", "10000-01-01")
@@ -61,15 +66,23 @@ def years_limits(name: str, *, are_floats_finite: bool = False) -> ValueLimits:
 JSON = years_limits("JSON", are_floats_finite=True)
 
 
-def check_values(rows: pa.RecordBatch, limits: ValueLimits, first: int = 0) -> None:
+def check_values(
+    rows: pa.RecordBatch,
+    limits: ValueLimits,
+    first: int = 0,
+    *,
+    unchecked: Collection[str] = (),
+) -> None:
     """
     Raise if *limits* exclude a value of *rows*, the first of which is number *first*.
+
+    The columns *unchecked* may have any values.
 
     Raises:
         InvalidPayload: There is such a value; the message names its column and row.
     """
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if not _is_limited(column.type, limits):
+        if name in unchecked or not _is_limited(column.type, limits):
             continue
         for path, values, parents in _leaves(column, name, None):
             at, reason = _find_bad(values, limits)
@@ -106,11 +119,16 @@ def _is_limited(kind: Any, limits: ValueLimits) -> bool:
         parts = [kind.field(at).type for at in range(kind.num_fields)]
         return any(_is_limited(each, limits) for each in parts)
     return bool(
-        types.is_date(kind)
-        or types.is_timestamp(kind)
+        _range_of(kind, limits) is not None
         or (limits.are_floats_finite and types.is_floating(kind))
-        or (not limits.has_nul and types.is_string(kind))
+        or (types.is_string(kind) and not (limits.has_nul and limits.has_broken_text))
     )
+
+
+def _range_of(kind: Any, limits: ValueLimits) -> tuple[str, str] | None:
+    if types.is_date(kind):
+        return limits.dates
+    return limits.times if types.is_timestamp(kind) else None
 
 
 def _leaves(array: Any, path: str, parents: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -133,20 +151,46 @@ def _leaves(array: Any, path: str, parents: Any) -> Iterator[tuple[str, Any, Any
 def _find_bad(values: Any, limits: ValueLimits) -> tuple[int | None, str]:
     """Return the position of the first value beyond *limits*, and why it is."""
     kind = values.type
-    if types.is_date(kind) or types.is_timestamp(kind):
-        is_date = types.is_date(kind)
-        first, end = limits.dates if is_date else limits.times
-        what = "dates" if is_date else "timestamps"
+    if (found := _range_of(kind, limits)) is not None:
+        first, end = found
+        what = "dates" if types.is_date(kind) else "timestamps"
         reason = f"{limits.name} has {what} from {first} to before {end}"
         return _beyond(values, *_bounds(kind, first, end)), reason
     if limits.are_floats_finite and types.is_floating(kind):
         at = pc.index(pc.is_finite(values), value=False).as_py()
         return (None if at < 0 else at), f"it is not a number in {limits.name}"
+    if types.is_string(kind):
+        at = None if limits.has_broken_text else _find_broken_text(values)
+        if at is not None:
+            return at, (
+                "it is not UTF-8; in Spark, make_valid_utf8 replaces such bytes, and "
+                "a binary column keeps them"
+            )
     if not limits.has_nul and types.is_string(kind):
         at = pc.index(pc.match_substring(values, _NUL), value=True).as_py()
         reason = f"text in {limits.name} cannot have the character U+0000"
         return (None if at < 0 else at), reason
     return None, ""
+
+
+def _find_broken_text(values: Any) -> int | None:
+    """Return the position of the first text that is not UTF-8."""
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        for at, each in enumerate(values.cast(pa.binary())):
+            if each.is_valid and not _is_utf8(each.as_py()):
+                return at
+        raise
+    return None
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _bounds(kind: Any, first: str, end: str) -> tuple[int, int]:
@@ -178,6 +222,10 @@ def _text(values: Any, at: int) -> str:
     if types.is_date64(kind) or types.is_timestamp(kind):
         unit: Any = "ms" if types.is_date64(kind) else kind.unit
         return str(np.datetime64(value.cast(pa.int64()).as_py(), unit))
+    if types.is_string(kind):
+        # Python has no text that is not UTF-8.
+        text: bytes = value.cast(pa.binary()).as_py()
+        return repr(text.decode() if _is_utf8(text) else text)
     return repr(value.as_py())
 
 
