@@ -91,6 +91,17 @@ def test_snapshot_names_its_application_and_batch(table):
     assert said["danube.batch"] == "7"
 
 
+def test_manifests_without_files_do_not_accumulate(table):
+    """Only the last commit says which files it has deleted."""
+    for number in range(5):
+        _, files = stage(table, pa.table({"number": [number]}))
+        table.commit(files, [], replace=True)
+        with opened(table) as found:
+            manifests = found.current_snapshot().manifests(found.io)
+        assert len(manifests) <= 2
+    assert read(table).column("number").to_pylist() == [4]
+
+
 def test_conflicting_commit_is_retried_a_bounded_number_of_times(table):
     _, files = stage(table, ROWS)
     others = iter(range(100))

@@ -188,6 +188,14 @@ class _Exchange(_OverwriteFiles):  # type: ignore[misc]
         self._added_data_files: list[IcebergDataFile]
         self._deleted_data_files: set[IcebergDataFile]
 
+    def _existing_manifests(self) -> list[ManifestFile]:
+        # Those without files say what earlier snapshots have deleted; nobody asks.
+        return [
+            each
+            for each in super()._existing_manifests()
+            if each.has_added_files() or each.has_existing_files()
+        ]
+
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         found = []
         for each in super()._process_manifests(manifests):
