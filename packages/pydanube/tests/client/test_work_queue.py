@@ -87,6 +87,26 @@ def test_a_batch_has_messages_of_several_lanes_in_order(source):
     assert [offsets(each.runs) for each in taken(queue)] == [[4, 5]]
 
 
+def test_a_run_passes_up_to_the_first_message_that_waits_for_a_call(source):
+    queue = queue_of(source, "abcad")
+    first = queue.take()
+    assert queue.next_run()[1:] == (1, 3)
+    queue.pass_first(1)
+    assert offsets(queue.take_first().runs) == [2]
+    # Both calls run.
+    assert queue.next_run() is None
+    assert queue.room == 98
+    queue.finish(first)
+    assert queue.next_run()[1:] == (3, 5)
+    queue.pass_first(2)
+    assert (queue.next_run(), queue.room, offsets(queue)) == (None, 100, [2])
+    # They are no longer held.
+    assert add(queue, source, [0, 1, 3, 4], "abad")
+    assert queue.next_run()[1:] == (0, 4)
+    source.drops += 1
+    assert queue.next_run() is None
+
+
 def test_a_failure_releases_what_waits_in_its_lanes_only(source):
     queue = queue_of(source, "abab", concurrency=1)
     [work] = taken(queue)

@@ -215,8 +215,8 @@ class WorkQueue:
         """Return the messages of the next call, which runs from now on, or None."""
         if len(self._running) >= self._taken_max:
             return None
-        if self._batch_max == 1 and (work := self._take_first()) is not None:
-            return work
+        if self._batch_max == 1 and self._is_first_ready():
+            return self.take_first()
         runs: list[Run] = []
         lanes: dict[Hashable, None] = {}
         left = self._take_ready(runs, lanes) if self._ready else self._batch_max
@@ -238,6 +238,44 @@ class WorkQueue:
         if not runs:
             return None
         return self._started(runs, self._batch_max - left, lanes)
+
+    def next_run(self) -> Run | None:
+        """
+        Return the messages that wait longest and need not wait for other calls.
+
+        They may be processed at once, each by a call that ends before the next one
+        begins, if *batch_max* is 1.  They still wait; ``pass_first`` removes them.
+        """
+        if len(self._running) >= self._taken_max or not self._is_first_ready():
+            return None
+        delivery, base, end = run = self._waiting[0]
+        lanes = delivery.lanes
+        if lanes is not None and (self._running_lanes or self._parked):
+            for index in range(base, end):
+                if lanes[index] in self._running_lanes or lanes[index] in self._parked:
+                    return delivery, base, index
+        return run
+
+    def pass_first(self, count: int) -> None:
+        """Remove the first messages of ``next_run``, which are settled."""
+        delivery, base, end = self._waiting[0]
+        passed = base + count
+        if passed < end:
+            self._waiting[0] = (delivery, passed, end)
+        else:
+            self._waiting.popleft()
+        self._drop((delivery, base, passed))
+
+    def take_first(self) -> Work:
+        """Return the first message of ``next_run``, whose call runs from now on."""
+        delivery, base, end = run = self._waiting[0]
+        if base + 1 < end:
+            self._waiting[0] = (delivery, base + 1, end)
+            run = delivery, base, base + 1
+        else:
+            self._waiting.popleft()
+        lanes = _NO_LANES if delivery.lanes is None else {delivery.lanes[base]: None}
+        return self._started([run], 1, lanes)
 
     def finish(self, work: Work) -> None:
         """Remove *work*, whose messages are settled."""
@@ -300,25 +338,16 @@ class WorkQueue:
 
     # Taking.
 
-    def _take_first(self) -> Work | None:
-        """Take the message that waits longest, if nothing else is to be looked at."""
+    def _is_first_ready(self) -> bool:
+        """Return whether the message that waits longest may be processed next."""
         if not self._waiting or self._ready:
-            return None
-        delivery, base, end = run = self._waiting[0]
-        lanes = _NO_LANES
+            return False
+        delivery, base, _ = self._waiting[0]
         if delivery.lanes is not None:
             lane = delivery.lanes[base]
             if lane in self._running_lanes or lane in self._parked:
-                return None
-            lanes = {lane: None}
-        if delivery.is_lost:
-            return None
-        if base + 1 < end:
-            self._waiting[0] = (delivery, base + 1, end)
-            run = delivery, base, base + 1
-        else:
-            self._waiting.popleft()
-        return self._started([run], 1, lanes)
+                return False
+        return not delivery.is_lost
 
     def _is_of_other_topic(self, runs: list[Run], delivery: Delivery) -> bool:
         """Return whether a call with *runs* may have nothing of *delivery*."""

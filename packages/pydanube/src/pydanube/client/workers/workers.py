@@ -469,6 +469,10 @@ class RunningWorker:
                 self._threads = CallThreads(
                     threads_name, worker.concurrency, self._has_results.set
                 )
+        # Whether calls that do not wait may follow each other without a queue of them.
+        self._passes = (
+            publisher is None and self._threads is None and not handler.is_batched
+        )
         self._queue = WorkQueue(
             concurrency=worker.concurrency,
             batch_max=worker.batch_max,
@@ -609,12 +613,21 @@ class RunningWorker:
         turn_end = monotonic() + TURN_S
         while work is not None:
             call = self._call_of(work)
-            if call is not None:
-                rest = self._begin(call)
-                if rest is not None:
+            rest = None if call is None else self._begin(call)
+            if rest is None and self._passes and not task.cancelling():
+                call, rest = self._pass_calls(task, turn_end)
+            if call is not None and rest is not None:
+                if self._task_count < self._worker.concurrency:
                     self._start_calls()
-                    await self._await_rest(call, rest)
-                    turn_end = monotonic() + TURN_S
+                try:
+                    await rest
+                except _CALL_ERRORS as error:
+                    if self._is_closed and isinstance(error, asyncio.CancelledError):
+                        raise
+                    self._end(call, error)
+                else:
+                    self._end(call, None)
+                turn_end = monotonic() + TURN_S
             if task.cancelling():
                 # The function has cancelled the task: leave the next call to another.
                 break
@@ -625,6 +638,55 @@ class RunningWorker:
         self._task_count -= 1
         if not self._is_closed:
             self._start_calls()
+
+    def _pass_calls(
+        self, task: asyncio.Task[Any], turn_end: float
+    ) -> tuple[Call | None, Awaitable[None] | None]:
+        """
+        Process messages while calls do not wait or fail, until *turn_end*.
+
+        They are taken from the queue and acknowledged together.  Returns a call that
+        waits, and its rest.
+        """
+        run = None if self._is_stopping else self._queue.next_run()
+        if run is None:
+            return None, None
+        delivery, base, end = run
+        values = _values_of(run) if self._decodes else repeat(None)
+        if values is None:
+            return None, None
+        messages = delivery.batch.messages(base, end)
+        passed = base
+        message, rest = None, None
+        try:
+            for message, value in zip(messages, values, strict=False):
+                rest = begin_in_own_context(self._call(message, value))
+                if rest is not None:
+                    break
+                passed += 1
+                if monotonic() >= turn_end or task.cancelling():
+                    break
+        except BaseException as error:
+            self._settle_passed(delivery, base, passed)
+            if not isinstance(error, _CALL_ERRORS):
+                raise
+            assert message is not None
+            self._end(Call(self._queue.take_first(), message, None), error)
+            return None, None
+        self._settle_passed(delivery, base, passed)
+        if rest is None:
+            return None, None
+        assert message is not None
+        return Call(self._queue.take_first(), message, None), rest
+
+    def _settle_passed(self, delivery: Delivery, base: int, end: int) -> None:
+        """Acknowledge messages that still wait, and remove them."""
+        if base == end:
+            return
+        batch = delivery.batch
+        self._ack(delivery.source, MessageBatch(batch.topic, [(batch, base, end)]))
+        self._queue.pass_first(end - base)
+        self._on_processed(end - base)
 
     def _call_of(self, work: Work) -> Call | None:
         """
@@ -687,16 +749,6 @@ class RunningWorker:
             self._end(call, None)
         return rest
 
-    async def _await_rest(self, call: Call, rest: Awaitable[None]) -> None:
-        try:
-            await rest
-        except _CALL_ERRORS as error:
-            if self._is_closed and isinstance(error, asyncio.CancelledError):
-                raise
-            self._end(call, error)
-        else:
-            self._end(call, None)
-
     def _end(self, call: Call, error: BaseException | None) -> None:
         """Settle the messages of a call, which failed if there is an error."""
         work, message = call.work, call.message
@@ -717,7 +769,10 @@ class RunningWorker:
             self._fail(call)
         else:
             self._queue.finish(work)
-        if self._limit.on_processed(work.count, monotonic()):
+        self._on_processed(work.count)
+
+    def _on_processed(self, count: int) -> None:
+        if self._limit.on_processed(count, monotonic()):
             self._apply_limit()
         self._tell_room()
 
@@ -846,6 +901,16 @@ _CALL_ERRORS = (Exception, asyncio.CancelledError)
 def _batch_of(runs: Iterable[Run]) -> MessageBatch:
     slices = [(delivery.batch, base, end) for delivery, base, end in runs]
     return MessageBatch(slices[0][0].topic if slices else "", slices)
+
+
+def _values_of(run: Run) -> list[Any] | None:
+    """Return the values of messages; None: some cannot be decoded."""
+    delivery, base, end = run
+    try:
+        values = delivery.batch.values
+    except Exception:  # noqa: BLE001  # The call of each message finds out.
+        return None
+    return None if values is None else values[base:end]
 
 
 def _count_of(runs: Iterable[Run]) -> int:
