@@ -306,6 +306,11 @@ FIRING = {
         QUERY,
         "",
     ),
+    "PipelineTablesNotMirrored": (
+        [series("danube_pipeline_tables_not_mirrored", "0x5 2x120", pipeline="p")],
+        {"pipeline": "p"},
+        "",
+    ),
     "PipelineStuck": (
         [
             series("danube_pipeline_last_batch_timestamp_seconds", "0x120", **QUERY),

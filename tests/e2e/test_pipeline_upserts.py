@@ -347,6 +347,7 @@ def test_a_running_mirror_begins_again_with_changed_tables(
     # More tables than there may be leave the others as they are.
     assert run(add_too_many) is RunState.STOPPED
     assert pipeline.output.getvalue().count("have to wait") == 1
+    assert "tables_max" in pipeline.state.read_status().tables_problem
     assert (rows("a"), rows("b")) == ([(1, "ada", "c")], [(1, "bob", "c")])
     assert rows("c") == []
 

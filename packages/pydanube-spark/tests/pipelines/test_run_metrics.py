@@ -24,7 +24,7 @@ def record(**more):
     )
 
 
-def status(state, *queries):
+def status(state, *queries, **more):
     return RunStatus(
         pipeline="p",
         file="f",
@@ -34,6 +34,7 @@ def status(state, *queries):
         updated="u",
         state=state,
         queries=[*queries],
+        **more,
     )
 
 
@@ -72,6 +73,17 @@ def test_every_metric_has_a_value():
     assert samples[metrics.LAST_SUCCESS, ()] == 1_767_225_600
     assert samples[metrics.RESTARTS, ()] == 2
     assert samples[metrics.FAILED, ()] == 1
+
+
+def test_tables_without_a_mirror_are_counted():
+    samples = found(
+        record(),
+        status(RunState.RUNNING, not_mirrored=["a", "b"], tables_problem="no key"),
+    )
+    assert samples[metrics.NOT_MIRRORED, ()] == 2
+    assert samples[metrics.TABLES_WAIT, ()] == 1
+    samples = found(record(), status(RunState.RUNNING))
+    assert samples[metrics.NOT_MIRRORED, ()] == samples[metrics.TABLES_WAIT, ()] == 0
 
 
 def test_unknown_values_are_left_out():

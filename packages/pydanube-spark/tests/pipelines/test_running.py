@@ -104,6 +104,9 @@ def test_status_names_tables_that_are_not_mirrored_any_more(tmp_path):
     for name in ("shop_a", "shop_b", "shop_b.dead_letters", "others"):
         (pipeline.state.checkpoints / name).mkdir(parents=True)
     assert new_status(pipeline).not_mirrored == ["shop_b"]
+    path.write_text(path.read_text() + "    exclude: [b]\n")
+    excluding = load(path, tables={"shop": ["a"]})
+    assert new_status(excluding).not_mirrored == []
 
 
 class SlowQuery:

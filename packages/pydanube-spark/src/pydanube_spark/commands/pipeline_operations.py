@@ -273,6 +273,8 @@ def _facts(run: Run) -> list[tuple[str, object]]:
         ]
     if found is not None and found.not_mirrored:
         facts.append(("Not mirrored any more", ", ".join(found.not_mirrored)))
+    if found is not None and found.tables_problem is not None:
+        facts.append(("Tables that wait", found.tables_problem))
     return [*facts, ("Log", run.state.log_file), ("Last error", run.last_error)]
 
 

@@ -29,6 +29,7 @@ from pydanube_spark.pipelines.progress_reporting import (
     ProgressReporter,
     slowest_positions,
 )
+from pydanube_spark.pipelines.pure.mirrors import sink_name
 from pydanube_spark.pipelines.pure.progress import QueryState, RunState, RunStatus
 from pydanube_spark.pipelines.queries import RunningQuery, StreamQuery, TableWrite
 from pydanube_spark.pipelines.schema_changes import with_columns_of
@@ -133,7 +134,6 @@ class PipelineRun:
         self._tables_due: float | None = None
         """When to look for other tables next; None: not in this run."""
         self._failures = 0
-        self._tables_problem = ""
         self.changed: ChangedTables | None = None
         """The tables of the next run, which have been checked."""
         self._status = new_status(pipeline)
@@ -255,7 +255,9 @@ class PipelineRun:
         self._failures = failures
         try:
             found = self._find_changed_tables()
-            if found is not None:
+            if found is None:
+                self._status.tables_problem = None
+            else:
                 # A table that cannot be mirrored must not end the others.
                 starts = read_starting_offsets(self._state.checkpoints)
                 validate(self._spark, found.pipeline, starts)
@@ -263,9 +265,9 @@ class PipelineRun:
                 self._stop("the tables of mirrors have changed")
         except (BrokerError, *SPARK_ERRORS) as error:
             problem = self._pipeline.redact(str(error))
-            if problem != self._tables_problem:
+            if problem != self._status.tables_problem:
                 self._display.say(f"other tables of mirrors have to wait: {problem}")
-            self._tables_problem = problem
+            self._status.tables_problem = problem
         self._tables_due = time.monotonic() + self._tables_interval_s
 
     def _stop(self, why: str) -> None:
@@ -331,16 +333,28 @@ def new_status(pipeline: Pipeline) -> RunStatus:
 
 
 def tables_not_mirrored(pipeline: Pipeline) -> list[str]:
-    """Return the tables that mirrors of *pipeline* had in an earlier run, by sink."""
+    """
+    Return the tables that mirrors of *pipeline* had in an earlier run, by sink.
+
+    Those that a mirror excludes are left out.
+    """
     spec, directory = pipeline.spec, pipeline.state.checkpoints
     if not spec.mirrors or not directory.is_dir():
         return []
     prefixes = tuple(f"{name}_" for name in spec.mirrors)
+    excluded = {
+        sink_name(name, table)
+        for name, mirror in spec.mirrors.items()
+        for table in mirror.exclude
+    }
     names = sorted(path.name for path in directory.iterdir() if path.is_dir())
     return [
         name
         for name in names
-        if name.startswith(prefixes) and "." not in name and name not in spec.sinks
+        if name.startswith(prefixes)
+        and "." not in name
+        and name not in spec.sinks
+        and name not in excluded
     ]
 
 

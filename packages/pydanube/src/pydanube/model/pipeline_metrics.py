@@ -36,6 +36,16 @@ LAST_SUCCESS = _gauge(
     "seconds",
     "When a run last ended successfully, since 1970.",
 )
+NOT_MIRRORED = _gauge(
+    "danube_pipeline_tables_not_mirrored",
+    "tables",
+    "Tables of mirrors that an earlier run had, and this one has not.",
+)
+TABLES_WAIT = _gauge(
+    "danube_pipeline_tables_waiting",
+    "",
+    "1 while mirrors have other tables with which the run cannot go on, otherwise 0.",
+)
 
 # The queries of the run.
 

@@ -56,7 +56,7 @@ def with_mirrors(
         path: Path = ("mirrors", name)
         _check(mirror, path, problems)
         for table, (entry, how) in _tables(mirror, known.get(name, ())).items():
-            own = _UNUSUAL.sub("_", f"{name}_{table}")
+            own = sink_name(name, table)
             if own in sources or own in sinks or own in spec.steps:
                 other = "" if entry == table else f", or name {table} in 'exclude'"
                 problems.add(
@@ -71,6 +71,11 @@ def with_mirrors(
         name: mirror for name, mirror in spec.mirrors.items() if has_patterns(mirror)
     }
     return structs.replace(spec, sources=sources, sinks=sinks, mirrors=open_ended)
+
+
+def sink_name(mirror: str, table: str) -> str:
+    """Return the name of the source and the sink of *table* of the mirror *mirror*."""
+    return _UNUSUAL.sub("_", f"{mirror}_{table}")
 
 
 def has_patterns(mirror: Mirror) -> bool:

@@ -154,6 +154,8 @@ class RunStatus(msgspec.Struct, kw_only=True):
     queries: list[QueryProgress] = []
     not_mirrored: list[str] = []
     """The sinks of tables of mirrors that an earlier run had, and this one has not."""
+    tables_problem: str | None = None
+    """Why the run goes on without other tables that its mirrors have now."""
     core_seconds: float | None = None
     """The time that Spark's tasks have taken in this run; None if unknown."""
 

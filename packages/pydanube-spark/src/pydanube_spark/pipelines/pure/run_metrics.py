@@ -29,7 +29,11 @@ def samples_of(record: RunRecord, status: RunStatus | None) -> Iterator[Sample]:
     if record.last_success is not None:
         at = datetime.fromisoformat(record.last_success)
         yield metrics.LAST_SUCCESS, labels, at.timestamp()
-    for query in () if status is None else status.queries:
+    if status is None:
+        return
+    yield metrics.NOT_MIRRORED, labels, len(status.not_mirrored)
+    yield metrics.TABLES_WAIT, labels, float(status.tables_problem is not None)
+    for query in status.queries:
         yield from _samples_of_query(query, record.pipeline)
 
 
