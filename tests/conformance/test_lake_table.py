@@ -198,6 +198,59 @@ def test_column_types_never_change(table):
         stage(table, pa.table({"N": pa.array([1])}), merge=True)
 
 
+NARROW = pa.table(
+    {
+        "n": pa.array([1, 2], pa.int32()),
+        "real": pa.array([0.5, None], pa.float32()),
+        "money": pa.array([Decimal("1.25"), None], pa.decimal128(5, 2)),
+        "inner": pa.array([{"x": 1}, None], pa.struct([("x", pa.int16())])),
+    }
+)
+WIDE = pa.table(
+    {
+        "n": pa.array([2**40], pa.int64()),
+        "real": pa.array([1e300], pa.float64()),
+        "money": pa.array([Decimal("123456789.25")], pa.decimal128(12, 2)),
+        "inner": pa.array([{"x": 2**40}], pa.struct([("x", pa.int64())])),
+    }
+)
+
+
+def test_numbers_of_rows_may_be_narrower_than_those_of_the_table(table):
+    add(table, WIDE)
+    add(table, NARROW)
+    wanted = pa.concat_tables([NARROW.cast(WIDE.schema), WIDE])
+    for found in (read(table), read_with_polars(table)):
+        assert found.sort_by("n").to_pylist() == wanted.to_pylist()
+    assert table.schema().equals(WIDE.schema)
+    unfit = pa.table({"n": pa.array([1.0], pa.float64())})
+    with pytest.raises(InvalidRequest, match="n is int64, not double"):
+        stage(table, unfit, merge=True)
+
+
+def test_wider_numbers_widen_the_table_or_the_error_says_what_to_do(table, kind):
+    add(table, NARROW)
+    with pytest.raises(InvalidRequest, match="n is int32, not int64; real is float, n"):
+        stage(table, WIDE)
+    if kind == "delta":
+        with pytest.raises(InvalidRequest, match=r"n is int32.*delta\.md, section New"):
+            stage(table, WIDE, merge=True)
+        assert numbers(table) == [1, 2]
+        return
+    add(table, WIDE, merge=True)
+    add(table, NARROW.slice(0, 1))
+    wanted = [*NARROW.to_pylist(), NARROW.to_pylist()[0], *WIDE.to_pylist()]
+    for found in (read(table), read_with_polars(table)):
+        assert sorted(found.to_pylist(), key=str) == sorted(wanted, key=str)
+    assert table.schema().equals(WIDE.schema)
+    # Files from before are read and rewritten as others are.
+    assert table.compact(file_bytes=1 << 20).files_before == 3
+    assert table.file_count(table.data_version()) == 1
+    assert sorted(read_with_polars(table).to_pylist(), key=str) == sorted(
+        wanted, key=str
+    )
+
+
 def test_check_changes_nothing(table):
     table.check(rows(1).schema, options())
     assert table.schema() is None

@@ -254,6 +254,44 @@ def test_old_rows_lack_columns_that_were_added_later(table):
     ]
 
 
+@pytest.mark.parametrize("partition_by", ["", "k", "bucket(3, k)"])
+def test_keys_and_orders_are_compared_in_the_widened_type(table, kind, partition_by):
+    if kind == "delta":
+        # Only Iceberg tables are widened, also if they are partitioned by the key.
+        partition_by = ""
+    columns = UpsertColumns(keys=("k",), order=("at",))
+
+    def rows_of(kinds, *these):
+        return pa.table(
+            [
+                pa.array(each, kind)
+                for each, kind in zip(zip(*these, strict=True), kinds, strict=True)
+            ],
+            names=["k", "at", "real"],
+        )
+
+    narrow = (pa.int32(), pa.int32(), pa.float32())
+    wide = (pa.int64(), pa.int64(), pa.float64())
+    first, second = (wide, narrow) if kind == "delta" else (narrow, wide)
+    old = rows_of(first, (1, 5, 0.5), (2, 5, 1.5), (3, 5, 2.5))
+    _, files = stage(table, old, partition_by)
+    table.commit(files, [])
+    new = rows_of(second, (1, 4, 9.0), (2, 6, 0.25), (4, 1, 4.5))
+    how = WriteOptions(merge_schema=True, upsert=columns)
+    table.prepare(new.schema, how)
+    table.merge(
+        MemoryChanges(
+            new.cast(pa.schema(list(zip(new.column_names, wide, strict=True))))
+        ),
+        columns,
+        [],
+    )
+    wanted = rows_of(wide, (1, 5, 0.5), (2, 6, 0.25), (3, 5, 2.5), (4, 1, 4.5))
+    for found in (read(table), read_with_polars(table)):
+        assert found.sort_by("k").to_pylist() == wanted.to_pylist()
+    assert table.schema().equals(wanted.schema)
+
+
 def test_changes_are_merged_part_by_part(table, tmp_path):
     """The parts are so small that each has a few keys."""
     chance = random.Random(11)

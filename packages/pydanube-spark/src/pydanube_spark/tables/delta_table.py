@@ -54,6 +54,7 @@ from pydanube_spark.tables.pure.schema_evolution import (
     plain_schema,
     plain_type,
     rows_schema,
+    stored_schema,
 )
 from pydanube_spark.tables.pure.table_options import PartitionField, WriteOptions
 from pydanube_spark.tables.pure.unavailable_values import StoredValues
@@ -90,6 +91,11 @@ _CONSTRAINTS = (
     "delta.identity.start",
 )
 """Constraints in the metadata of a column, which writers must enforce."""
+
+_WIDENING = (
+    "rewrite the Delta table with the wider columns, which the package deltalake does "
+    "not widen in place: docs/guide/delta.md, section New columns, shows how"
+)
 
 
 @dataclass(frozen=True)
@@ -177,7 +183,10 @@ class DeltaLakeTable(LakeTable):
             self.name,
             self.connection,
             pa.schema(
-                [each.with_nullable(has.field(each.name).nullable) for each in schema]
+                [
+                    each.with_nullable(has.field(each.name).nullable)
+                    for each in stored_schema(has, schema)
+                ]
             ),
             tuple(table.metadata().partition_columns),
         )
@@ -480,7 +489,11 @@ def _added_columns(
     table: pa.Schema, rows: pa.Schema, options: WriteOptions
 ) -> pa.Schema:
     return added_columns(
-        table, rows, merge=options.merge_schema, whole=bool(options.upsert.keys)
+        table,
+        rows,
+        merge=options.merge_schema,
+        whole=bool(options.upsert.keys),
+        widening=_WIDENING,
     )
 
 

@@ -30,7 +30,14 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Record
-from pyiceberg.types import IcebergType
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+)
 
 from pydanube.model.errors import InvalidRequest
 from pydanube_spark.tables import iceberg_deletes
@@ -45,6 +52,8 @@ BATCH_ROWS = 65_536
 
 COMPACTION = "danube.compaction"
 """The property of snapshots that compaction has made."""
+
+_WIDENED = {(IntegerType, LongType), (FloatType, DoubleType)}
 
 
 @dataclass(frozen=True)
@@ -174,9 +183,14 @@ def is_copyable(io: FileIO, of_table: Schema, task: FileScanTask) -> bool:
     )
 
 
-def _is_same_type(has: IcebergType, wanted: IcebergType) -> bool:
-    # The fields inside have ids of their own.
-    return has == wanted if has.is_primitive else type(has) is type(wanted)
+def _is_same_type(has: IcebergType, of_file: IcebergType) -> bool:
+    """Return whether values *of_file* are those of *has*, perhaps widened since."""
+    if not has.is_primitive:
+        # The fields inside have ids of their own.
+        return type(has) is type(of_file)
+    if isinstance(has, DecimalType) and isinstance(of_file, DecimalType):
+        return bool(has.scale == of_file.scale and has.precision >= of_file.precision)
+    return has == of_file or (type(of_file), type(has)) in _WIDENED
 
 
 def read_rows(io: FileIO, task: FileScanTask) -> Iterator[pa.RecordBatch]:

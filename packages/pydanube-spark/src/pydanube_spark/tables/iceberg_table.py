@@ -42,6 +42,7 @@ from pydanube_spark.tables.pure.schema_evolution import (
     added_columns,
     plain_schema,
     rows_schema,
+    widened_columns,
 )
 from pydanube_spark.tables.pure.table_options import PartitionField, WriteOptions
 from pydanube_spark.tables.staged_rows import Changes
@@ -99,7 +100,9 @@ class IcebergLakeTable(LakeTable):
                 self._check(table, schema, options)
                 if table is None:
                     self._create(catalog, schema, options, properties)
-                elif len(self._added_columns(table, schema, options)):
+                elif len(self._added_columns(table, schema, options)) or (
+                    widened_columns(self._schema_of(table), schema)
+                ):
                     with table.update_schema() as update:
                         update.union_by_name(schema)
                 else:

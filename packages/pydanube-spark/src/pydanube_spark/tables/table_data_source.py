@@ -54,8 +54,14 @@ class LakeDataSource(SinkDataSource):
         columns = columns_of(schema)
         place = table.prepare(_stored(columns, parsed.write), parsed.write)
         is_merged = bool(parsed.write.upsert.keys)
+        # With the types of the table, whose numbers may be wider.
+        stored = {each.name: each for each in place.schema}
         staged = pa.schema(
-            [each for each in columns if each.name != parsed.write.upsert.truncate]
+            [
+                stored.get(each.name, each)
+                for each in columns
+                if each.name != parsed.write.upsert.truncate
+            ]
         )
         location = StagingLocation(place, rows_schema(staged)) if is_merged else place
         sink = LakeSink(

@@ -1,7 +1,8 @@
 """
 Schema evolution of tables.  Pure.
 
-A writer may add columns, and fields inside structs; existing ones keep their type.
+A writer may add columns, and fields inside structs, and it may widen numbers if the
+library of the table can.  Rows may have narrower numbers than the table.
 """
 
 from __future__ import annotations
@@ -16,18 +17,38 @@ from pydanube.model.errors import InvalidRequest
 
 
 def added_columns(
-    table: pa.Schema, rows: pa.Schema, *, merge: bool, whole: bool = False
+    table: pa.Schema,
+    rows: pa.Schema,
+    *,
+    merge: bool,
+    whole: bool = False,
+    widening: str | None = None,
 ) -> pa.Schema:
     """
     Return the fields of *rows* that *table* lacks; structs have only their new fields.
 
+    *widening* says what to do if the table's columns cannot be widened; with None
+    they can.
+
     Raises:
         InvalidRequest: A column's type, or the case of its name, differs from the
             table's; a required column, or any with *whole*, is missing; or fields are
-            new without *merge*.
+            new or wider without *merge*.
     """
     _refuse_other_case(table, rows)
-    changed = [text for field in rows for text in _changes(table, field)]
+    wider = widened_columns(table, rows)
+    if wider and (widening or not merge):
+        raise InvalidRequest(
+            "the rows have wider types than the table: "
+            + "; ".join(f"{name} is {has}, not {type_}" for name, has, type_ in wider)
+            + ". Cast the columns, or "
+            + (widening or "set mergeSchema=true to widen those of the table")
+        )
+    changed = [
+        f"{name} is {has}, not {wanted}"
+        for name, has, wanted in _changes(table, rows)
+        if not is_widening(has, wanted) and not is_widening(wanted, has)
+    ]
     if changed:
         raise InvalidRequest(
             "the table's column types differ: "
@@ -56,6 +77,34 @@ def added_columns(
             "mergeSchema=true to add them"
         )
     return added
+
+
+def widened_columns(table: pa.Schema, rows: pa.Schema) -> list[tuple[str, Any, Any]]:
+    """Return the columns of *table* that are wider in *rows*, and their two types."""
+    return [each for each in _changes(table, rows) if is_widening(each[1], each[2])]
+
+
+def is_widening(has: Any, wanted: Any) -> bool:
+    """Return whether *wanted* is a wider type of numbers with all values of *has*."""
+    if types.is_decimal(has) and types.is_decimal(wanted):
+        return bool(has.scale == wanted.scale and has.precision < wanted.precision)
+    return any(
+        is_kind(has) and is_kind(wanted) and has.bit_width < wanted.bit_width
+        for is_kind in (types.is_signed_integer, types.is_floating)
+    )
+
+
+def stored_schema(table: pa.Schema, rows: pa.Schema) -> pa.Schema:
+    """Return *rows* with the numbers of *table*, which has all columns of *rows*."""
+    return pa.schema([_stored(table.field(each.name), each) for each in rows])
+
+
+def _stored(has: Any, field: Any) -> Any:
+    if types.is_struct(field.type):
+        inner = [_stored(has.type.field(each.name), each) for each in field.type]
+        return field.with_type(pa.struct(inner))
+    is_narrower = is_widening(field.type, has.type)
+    return field.with_type(has.type) if is_narrower else field
 
 
 def plain_type(has: Any, *, keep: bool = False) -> Any:  # noqa: PLR0911
@@ -123,18 +172,20 @@ def _refuse_other_case(table: pa.Schema, rows: pa.Schema) -> None:
         raise InvalidRequest(f"a column name occurs twice: {', '.join(rows.names)}")
 
 
-def _changes(table: Any, field: Any, path: str = "") -> Iterator[str]:
-    """Yield how *field* contradicts the field of its name in *table*."""
-    where = f"{path}{field.name}"
-    at = table.get_field_index(field.name)
-    if at < 0:
-        return
-    has, wants = plain_type(table.field(at).type), plain_type(field.type)
-    if types.is_struct(has) and types.is_struct(wants):
-        for inner in wants:
-            yield from _changes(has, inner, f"{where}.")
-    elif not has.equals(wants):
-        yield f"{where} is {has}, not {wants}"
+def _changes(
+    table: Any, rows: Iterable[Any], path: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the columns of *rows* whose types in *table* are others, and both types."""
+    for field in rows:
+        where = f"{path}{field.name}"
+        at = table.get_field_index(field.name)
+        if at < 0:
+            continue
+        has, wants = plain_type(table.field(at).type), plain_type(field.type)
+        if types.is_struct(has) and types.is_struct(wants):
+            yield from _changes(has, wants, f"{where}.")
+        elif not has.equals(wants):
+            yield where, has, wants
 
 
 def _added(table: Iterable[Any], rows: Iterable[Any]) -> Iterator[Any]:

@@ -54,8 +54,8 @@ _COMMON = (
     Option(
         "mergeSchema",
         "false",
-        "Add new columns to the table. Without this option they are an error. Column "
-        "types never change.",
+        "Add new columns to the table, and widen the numbers of an Iceberg table. "
+        "Without this option both are errors. Other column types never change.",
     ),
     APP_ID,
     BATCH_ID,
