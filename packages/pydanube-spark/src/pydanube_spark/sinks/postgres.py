@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -81,6 +81,7 @@ class PostgresSink:
     """Whether a value that a new row lacks is null; otherwise it is an error."""
     retries: RetryPolicy
     identity: BatchIdentity
+    connect: Callable[[str], Database] = connect
 
     @classmethod
     def parse(cls, options: Mapping[str, str], schema: pa.Schema) -> PostgresSink:
@@ -118,7 +119,7 @@ class PostgresSink:
     def problems(self) -> list[str]:
         """Return what prevents writing to the table; empty if nothing."""
         plan = self.plan
-        with closing(connect(self.uri)) as database:
+        with closing(self.connect(self.uri)) as database:
             target = database.describe(plan.table)
             if self.may_create and not target.columns:
                 return []
@@ -146,7 +147,7 @@ class PostgresSink:
             InvalidRequest: The server refuses the rows.
         """
         plan, count = self.plan, 0
-        connection = persist(partial(connect, self.uri), self.retries)
+        connection = persist(partial(self.connect, self.uri), self.retries)
         # One transaction: if it fails, the staging table does not exist either.
         with closing(connection) as database, database.transaction():
             [(hour,)] = database.query(postgres_sql.HOUR)
@@ -176,17 +177,17 @@ class PostgresSink:
                 f"{lost}: the server has lost the staged rows, probably in a crash; "
                 "nothing is written, and the batch can be repeated"
             ) from None
-        with suppress(BrokerError), closing(connect(self.uri)) as database:
+        with suppress(BrokerError), closing(self.connect(self.uri)) as database:
             self._drop_stale_tables(database, key)
 
     def abort(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
-        with suppress(BrokerError), closing(connect(self.uri)) as database:
+        with suppress(BrokerError), closing(self.connect(self.uri)) as database:
             database.drop([self.plan.table.sibling(each.staging) for each in outputs])
             self._drop_stale_tables(database, key)
 
     def _move(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
         plan = self.plan
-        with closing(connect(self.uri)) as database, database.transaction():
+        with closing(self.connect(self.uri)) as database, database.transaction():
             database.create_table(plan.create_commits(), plan.table.sibling(COMMITS))
             if database.query(plan.insert_commit(key)):
                 target = self._target(database)
