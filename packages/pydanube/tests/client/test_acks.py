@@ -42,6 +42,20 @@ def test_many_acks_close_together_are_one_bit_map():
     assert later == whole
 
 
+@given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(1, 2**70))))
+def test_bits_that_lie_close_together_become_few_bit_maps(added):
+    acks, offsets = Acks(), set()
+    for origin, bits in added:
+        acks.add_bits(origin, bits)
+        offsets |= {origin + i for i in range(bits.bit_length()) if bits >> i & 1}
+    taken = acks.take()
+    assert {at for base, end in pairs(taken) for at in range(base, end)} == offsets
+    acks.add_bits(100, 0b11)
+    acks.add_bits(103, 0b101)
+    acks.add_bits(90, 1)
+    assert [each.origin for each in acks.take()] == [100, 90]
+
+
 def test_sent_acks_are_unconfirmed_until_the_broker_confirms_them():
     acks = Acks()
     assert not acks.has_unconfirmed

@@ -398,6 +398,31 @@ async def test_messages_with_gaps_are_acknowledged_individually(client):
         await two.receive_batch(timeout_s=60)
 
 
+async def test_parts_of_messages_with_gaps_are_acknowledged_and_no_others(client):
+    await client.topics.create(TOPIC)
+    async with (
+        client.consumer(TOPIC, **KEY_SHARED, name="one") as one,
+        client.consumer(TOPIC, **KEY_SHARED, name="two") as two,
+    ):
+        await keyed(client, 1000, keys=50)
+        acknowledged, seen, parts = set(), set(), 0
+        while len(seen) < 1000:
+            for consumer in (one, two):
+                batch = await consumer.receive_batch(max_messages=40, timeout_s=0.05)
+                seen |= {*batch.offsets}
+                parts += 1
+                if parts % 3:
+                    await consumer.ack(batch)
+                    acknowledged |= {*batch.offsets}
+        await one.flush()
+        await two.flush()
+        facts = await client.subscriptions.describe(TOPIC, "s")
+    done = {*range(facts.cursor)}
+    for base, end in facts.done:
+        done |= {*range(base, end)}
+    assert done == acknowledged
+
+
 async def test_key_shared_consumers_with_the_smallest_prefetch_get_all_messages(client):
     await keyed(client, 40, keys=7)
     async with (

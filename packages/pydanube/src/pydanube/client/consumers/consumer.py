@@ -285,7 +285,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
 
     def _ack_nowait(self, messages: AckTarget) -> None:
         if type(messages) is not Message:
-            if not (type(messages) is MessageBatch and self._ack_whole(messages)):
+            if not (type(messages) is MessageBatch and self._ack_bits(messages)):
                 super()._ack_nowait(messages)
             return
         offset, batch, acks = messages.offset, messages._batch, self._acks
@@ -300,22 +300,22 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             self._check_origin(batch.topic, batch)
             self._ack_ranges([(offset, offset + 1)])
 
-    def _ack_whole(self, messages: MessageBatch) -> bool:
-        """Acknowledge whole deliveries with gaps, if *messages* are nothing else."""
+    def _ack_bits(self, messages: MessageBatch) -> bool:
+        """Acknowledge parts of deliveries with gaps, if *messages* are nothing else."""
         if self._has_left:
             return False
-        whole = [
-            batch
-            for batch, base, end in messages.slices
-            if end - base == batch.count and batch.offset_bits is not None
-        ]
-        if not whole or len(whole) < len(messages.slices):
+        parts: list[tuple[int, int]] = []
+        for batch, base, end in messages.slices:
+            part = batch.bits_of(base, end)
+            if part is None:
+                return False
+            parts.append(part)
+        if not parts:
             return False
-        for batch in whole:
+        for batch, _, _ in messages.slices:
             self._check_origin(batch.topic, batch)
-        for batch in whole:
-            assert batch.offset_bits is not None
-            self._acks.add_bits(batch.base, batch.offset_bits)
+        for origin, bits in parts:
+            self._acks.add_bits(origin, bits)
         self._ack_ranges(())
         return True
 

@@ -305,6 +305,20 @@ class ReceivedBatch:
             text[last - offset] = 49
         return int(text, 2)
 
+    def bits_of(self, base: int, end: int) -> tuple[int, int] | None:
+        """
+        Return the messages ``base … end`` as the first offset, and bits from it on.
+
+        None: they have no gaps, or ranges of their offsets may be shorter.
+        """
+        bits = self.offset_bits
+        if bits is None or end - base == self.count:
+            return None if bits is None else (self.base, bits)
+        if end - base < PART_BITS_MIN:
+            return None
+        first, last = self.offsets[base], self.offsets[end - 1]
+        return first, bits >> first - self.base & (1 << last - first + 1) - 1
+
     def messages(self, base: int, end: int) -> Iterator[Message]:
         """Return the messages ``base … end``, each made when it is handed out."""
         return map(
@@ -699,6 +713,8 @@ def _payloads_of(slices: Iterable[tuple[ReceivedBatch, int, int]]) -> list[bytes
     return payloads
 
 
+PART_BITS_MIN = 32
+"""Fewer messages of a delivery are acknowledged as ranges."""
 OFFSET_BITS_MAX = 1 << 16
 """The offsets of a received batch are kept as bits if they lie no further apart."""
 

@@ -75,6 +75,12 @@ class Acks:
 
     def add_bits(self, origin: int, bits: int) -> None:
         """Add *origin* + i for each set bit i of *bits*."""
+        if self._bit_maps:
+            first, others = self._bit_maps[-1]
+            at = origin - first
+            if 0 <= at <= BIT_MAP_OFFSETS_MAX - bits.bit_length():
+                self._bit_maps[-1] = first, others | bits << at
+                return
         self._bit_maps.append((origin, bits))
 
     def exclude_from_count(self, count: int) -> None:
