@@ -460,7 +460,8 @@ class ArrowColumns:
     def values(self, column: Column) -> list[Any]:
         found = self._rows.column(NAMES[column])
         if column in TIME_COLUMNS:
-            found = found.cast(pa.int64())
+            # A cast takes ten times as long.
+            found = found.view(pa.int64())
         return found.to_pylist()  # type: ignore[no-any-return]
 
 
@@ -730,5 +731,5 @@ def _check_time(time: int) -> None:
 def _times(rows: pa.RecordBatch, header: BatchHeader) -> tuple[int, int]:
     if not header.columns & Column.PUBLISH_TIME:
         return header.first_publish_time, header.last_publish_time
-    times = rows.column("publish_time").cast(pa.int64())
-    return times[0].as_py(), times[-1].as_py()
+    times = rows.column("publish_time")
+    return times[0].value, times[-1].value

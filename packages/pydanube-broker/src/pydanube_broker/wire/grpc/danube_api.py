@@ -142,7 +142,8 @@ def _rows_of(frame: BatchFrame) -> Iterator[_Row]:
             return repeat(default)
         found = rows.column(NAMES[column])
         if column is Column.PUBLISH_TIME:
-            found = found.cast(pa.int64())
+            # A cast takes ten times as long.
+            found = found.view(pa.int64())
         return found.to_pylist()  # type: ignore[no-any-return]
 
     for at in range(0, header.count, PAYLOADS_AT_ONCE):
