@@ -12,6 +12,7 @@ import asyncio
 
 import pytest
 
+from pydanube.aio.futures import completion
 from pydanube.aio.long_work import LongWork
 from pydanube.model import metrics
 from pydanube.model.ids import TopicId
@@ -25,11 +26,14 @@ from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import Principal
 from pydanube.security.quotas import Quota, QuotaTarget
+from pydanube.wire.pb import danube_api_pb2 as danube_pb
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube_broker.broker.delivery.cursors import CursorSaver
+from pydanube_broker.broker.publishing.message_batcher import SingleMessage
 from pydanube_broker.dispatch import MACHINES
 from pydanube_broker.dispatch.cursor import Cursor
 from pydanube_broker.metadata.key import prefix_of
+from pydanube_broker.servers.grpc.consumers import Consumers
 from pydanube_broker.servers.topic_samples import TopicSamples, TopicSeries
 from support.drivers.running import TOPIC
 from support.fakes.batches import frame_of
@@ -41,6 +45,7 @@ from support.fakes.brokers import (
     Outcome,
     Port,
 )
+from support.fakes.grpc_contexts import CallContext, Clock
 from support.fakes.memory_store import MemoryStore
 from support.fakes.principals import ROOT, client_of, guarded_broker
 from support.fakes.steps import assert_constant, assert_linear, counting_steps
@@ -198,6 +203,47 @@ async def test_cost_of_attaching_a_consumer_does_not_depend_on_others(type_):
         return steps.count
 
     assert_constant(*await run(measure))
+
+
+async def test_cost_of_an_ack_over_grpc_does_not_depend_on_other_consumers():
+    async def measure(broker, count):
+        topic = await broker.topics.create(A_TOPIC, RELIABLE)
+        await publish_singly(broker, topic, PROBES)
+        consumers = Consumers(
+            *(broker, Clock()), broker_url="http://broker:6650", window_messages_max=9
+        )
+        for number in range(count):
+            await consumers.subscribe(
+                danube_pb.ConsumerRequest(
+                    topic_name=str(A_TOPIC),
+                    subscription="s",
+                    consumer_name=f"c-{number}",
+                    subscription_type=danube_pb.ConsumerRequest.Shared,
+                ),
+                CallContext(),
+            )
+        with counting_steps() as steps:
+            for offset in range(PROBES):
+                message = danube_pb.MsgID(topic_name=str(A_TOPIC), topic_offset=offset)
+                await consumers.ack(
+                    danube_pb.AckRequest(msg_id=message, subscription_name="s")
+                )
+        consumers.close()
+        return steps.count
+
+    assert_constant(*await run(measure))
+
+
+async def publish_singly(broker, topic, count):
+    """Publish *count* messages, and wait until they are stored."""
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(count):
+            message = SingleMessage("p", b"x", 1)
+
+            def publish(done, message=message):
+                broker.batcher.publish(topic, message, lambda _, error: done(error))
+
+            tasks.create_task(completion(publish))
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ class DanubeWorld:
 def stream_count(server) -> int:
     """The number of open streams of *server*."""
     sessions = server.consumers._sessions.values()
-    return sum(session.has_stream for group in sessions for session in group)
+    return sum(session.has_stream for group in sessions for session in group.values())
 
 
 @asynccontextmanager

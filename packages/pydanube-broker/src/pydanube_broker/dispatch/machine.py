@@ -97,6 +97,9 @@ class SubscriptionMachine(ABC):
         """The number of messages that wait for a consumer with credit."""
         self.returned_count = 0
         """How often messages in flight have failed or were released."""
+        self.freed: set[int] = set()
+        """The consumers of which messages in flight were acknowledged or returned; the
+        caller may clear it."""
         self.deferred = DeferredMessages(cursor, failure_policy)
         """The messages that wait, block or are parked, to be read only."""
         self._expiries = Expiries(cursor)
@@ -141,6 +144,7 @@ class SubscriptionMachine(ABC):
     def on_consumer_left(self, consumer: int, now: float) -> list[Effect]:
         """Remove a consumer; its messages are delivered to others."""
         del self.consumers[consumer]
+        self.freed.discard(consumer)
         return self._requeue_in_flight_of(consumer, now)
 
     def on_consumer_replaced(self, consumer: int, now: float) -> list[Effect]:
@@ -649,6 +653,7 @@ class SubscriptionMachine(ABC):
         credit = self.consumers.get(consumer)
         if credit is not None:
             credit.unacked -= count
+            self.freed.add(consumer)
             if credit.unacked_max is not None:
                 self._on_credit_changed(consumer)
 

@@ -290,6 +290,15 @@ class Subscription:
     def note(self, text: str) -> None:
         self._machine.cursor.note = text
 
+    def take_freed(self) -> set[int]:
+        """
+        Return the keys of consumers that have fewer messages in flight than before.
+
+        That is since the last call; the consumers may have got others meanwhile.
+        """
+        freed, self._machine.freed = self._machine.freed, set()
+        return freed
+
     def flow_of(self, consumer: Consumer) -> tuple[int, int, int]:
         """
         Return the number of messages in flight with a consumer, and its credit in

@@ -150,6 +150,8 @@ class ConsumerSession:
         """The connection of the consumer that is about to replace this one."""
         self.has_stream = False
         self.consumer: Consumer
+        self.key = 0
+        """The key of its consumer, from the moment at which that is attached."""
         self.reason: BrokerError | None = None
         """The reason why the session ended; None while it lasts."""
         # Without acknowledgements, as on non-reliable topics, there is no window.
@@ -285,7 +287,8 @@ class Consumers:
         self._refusal_pause_s = refusal_pause_s
         self._loop = asyncio.get_running_loop()
         self._known: IdRegistry[ConsumerRegistration] = IdRegistry("consumer")
-        self._sessions: defaultdict[Subscription, dict[ConsumerSession, None]] = (
+        # The sessions of each subscription, by the keys of their consumers.
+        self._sessions: defaultdict[Subscription, dict[int, ConsumerSession]] = (
             defaultdict(dict)
         )
         # The offsets that this turn of the event loop acknowledges, by subscription,
@@ -577,7 +580,8 @@ class Consumers:
         )
         registration.session = session
         registration.last_seen = self.clock()
-        self._sessions[subscription][session] = None
+        session.key = session.consumer.key
+        self._sessions[subscription][session.key] = session
         return session
 
     def _leave(self, session: ConsumerSession) -> None:
@@ -588,8 +592,8 @@ class Consumers:
     def on_lost(self, session: ConsumerSession) -> None:
         """Forget a session that has ended."""
         sessions = self._sessions.get(session.subscription)
-        if sessions is not None:
-            sessions.pop(session, None)
+        if sessions is not None and sessions.get(session.key) is session:
+            del sessions[session.key]
             if not sessions:
                 del self._sessions[session.subscription]
         registration = session.registration
@@ -642,8 +646,10 @@ class Consumers:
             if offsets:
                 subscription.ack(ranges_of_offsets(offsets), 0)
                 subscription.save_cursor_now(partial(_complete, waiting))
-            for session in list(self._sessions.get(subscription, ())):
-                session.grant(at_once=False)
+            sessions = self._sessions.get(subscription, {})
+            for key in subscription.take_freed():
+                if (session := sessions.get(key)) is not None:
+                    session.grant(at_once=False)
 
     def _refuse_when_closed(self) -> None:
         if self._is_closed:
