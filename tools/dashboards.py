@@ -421,6 +421,16 @@ PIPELINES = [
         {"{{pipeline}} {{query}}": gauge("danube_pipeline_state_memory_bytes", RUN)},
     ),
     Panel(
+        "Rows that broke an expectation",
+        "cps",
+        {
+            "{{pipeline}} {{query}} {{expectation}}": rate(
+                "danube_pipeline_broken_rows_total", RUN
+            )
+        },
+        help="The quality of the data over time, for each expectation of a step.",
+    ),
+    Panel(
         "Time since the last successful run",
         "s",
         {

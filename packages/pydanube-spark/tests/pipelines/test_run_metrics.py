@@ -45,6 +45,7 @@ QUERY = QueryProgress(
     rows=70,
     lag_by_topic={"/default/a": 7, "/default/b": 0},
     duration_s=0.5,
+    broken={"parsed.is_positive": 4, "parsed.has_number": 0},
     batches=3,
     batch_seconds=1.5,
     last_batch_time=1_767_225_600_500_000,
@@ -69,6 +70,8 @@ def test_every_metric_has_a_value():
     assert {metric for metric, _ in samples} == {*PIPELINE_METRICS}
     assert samples[metrics.LAG, ("q", "/default/a")] == 7
     assert samples[metrics.LAG, ("q", "/default/b")] == 0
+    assert samples[metrics.BROKEN, ("q", "parsed.is_positive")] == 4
+    assert samples[metrics.BROKEN, ("q", "parsed.has_number")] == 0
     assert samples[metrics.LAST_BATCH, ("q",)] == 1_767_225_600.5
     assert samples[metrics.LAST_SUCCESS, ()] == 1_767_225_600
     assert samples[metrics.RESTARTS, ()] == 2

@@ -87,6 +87,13 @@ LAG = _gauge(
     "query",
     "topic",
 )
+BROKEN = _counter(
+    "danube_pipeline_broken_rows_total",
+    "rows",
+    "Rows that broke an expectation of a step, as `step.expectation`.",
+    "query",
+    "expectation",
+)
 STATE_ROWS = _gauge(
     "danube_pipeline_state_rows",
     "rows",

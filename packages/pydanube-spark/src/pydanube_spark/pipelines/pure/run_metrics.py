@@ -60,6 +60,8 @@ def _samples_of_query(query: QueryProgress, pipeline: str) -> Iterator[Sample]:
             yield metric, labels, value
     for topic, lag in query.lag_by_topic.items():
         yield metrics.LAG, (*labels, topic), lag
+    for expectation, count in query.broken.items():
+        yield metrics.BROKEN, (*labels, expectation), count
 
 
 def _seconds(microseconds: int | None) -> float | None:
