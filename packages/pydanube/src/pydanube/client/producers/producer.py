@@ -168,7 +168,12 @@ class Producer(KeptChannel):
             await self._wait_in_turn()
         queue = self._queue
         is_plain = key is None and attributes is None and id is None and not delivery
-        if is_plain and queue.is_alone and self._codec is Codec.NONE:
+        if (
+            is_plain
+            and not queue.senders
+            and queue.is_idle
+            and self._codec is Codec.NONE
+        ):
             # Without gathering, which costs time.
             self._raise_if_failed()
             if type(payload) is not bytes:
@@ -182,16 +187,27 @@ class Producer(KeptChannel):
             finally:
                 queue.senders -= 1
         if is_plain:
-            pending = self.send_nowait(payload)
+            batch, index = self.send_nowait(payload)
         else:
-            pending = self.send_nowait(
+            batch, index = self.send_nowait(
                 payload, key=key, attributes=attributes, id=id, **delivery
             )
         queue.senders += 1
         try:
-            if queue.is_due:
+            # A single sender does not wait for others.  Several senders, whose messages
+            # were acknowledged together, send the next ones in one batch.
+            if queue.senders == 1 and not queue.inflight and not queue.waiting:
                 self._close_open()
-            return await pending
+            # As awaiting the pending message, without a generator for each.
+            batch.is_awaited = True
+            completion = batch.completion
+            if not completion.done():
+                assert isinstance(completion, _Completion)
+                await completion.new_waiter()
+            found = completion.result()
+            return MessageId(
+                self.topic, found + index if isinstance(found, int) else found[index]
+            )
         finally:
             queue.senders -= 1
 
@@ -671,7 +687,14 @@ class _Completion(asyncio.Future[Placement]):
 
     def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
-        self.waiters: list[asyncio.Future[None]] = []
+        self._create_future = loop.create_future
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def new_waiter(self) -> asyncio.Future[None]:
+        """Return a future that is done with this one, but is cancelled alone."""
+        waiter: asyncio.Future[None] = self._create_future()
+        self._waiters.append(waiter)
+        return waiter
 
     def set_result(self, result: Placement, /) -> None:
         super().set_result(result)
@@ -682,7 +705,7 @@ class _Completion(asyncio.Future[Placement]):
         self._wake()
 
     def _wake(self) -> None:
-        for waiter in self.waiters:
+        for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
@@ -700,10 +723,7 @@ class Pending(tuple[OpenBatch["asyncio.Future[Placement]"], int]):
         future = batch.completion
         if not future.done():
             assert isinstance(future, _Completion)
-            # Cancelling one waiter must not cancel the batch.
-            waiter = future.get_loop().create_future()
-            future.waiters.append(waiter)
-            yield from waiter
+            yield from future.new_waiter()
         found = future.result()
         return MessageId(
             batch.topic, found + index if isinstance(found, int) else found[index]

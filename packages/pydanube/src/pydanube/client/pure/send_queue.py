@@ -189,11 +189,6 @@ class SendQueue(Generic[C]):
         return not self.inflight and not self.waiting and self.open is None
 
     @property
-    def is_alone(self) -> bool:
-        """True if the next sender is the only one, and may send its message alone."""
-        return self.is_idle and not self.senders
-
-    @property
     def has_capacity(self) -> bool:
         """True if an open batch may be started."""
         return self.pending_bytes < PENDING_BYTES_MAX
@@ -209,16 +204,6 @@ class SendQueue(Generic[C]):
             len(self.inflight) < INFLIGHT_BATCHES_MAX
             and self._inflight_bytes < INFLIGHT_BYTES_MAX
         )
-
-    @property
-    def is_due(self) -> bool:
-        """
-        True if the open batch need not wait for the end of the loop's turn.
-
-        A single sender does not wait for others.  Several senders, whose messages were
-        acknowledged together, send the next ones in the same turn: in one batch.
-        """
-        return self.senders <= 1 and not self.inflight and not self.waiting
 
     @property
     def message_count(self) -> int:
