@@ -6,10 +6,12 @@ with the quotas of cgroups (version 1), so that a machine with two cores shows w
 cores would bring; the clients have the rest.  In turns it starts a broker with 1, 2, 4
 and 8 processes, and publishes to topics that are spread evenly over them:
 
-- ``native``: single messages to 64 topics over the native protocol,
-- ``grpc``: one message at a time on each of 64 connections, over Danube's protocol,
-- ``mqtt``: messages of QoS 1 from 64 devices, each to a topic of its own,
-- ``batches``: batches of 1,000 messages to 8 topics over the native protocol.
+- ``native``: single messages to 64 topics of each process, over the native protocol,
+- ``grpc``: one message at a time on each of 64 connections for each process, over
+  Danube's protocol,
+- ``mqtt``: messages of QoS 1 from 64 devices for each process, each to its own topic,
+- ``batches``: batches of 1,000 messages to 8 topics of each process, over the native
+  protocol.
 
 It prints the rates, how many times one process they are, and the messages for each
 second of processor time of the broker, with how many times one process that is.  The
@@ -18,10 +20,16 @@ machine it does not, and the messages for each second of processor time still te
 more processes cost: the goals are 0.85 of one process, and 0.8 for batches.  It needs
 the right to make cgroups, and says so.
 
-Clients keep the same number of messages on their way, whatever the number of processes:
-512 single messages over the native protocol, for example.  So a process of eight has an
-eighth of them, and commits smaller groups, which cost more for each message.
-``--load 8`` lets eight processes commit groups as large as one usually does.
+Each process has the same work, whatever their number: so many topics, connections and
+devices, and 512 single messages on their way, for example.  With ``--fixed-load`` all
+processes together have as many as one, so that a process of eight has an eighth of
+them, and commits smaller groups, which cost more for each message.
+
+The clients and the processes share the machine, so the quotas of all processes should
+leave it room: eight processes with 5 % of a core use a fifth of two cores.  For each
+workload the program prints the cores that the clients use, the part of the machine that
+is idle, and in what part of the periods processes have spent their quotas.  If nothing
+is idle, the machine is the limit, and the rates are not those of more cores.
 
 ``--share 0`` sets no quotas.  Then the processes share the cores of the machine with
 the clients, and must not be slower than one by more than a tenth.
@@ -47,6 +55,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
+from urllib.request import urlopen
 
 import grpc.aio
 import psutil
@@ -68,13 +77,12 @@ PERIOD_US = 20_000
 
 CLIENTS = 2
 TOPICS = {"native": 64, "grpc": 64, "mqtt": 64, "batches": 8}
+"""For each process."""
 GOALS = {"native": 0.85, "grpc": 0.85, "mqtt": 0.85, "batches": 0.8}
-CANDIDATES = 400
-"""
-The number of topics to create.
-
-The workloads use some of them, the same number on each process.
-"""
+SPARE = 1.4
+"""How many times as many topics are created as are used, the same number on each
+process, because some processes get fewer than others."""
+SPARE_MIN = 150
 TASKS_PER_TOPIC = 8
 BATCH_MESSAGES = 1000
 BATCHES_AT_ONCE = 2
@@ -92,6 +100,7 @@ class Endpoint:
     stream: int
     grpc: int
     mqtt: int
+    http: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +111,13 @@ class Trial:
     broker_cpu_s: float
     seconds: float
     memory_mib: float
+    client_cpu_s: float
+    idle: float
+    """The part of the machine's processor time that nobody used."""
+    throttled: float
+    """The part of the periods in which a process stood still with its quota spent."""
+    group: float
+    """The messages that were stored with one sync of a journal."""
 
     @property
     def per_cpu_second(self) -> float:
@@ -110,6 +126,10 @@ class Trial:
     @property
     def cores(self) -> float:
         return self.broker_cpu_s / self.seconds
+
+    @property
+    def client_cores(self) -> float:
+        return self.client_cpu_s / self.seconds
 
 
 Trials = dict[str, dict[int, list[Trial]]]
@@ -150,6 +170,17 @@ class Quotas:
                     "without quotas."
                 ) from error
 
+    def periods(self) -> tuple[int, int]:
+        """Return the periods of all groups so far, and in how many one stood still."""
+        found = [
+            dict(line.split() for line in (each / "cpu.stat").read_text().splitlines())
+            for each in self._groups
+        ]
+        return (
+            sum(int(each["nr_periods"]) for each in found),
+            sum(int(each["nr_throttled"]) for each in found),
+        )
+
     def remove(self) -> None:
         """Remove the groups of processes that have ended."""
         for group in self._groups:
@@ -162,12 +193,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip())
     parser.add_argument("--processes", default="1,2,4,8", help="numbers of processes")
     parser.add_argument("--workloads", default=",".join(TOPICS))
-    parser.add_argument("--share", type=float, default=0.15, help="of a core for each")
+    parser.add_argument("--share", type=float, default=0.05, help="of a core for each")
     parser.add_argument(
-        "--load",
-        type=int,
-        default=1,
-        help="times as many messages at once, except over gRPC",
+        "--fixed-load",
+        action="store_true",
+        help="as many topics for all processes together as one process has",
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each workload")
@@ -201,33 +231,42 @@ def measure(
 ) -> None:
     """Start a broker with *count* processes, and measure each workload."""
     quotas = Quotas(given.share)
+    topics_of = {
+        each: TOPICS[each] if given.fixed_load else TOPICS[each] * count
+        for each in workloads
+    }
+    needed = -(-max(topics_of.values()) // count)
+    names = [f"t{number:03d}" for number in range(candidates(needed * count))]
     try:
         with (
             tempfile.TemporaryDirectory(
                 prefix="processes-", dir=given.data_dir
             ) as scratch,
-            running_processes(count, Path(scratch), has_mqtt="mqtt" in workloads) as (
+            running_processes(count, names, Path(scratch), workloads) as (
                 endpoint,
                 supervisor,
             ),
         ):
-            topics = asyncio.run(spread_topics(endpoint, count))
+            topics = asyncio.run(spread_topics(endpoint, count, names, needed))
             pids = broker_processes(supervisor, endpoint.stream, count)
             quotas.limit(pids)
             for workload in workloads:
                 trial = run_workload(
                     workload,
                     endpoint,
-                    topics[: TOPICS[workload]],
+                    topics[: topics_of[workload]],
                     pids,
+                    quotas,
                     seconds=given.seconds,
-                    load=given.load,
                 )
                 trials[workload][count].append(trial)
                 say(
                     f"{count} processes, {workload}: {trial.rate:,.0f} messages/s, "
                     f"{trial.per_cpu_second:,.0f} for each CPU second, "
-                    f"{trial.cores:.2f} cores, {trial.memory_mib:.0f} MiB"
+                    f"{trial.cores:.2f} cores, clients {trial.client_cores:.2f}, "
+                    f"idle {trial.idle:.0%}, throttled {trial.throttled:.0%}, "
+                    f"{trial.group:,.0f} messages for each sync, "
+                    f"{trial.memory_mib:.0f} MiB"
                 )
     finally:
         quotas.remove()
@@ -235,14 +274,14 @@ def measure(
 
 @contextmanager
 def running_processes(
-    count: int, scratch: Path, *, has_mqtt: bool
+    count: int, names: Sequence[str], scratch: Path, workloads: Sequence[str]
 ) -> Iterator[tuple[Endpoint, int]]:
     """Run a broker with *count* processes; yields its ports and the supervisor."""
-    endpoint = Endpoint(free_port(), free_port(), free_port())
+    endpoint = Endpoint(free_port(), free_port(), free_port(), free_port())
     rules = [
-        {"filter": f"sensors/{name}/#", "topic": f"/default/{name}"}
-        for name in map(name_of, range(CANDIDATES))
+        {"filter": f"sensors/{name}/#", "topic": f"/default/{name}"} for name in names
     ]
+    has_mqtt = "mqtt" in workloads
     # Topics stay where they are: what a move costs is another question.
     settings = {"DANUBE_CLUSTER__IMBALANCE_PERCENT_MAX": "1000"}
     if has_mqtt:
@@ -251,7 +290,7 @@ def running_processes(
     command = [
         *(sys.executable, "-m", "pydanube_cli.main", "broker"),
         *("--stream-port", str(endpoint.stream), "--grpc-port", str(endpoint.grpc)),
-        *("--http-port", str(free_port()), "--admin-port", str(free_port())),
+        *("--http-port", str(endpoint.http), "--admin-port", str(free_port())),
         *("--data-dir", str(scratch / "data")),
     ]
     if count > 1:
@@ -291,27 +330,31 @@ def broker_processes(supervisor: int, port: int, count: int) -> list[int]:
     return found
 
 
-def name_of(number: int) -> str:
-    return f"t{number:03d}"
+def candidates(needed: int) -> int:
+    """Return how many topics to create so that *needed* are spread evenly."""
+    return max(round(needed * SPARE), needed + SPARE_MIN)
 
 
-async def spread_topics(endpoint: Endpoint, count: int) -> list[str]:
+async def spread_topics(
+    endpoint: Endpoint, count: int, names: Sequence[str], needed: int
+) -> list[str]:
     """
     Create topics, and return some so that each process has every count-th of them.
+
+    Each process has *needed* of them or more.
 
     Raises:
         BenchFailed: The processes do not divide the topics among them.
     """
     async with pydanube.connect(f"danube://{HOST}:{endpoint.stream}") as client:
-        for number in range(CANDIDATES):
-            await client.topics.create(f"/default/{name_of(number)}", exist_ok=True)
-    needed = -(-max(TOPICS.values()) // count)
+        for name in names:
+            await client.topics.create(f"/default/{name}", exist_ok=True)
     give_up_at = time.monotonic() + SETTLE_S
     while True:
         owned: dict[str, list[str]] = defaultdict(list)
         async with grpc.aio.insecure_channel(f"{HOST}:{endpoint.grpc}") as channel:
-            for number in range(CANDIDATES):
-                topic = f"/default/{name_of(number)}"
+            for name in names:
+                topic = f"/default/{name}"
                 owned[await owner_of(channel, topic)].append(topic)
         if len(owned) == count and all(len(each) >= needed for each in owned.values()):
             return [
@@ -320,7 +363,7 @@ async def spread_topics(endpoint: Endpoint, count: int) -> list[str]:
         if time.monotonic() > give_up_at:
             raise BenchFailed(
                 f"after {SETTLE_S:.0f} s, {len(owned)} of {count} processes have "
-                f"{sorted(map(len, owned.values()))} of {CANDIDATES} topics"
+                f"{sorted(map(len, owned.values()))} of {len(names)} topics"
             )
         await asyncio.sleep(0.5)
 
@@ -346,14 +389,15 @@ def run_workload(
     endpoint: Endpoint,
     topics: Sequence[str],
     pids: Sequence[int],
+    quotas: Quotas,
     *,
     seconds: float,
-    load: int,
 ) -> Trial:
     """Publish to *topics* from several processes."""
+    stored, syncs = counted(endpoint)
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(CLIENTS + 1)
-    with context.Pool(CLIENTS, initialize, (Window(seconds, barrier, load),)) as pool:
+    with context.Pool(CLIENTS, initialize, (Window(seconds, barrier),)) as pool:
         work = [
             (workload, endpoint, topics[first::CLIENTS]) for first in range(CLIENTS)
         ]
@@ -364,16 +408,63 @@ def run_workload(
             if waiting.ready():
                 waiting.get()
             raise BenchFailed(f"{workload}: the clients were not ready") from None
-        began_s, began = processor_s(pids), time.monotonic()
+        clients = [each.pid for each in multiprocessing.active_children() if each.pid]
+        before = Usage.now(pids, clients, quotas)
         time.sleep(seconds)
-        used_s, taken_s = processor_s(pids) - began_s, time.monotonic() - began
+        after = Usage.now(pids, clients, quotas)
         messages = sum(waiting.get(SETTLE_S))
+    machine_s = after.machine_s - before.machine_s
+    stored_then, syncs_then = counted(endpoint)
     return Trial(
         rate=messages / seconds,
-        broker_cpu_s=used_s,
-        seconds=taken_s,
+        broker_cpu_s=after.broker_s - before.broker_s,
+        seconds=after.at_s - before.at_s,
         memory_mib=memory_bytes(pids) / MIB,
+        client_cpu_s=after.clients_s - before.clients_s,
+        idle=(after.idle_s - before.idle_s) / machine_s,
+        throttled=(after.throttled - before.throttled)
+        / max(after.periods - before.periods, 1),
+        group=(stored_then - stored) / max(syncs_then - syncs, 1),
     )
+
+
+def counted(endpoint: Endpoint) -> tuple[float, float]:
+    """Return the messages that all processes have stored, and their syncs."""
+    url = f"http://{HOST}:{endpoint.http}/metrics"
+    # Processes with small quotas answer late.
+    with urlopen(url, timeout=SETTLE_S) as answer:
+        samples = [line.rpartition(" ") for line in answer.read().decode().splitlines()]
+    return tuple(  # type: ignore[return-value]
+        sum(float(value) for name, _, value in samples if name.split("{")[0] == wanted)
+        for wanted in ("danube_messages_in_total", "danube_journal_syncs_total")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What processes and the machine have used until a moment."""
+
+    at_s: float
+    broker_s: float
+    clients_s: float
+    machine_s: float
+    idle_s: float
+    periods: int
+    throttled: int
+
+    @classmethod
+    def now(cls, pids: Sequence[int], clients: Sequence[int], quotas: Quotas) -> Usage:
+        times = psutil.cpu_times()
+        periods, throttled = quotas.periods()
+        return cls(
+            at_s=time.monotonic(),
+            broker_s=processor_s(pids),
+            clients_s=processor_s(clients),
+            machine_s=sum(times) - times.guest - times.guest_nice,
+            idle_s=times.idle,
+            periods=periods,
+            throttled=throttled,
+        )
 
 
 _window: Window
@@ -405,8 +496,6 @@ class Window:
 
     seconds: float
     barrier: Any
-    load: int
-    """How many times as many messages are on their way at once as usual."""
 
     async def count(self, messages: Callable[[], int]) -> int:
         """Return by how much *messages* grows in the time."""
@@ -456,7 +545,6 @@ async def _publish_native(
 ) -> int:
     count = Count()
     at_once = TASKS_PER_TOPIC if send is _send else BATCHES_AT_ONCE
-    at_once *= window.load
     url = f"danube://{HOST}:{endpoint.stream}"
     async with pydanube.connect(url, wait_s=60, retry_s=60) as client:
 
@@ -482,7 +570,7 @@ async def publish_mqtt(
         name = topic.rpartition("/")[2]
         _, device = await loop.create_connection(
             lambda name=name: Device(  # type: ignore[misc]
-                name, 10**9, WINDOW * window.load, PAYLOAD
+                name, 10**9, WINDOW, PAYLOAD
             ),
             HOST,
             endpoint.mqtt,
@@ -675,6 +763,12 @@ def report(trials: Trials) -> dict[str, dict[str, dict[str, float]]]:
                     _times(by_count, count, lambda each: each.per_cpu_second), 2
                 ),
                 "cores": round(median(each.cores for each in of_count), 2),
+                "client_cores": round(
+                    median(each.client_cores for each in of_count), 2
+                ),
+                "idle": round(median(each.idle for each in of_count), 2),
+                "throttled": round(median(each.throttled for each in of_count), 2),
+                "messages_per_sync": round(median(each.group for each in of_count)),
                 "memory_mib": round(median(each.memory_mib for each in of_count)),
             }
             for count, of_count in sorted(by_count.items())
@@ -706,7 +800,7 @@ def draw(trials: Trials, file: Path) -> None:
             counts,
             [_times(by_count, each) for each in counts],
             marker="o",
-            label=f"{workload}, {TOPICS[workload]} topics",
+            label=f"{workload}, {TOPICS[workload]} topics for each",
         )
         costs.plot(
             counts,
