@@ -10,6 +10,7 @@ import pydanube
 from pydanube.aio.tasks import task_scope
 from pydanube.client.workers.transactions import ACK_RANGES_MAX, GATHERED_BYTES_MAX
 from pydanube.model.names import TopicName
+from pydanube.model.schemas import SchemaPolicy, TopicSchema
 from pydanube.security.permissions import Permission
 from pydanube_broker.cluster.pure.shard_topics import shard_of
 from support.drivers.running import TOPIC, nothing_comes, published, received
@@ -18,6 +19,7 @@ from support.fakes.guarded_clusters import running
 from support.fakes.served_clusters import ServedCluster
 
 RESULTS = "/default/results"
+ORDER = '{"type": "object"}'
 SUBSCRIPTION = {"subscription": "s", "start": "earliest"}
 
 
@@ -609,11 +611,19 @@ async def delete_tenant(guarded, near, far):
         await guarded.root.topics.create(topic)
 
 
+async def require_schema(guarded, near, far):
+    await guarded.root.schemas.register("orders", pydanube.Schema.json_schema(ORDER))
+    schema = TopicSchema(subject="orders", policy=SchemaPolicy.ENFORCE)
+    for topic in (near, far):
+        await guarded.root.topics.configure(topic, schema=schema)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "is_written"),
     [
         (revoke, pydanube.PermissionDenied, False),
         (revoke, pydanube.PermissionDenied, True),
+        (require_schema, pydanube.SchemaMismatch, False),
         (use_up, pydanube.QuotaExceeded, False),
         (use_up, pydanube.QuotaExceeded, True),
         (delete_tenant, pydanube.TopicNotFound, True),
@@ -653,3 +663,22 @@ async def test_change_of_an_administrator_refuses_all_of_an_open_transaction(
         assert await cursor(guarded.root, source) == 0
         assert await guarded.read(near) == await guarded.read(far) == []
         assert not guarded.served.cluster.remote.staged()
+
+
+async def test_messages_of_a_transaction_are_validated_when_they_are_written(client):
+    await published(client, b"1", b"2")
+    await client.topics.create(RESULTS)
+    await client.schemas.register("orders", pydanube.Schema.json_schema(ORDER))
+    schema = TopicSchema(subject="orders", policy=SchemaPolicy.ENFORCE)
+    async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
+        first, second = await receive(consumer, 2)
+        async with client.transaction("copy") as transaction:
+            await transaction.send_batch(RESULTS, [first.payload])
+            await transaction.ack(first)
+            await client.topics.configure(RESULTS, schema=schema)
+        assert await payloads(client) == [b"1"]
+        assert await cursor(client) == 1
+        with pytest.raises(pydanube.SchemaMismatch):
+            await copy(client, [second])
+    assert await payloads(client) == [b"1"]
+    assert await cursor(client) == 1
