@@ -8,15 +8,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from pydanube.model.errors import ObjectsUnavailable
+from pydanube.aio.tasks import task_scope
+from pydanube.model.errors import ObjectsUnavailable, SubscriptionNotFound
 from pydanube.model.names import TopicName
 from pydanube.model.policy import Retention
+from pydanube_broker.testing import memory_broker
 from pydanube_mqtt.config import MqttConfig
 from pydanube_mqtt.connection import listen_mqtt
 from pydanube_mqtt.server import open_mqtt_server
+from pydanube_mqtt.shared import subscription_name
 from pydanube_mqtt.wire.packets import V5, Disconnect, Property, Publish, Reason, Will
+from pydanube_mqtt.wire.topics import TopicFilter
 from support.drivers.mqtt_clients import Closed, mqtt_client, persistent, quiet, take
 from support.fakes.brokers import BrokerWorld
+from support.fakes.guarded_clusters import eventually
 from support.fakes.listener_parts import listener_parts
 from support.fakes.storages import seal
 
@@ -31,9 +36,17 @@ async def served(world, **mqtt):
     """Serve MQTT over a broker of *world*."""
     async with (
         world.broker() as broker,
+        serving(broker, store=world.store, **mqtt) as running,
+    ):
+        yield running
+
+
+@asynccontextmanager
+async def serving(broker, store=None, **mqtt):
+    """Serve MQTT over *broker*."""
+    async with (
         open_mqtt_server(
-            MqttConfig(port=0, **mqtt),
-            listener_parts(broker, "mqtt", store=world.store),
+            MqttConfig(port=0, **mqtt), listener_parts(broker, "mqtt", store=store)
         ) as server,
         listen_mqtt(server, "127.0.0.1", 0) as port,
     ):
@@ -183,3 +196,61 @@ async def attempt(client):
     except Closed:
         # The other one was faster.
         return False
+
+
+async def test_native_consumers_share_a_subscription_with_members_and_outlive_them():
+    name = subscription_name(TopicFilter.parse("$share/g/#"))
+    sent = [b"%d" % number for number in range(20)]
+    found = []
+    everything = asyncio.Event()
+
+    def take_in(payload):
+        found.append(payload)
+        if len(found) == len(sent):
+            everything.set()
+
+    async def read_native(own):
+        async for message in own:
+            await own.ack(message)
+            take_in(message.payload)
+
+    async def read_mqtt(member):
+        while True:
+            take_in((await member.take()).payload)
+
+    async with (
+        memory_broker() as memory,
+        memory.connect() as native,
+        serving(memory.broker) as running,
+        native.producer(str(TOPIC)) as sending,
+        mqtt_client(running, "m") as member,
+    ):
+        await member.subscribe("$share/g/#", qos=1)
+        async with native.consumer(str(TOPIC), subscription=name, type="shared") as own:
+            async with task_scope() as tasks:
+                tasks.run(read_native(own))
+                tasks.run(read_mqtt(member))
+                for payload in sent:
+                    await sending.send(payload, key="a")
+                await everything.wait()
+            assert sorted(found) == sorted(sent)
+            await member.unsubscribe("$share/g/#")
+            # No session has the subscription any more, but somebody consumes it.
+            await sending.send(b"last", key="a")
+            last = await own.receive()
+            assert last.payload == b"last"
+            await own.ack(last)
+            await own.flush()
+            described = await native.subscriptions.describe(str(TOPIC), name)
+            assert described.backlog == 0
+        await member.subscribe("$share/g/#", qos=1)
+        await member.unsubscribe("$share/g/#")
+
+        async def is_gone():
+            try:
+                await native.subscriptions.describe(str(TOPIC), name)
+            except SubscriptionNotFound:
+                return True
+            return False
+
+        await eventually(is_gone)

@@ -271,7 +271,8 @@ class SharedSubscriptions:
     async def _delete(self, target: TopicName, name: SubscriptionName) -> None:
         try:
             if self._elsewhere is None:
-                await self._broker.subscriptions.delete(target, name, force=True)
+                # Not while native consumers use it.
+                await self._broker.subscriptions.delete(target, name)
             else:
                 await self._elsewhere.delete_subscription(target, name)
         except (SubscriptionInUse, SubscriptionNotFound, TopicNotFound):
