@@ -325,6 +325,21 @@ def test_plain_batch_differs_only_in_compression():
     assert plain.plain() is plain
 
 
+def test_opened_frame_decodes_its_messages_once():
+    frame = various()
+    opened = frame.opened()
+    assert opened.arrow() is opened.arrow()
+    assert opened.opened() is opened
+    assert opened.header.codec is Codec.NONE
+    assert opened.check().equals(frame.check())
+    ranges = [(11, 12), (13, 14)]
+    assert opened.take(ranges).check().equals(frame.take(ranges).check())
+    # The frame itself keeps nothing, also if it has no compression.
+    plain = frame.plain()
+    plain.opened()
+    assert plain.arrow() is not plain.arrow()
+
+
 def test_messages_without_a_gap_need_no_offsets():
     frame = various()
     assert frame.take([(10, 15)]) is frame

@@ -119,6 +119,7 @@ class BatchFrame:
 
     __slots__ = (
         "_end",
+        "_rows",
         "body_at",
         "buffer",
         "byte_count",
@@ -140,6 +141,8 @@ class BatchFrame:
         """The length that the frame would have without compression."""
         # The end of a frame with gaps, computed when it is first needed.
         self._end = 0
+        # The messages, if pieces are cut from the frame; see opened().
+        self._rows: pa.RecordBatch | None = None
         self.is_verified = False
         """Whether a broker has checked the frame and need not do so again."""
 
@@ -295,7 +298,7 @@ class BatchFrame:
             CorruptBatch: The body is not an Arrow batch of the header's columns
                 and count.
         """
-        return self._decoded(exactly=False)
+        return self._decoded(exactly=False) if self._rows is None else self._rows
 
     def _decoded(self, *, exactly: bool) -> pa.RecordBatch:
         header = self.header
@@ -372,6 +375,23 @@ class BatchFrame:
         if self.header.codec is Codec.NONE:
             return self
         return encode(self.arrow(), replace(self.header))
+
+    def opened(self) -> BatchFrame:
+        """
+        Return the batch without compression, and decoded, to cut many pieces from it.
+
+        The frame itself keeps nothing, so that it takes no more memory.
+
+        Raises:
+            CorruptBatch: As ``arrow`` does.
+        """
+        if self._rows is not None:
+            return self
+        plain = self.plain()
+        opened = BatchFrame(plain.header, plain.buffer, plain.body_at)
+        opened.is_verified = plain.is_verified
+        opened._rows = plain.arrow()
+        return opened
 
     def take(self, ranges: Sequence[Range]) -> BatchFrame:
         """

@@ -147,8 +147,8 @@ class SubscriptionReader:
                 if not inside:
                     continue
             if frame is self.frame and inside != [(frame.base, frame.end)]:
-                # A frame that is cut into pieces is decompressed only once.
-                frame = self.frame = frame.plain()
+                # A frame that is cut into pieces is decompressed and decoded only once.
+                frame = self.frame = frame.opened()
             frames.append(frame.take(inside))
         return frames, missing
 
