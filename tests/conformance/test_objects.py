@@ -113,6 +113,19 @@ async def test_an_object_may_be_an_arrow_buffer(objects):
     assert bytes(await objects.read("a/one")) == b"abc"
 
 
+async def test_an_object_is_written_in_pieces(objects):
+    new = objects.new_object()
+    with new.writing() as file:
+        file.write(b"abc")
+        file.write(b"de")
+    with new.open() as file:
+        assert file.read() == b"abcde"
+    await objects.put("a/one", b"an older one")
+    await objects.put_new("a/one", new)
+    new.discard()
+    assert await read_file(objects, "a/one") == b"abcde"
+
+
 def test_a_missing_object_cannot_be_opened(objects):
     with pytest.raises(FileNotFoundError, match="none"):
         objects.open("a/none")

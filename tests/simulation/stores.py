@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import MetadataUnavailable, ObjectsUnavailable
 from pydanube.objects.memory import MemoryObjects
+from pydanube.objects.store import Objects
 from support.fakes.memory_store import MemoryStore
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ async def _sleep_until(when: float) -> None:
     await asyncio.sleep(max(0.0, when - loop.time()))
 
 
-class ProcessObjects:
+class ProcessObjects(Objects):
     """The object store, as the process *host* reaches it."""
 
     supports_listing = True

@@ -49,6 +49,35 @@ async def test_failed_object_takes_no_space(tmp_path):
     assert list((tmp_path / ".parts").iterdir()) == []
 
 
+async def test_new_object_that_is_not_stored_takes_no_space_once_discarded(tmp_path):
+    objects = DirectoryObjects(tmp_path)
+    (tmp_path / "one" / "two").mkdir(parents=True)
+    new = objects.new_object()
+    with new.writing() as file:
+        file.write(b"abc")
+    assert (tmp_path / ".parts" / new.path.name).stat().st_mode & 0o077 == 0
+    with pytest.raises(ObjectsUnavailable):
+        await objects.put_new("one", new)
+    new.discard()
+    assert list((tmp_path / ".parts").iterdir()) == []
+
+
+def test_new_object_that_is_discarded_while_it_is_written_takes_no_space(tmp_path):
+    new = DirectoryObjects(tmp_path).new_object()
+    # The thread that writes it begins after the caller has given up.
+    new.discard()
+    with new.writing() as file:
+        file.write(b"abc")
+    assert list((tmp_path / ".parts").iterdir()) == []
+
+
+def test_new_object_that_cannot_be_written_is_reported(tmp_path):
+    objects = DirectoryObjects(tmp_path)
+    (tmp_path / ".parts").rmdir()
+    with pytest.raises(ObjectsUnavailable), objects.new_object().writing():
+        pass
+
+
 def test_the_url_is_that_of_a_file(tmp_path):
     objects = DirectoryObjects(tmp_path)
     assert objects.url("a/one") == (tmp_path / "a/one").as_uri()

@@ -1,4 +1,5 @@
 import asyncio
+from random import Random
 
 import pytest
 
@@ -9,9 +10,13 @@ from pydanube.model.errors import (
     TopicFenced,
 )
 from pydanube.model.policy import Retention, TopicPolicy
-from pydanube_broker.storage.config import MIB, JournalConfig
+from pydanube.objects.directory import DirectoryObjects
+from pydanube.wire.files.segment_format import SegmentIdentity
+from pydanube_broker.storage.config import MIB, JournalConfig, StorageConfig
 from pydanube_broker.storage.journal.reserve import Reserve
+from pydanube_broker.storage.segments.sealing import write_segment_object
 from support.drivers.running import using
+from support.fakes.arrow_memory import arrow_memory
 from support.fakes.batches import frame_of, payloads_of
 from support.fakes.small_disk import SmallDisk
 from support.fakes.storages import (
@@ -470,3 +475,32 @@ async def test_deleted_topic_drops_nothing(world, storage):
     await world.objects.put(first.object_name, b"new")
     assert await storage.sealer.apply_retention(log) == ()
     assert list(world.objects.stored) == [first.object_name]
+
+
+def test_sealing_takes_the_memory_of_row_groups_whatever_the_segment_has(tmp_path):
+    config = StorageConfig(row_group_bytes=MIB)
+    identity = SegmentIdentity(topic="/default/a", topic_id=1, epoch=1)
+    randbytes = Random(1).randbytes
+    frames = [frame_of([randbytes(100_000) for _ in range(10)]) for _ in range(24)]
+    for number, frame in enumerate(frames):
+        frame.stamp(number * 10, 1)
+    new = DirectoryObjects(tmp_path).new_object()
+    with arrow_memory() as memory:
+        segment = write_segment_object(config, frames, identity, new, sealed_at=1)
+    assert segment.byte_count > 23_000_000
+    assert memory.peak_bytes < 12 * MIB
+
+
+async def test_segment_that_cannot_be_stored_takes_no_space(world, tmp_path):
+    world.objects = DirectoryObjects(tmp_path)
+    async with world.storage() as storage:
+        log = await open_topic(storage)
+        await publish(log, b"a")
+        (tmp_path / "default").write_bytes(b"a file where a directory is needed")
+        with pytest.raises(ObjectsUnavailable):
+            await storage.sealer.seal_now()
+        assert list((tmp_path / ".parts").iterdir()) == []
+        (tmp_path / "default").unlink()
+        await storage.sealer.seal_now()
+        assert list((tmp_path / ".parts").iterdir()) == []
+        assert payloads_of(await read_all(log)) == [b"a"]

@@ -210,7 +210,7 @@ def test_a_file_tells_between_which_times_its_messages_were_published():
     )
     for row_group_bytes in (1, 8 << 20):
         data = encode_segment(frames, IDENTITY, row_group_bytes=row_group_bytes)
-        assert publish_times_of(data) == (A_TIME, A_TIME + 9)
+        assert publish_times_of(pa.BufferReader(data)) == (A_TIME, A_TIME + 9)
 
 
 @pytest.mark.parametrize("row_group_bytes", [1, 8 << 20])

@@ -7,8 +7,8 @@ import errno
 import math
 import os
 from bisect import bisect_right
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,12 +16,48 @@ from uuid import uuid4
 import pyarrow as pa
 
 from pydanube.model.errors import NotFound, ObjectsUnavailable
-from pydanube.objects.store import ObjectInfo, Objects, wall_clock_us
+from pydanube.objects.store import NewObject, ObjectInfo, Objects, wall_clock_us
 from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.segment_format import PARTS
 
 SHARED_PART_AGE_S = 24 * 3600.0
 """An incomplete object in a shared directory is removed after this time."""
+
+
+class NewFile(NewObject):
+    """An object that is written to a file in a directory of incomplete objects."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._is_discarded = False
+        self.path = directory / uuid4().hex
+
+    @contextmanager
+    def writing(self) -> Iterator[Any]:
+        try:
+            with open(self.path, "xb", opener=_open_private):
+                pass
+            with pa.OSFile(str(self.path), "wb") as file:
+                yield file
+        except OSError as error:
+            self.discard()
+            raise unavailable(self._directory, error) from error
+        finally:
+            if self._is_discarded:
+                # The file was perhaps not there yet.
+                self.discard()
+
+    def open(self) -> Any:
+        return pa.OSFile(str(self.path))
+
+    def discard(self) -> None:
+        self._is_discarded = True
+        self.path.unlink(missing_ok=True)
+
+
+def unavailable(directory: Path, error: OSError) -> ObjectsUnavailable:
+    """Return the exception for *error* of a file in *directory*."""
+    return ObjectsUnavailable(f"the directory {directory}: {error}")
 
 
 class DirectoryObjects(Objects):
@@ -54,6 +90,13 @@ class DirectoryObjects(Objects):
 
     async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
         await self._in_thread(self._put, name, data, _replace)
+
+    def new_object(self) -> NewFile:
+        return NewFile(self._parts)
+
+    async def put_new(self, name: str, new: NewObject) -> None:
+        assert isinstance(new, NewFile)
+        await self._in_thread(self._put_file, name, new.path)
 
     async def put_if_absent(self, name: str, data: Buffer | pa.Buffer) -> bool:
         stored: bool = await self._in_thread(self._put, name, data, _add)
@@ -89,7 +132,7 @@ class DirectoryObjects(Objects):
         try:
             return await asyncio.to_thread(call, *args)
         except OSError as error:
-            raise ObjectsUnavailable(f"the directory {self._path}: {error}") from error
+            raise unavailable(self._path, error) from error
 
     def _put(
         self,
@@ -112,6 +155,14 @@ class DirectoryObjects(Objects):
         # Also if there is an object already: its writer may not have come here yet.
         sync_directory(path.parent)
         return is_stored
+
+    def _put_file(self, name: str, part: Path) -> None:
+        path = self._path_of(name)
+        self._make_directory(path.parent)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+        sync_directory(path.parent)
 
     def _make_directory(self, path: Path) -> None:
         """Create *path*, so that it survives a crash."""

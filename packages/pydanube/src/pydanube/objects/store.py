@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -22,6 +24,48 @@ class ObjectInfo:
 
     None if the store does not know, such as Redis.
     """
+
+
+class NewObject(Protocol):
+    """
+    An object that is written in pieces, before it has a name and is stored.
+
+    Threads: One thread at a time may use it, which may not be that of the event loop.
+    """
+
+    def writing(self) -> AbstractContextManager[Any]:
+        """
+        Open a pyarrow file to write the object to, once and from the beginning on.
+
+        Raises:
+            ObjectsUnavailable: The file cannot be written.
+        """
+
+    def open(self) -> Any:
+        """Open what was written as a pyarrow file for random access."""
+
+    def discard(self) -> None:
+        """Remove what was written, also while it is; does nothing if it is stored."""
+
+
+class NewObjectInMemory(NewObject):
+    """An object that is written to memory."""
+
+    def __init__(self) -> None:
+        self.data: pa.Buffer | None = None
+        """What was written."""
+
+    @contextmanager
+    def writing(self) -> Iterator[Any]:
+        sink = pa.BufferOutputStream()
+        yield sink
+        self.data = sink.getvalue()
+
+    def open(self) -> Any:
+        return pa.BufferReader(self.data)
+
+    def discard(self) -> None:
+        self.data = None
 
 
 class Objects(Protocol):
@@ -46,6 +90,22 @@ class Objects(Protocol):
         Durability: On return the object is durable.  Until then, and after a crash or a
             cancellation, either all of it is stored or nothing.
         """
+
+    def new_object(self) -> NewObject:
+        """Return an object to be written in pieces, and then given to put_new()."""
+        return NewObjectInMemory()
+
+    async def put_new(self, name: str, new: NewObject) -> None:
+        """
+        Store an object that new_object() of this store has returned, like put().
+
+        The caller discards it if this fails.
+
+        Bounds: A store in a local directory does not read the object into memory.
+        """
+        assert isinstance(new, NewObjectInMemory)
+        assert new.data is not None
+        await self.put(name, new.data)
 
     async def put_if_absent(self, name: str, data: Buffer | pa.Buffer) -> bool:
         """

@@ -43,7 +43,7 @@ from pydanube_broker.storage.files import DirectoryFiles
 from pydanube_broker.storage.journal.journal_writer import write_journal
 from pydanube_broker.storage.journal.recovery import JournalPosition
 from pydanube_broker.storage.journal.state import JournalState, TopicState
-from pydanube_broker.storage.segments.sealing import make_segment
+from pydanube_broker.storage.segments.sealing import write_segment_object
 
 _NEW = ".recovered"
 _REPLACED = "replaced"
@@ -269,10 +269,11 @@ async def _seal(
     entries = []
     for run in topic.runs:
         for frames in _pieces(run, contents.config.seal_bytes):
-            data, entry = make_segment(
-                contents.config, frames, identity, sealed_at=contents.now
+            new = objects.new_object()
+            entry = write_segment_object(
+                contents.config, frames, identity, new, sealed_at=contents.now
             )
-            await objects.put(entry.object_name, data)
+            await objects.put_new(entry.object_name, new)
             entries.append(entry)
     return entries
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from pydanube.objects.opening import open_objects
-from pydanube.objects.store import ObjectInfo, Objects
+from pydanube.objects.store import NewObject, ObjectInfo, Objects
 from pydanube.wire.buffer import Buffer
 from pydanube_broker.storage.config import RemoteConfig
 
@@ -68,6 +68,14 @@ class TieredObjects(Objects):
     async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
         self._note_directories(name)
         await self.local.put(name, data)
+        self._note(name, is_local=True)
+
+    def new_object(self) -> NewObject:
+        return self.local.new_object()
+
+    async def put_new(self, name: str, new: NewObject) -> None:
+        self._note_directories(name)
+        await self.local.put_new(name, new)
         self._note(name, is_local=True)
 
     async def put_if_absent(self, name: str, data: Buffer | pa.Buffer) -> bool:

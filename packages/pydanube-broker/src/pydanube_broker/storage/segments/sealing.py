@@ -2,7 +2,7 @@
 Sealing: writing the tail of a topic as a segment.
 
 seal_planning.py decides which topics are next.  The Sealer seals one
-segment at a time: it encodes the Parquet file in a worker thread, makes room for it on
+segment at a time: it writes the Parquet file in a worker thread, makes room for it on
 the local disk, stores the object, updates the manifest, then the tail, then the
 journal.  The manifest decides which
 messages are sealed; the journal's entry only lets old files be removed.  A crash
@@ -27,7 +27,6 @@ from functools import partial
 from heapq import heappop, heappush
 
 import pyarrow as pa
-from crc32c import crc32c
 
 from pydanube.aio.futures import completion
 from pydanube.model.errors import BrokerError, DiskFull, TopicFenced
@@ -37,10 +36,10 @@ from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.policy import Durability, Retention
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.segments import SegmentEntry
-from pydanube.objects.store import Objects
+from pydanube.objects.store import NewObject, Objects
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import TopicSealed
-from pydanube.wire.files.segment_checksums import part_checksums_of
+from pydanube.wire.files.segment_checksums import file_checksum, part_checksums_of
 from pydanube.wire.files.segment_format import (
     SegmentIdentity,
     object_name,
@@ -56,7 +55,7 @@ from pydanube_broker.storage.segments.seal_planning import (
     plan_seals,
     pressure_bytes,
 )
-from pydanube_broker.storage.segments.segments import encode_segment, publish_times_of
+from pydanube_broker.storage.segments.segments import publish_times_of, write_frames
 from pydanube_broker.storage.segments.topic_log import TailMemory, TopicLog
 
 log = logging.getLogger(__name__)
@@ -400,17 +399,27 @@ class Sealer:
         self._log_next_at = now + LOG_INTERVAL_S
 
     async def _seal_one(self, topic_log: TopicLog) -> None:
+        new = self._objects.new_object()
+        try:
+            await self._seal_as(topic_log, new)
+        finally:
+            # Unless it was stored.
+            new.discard()
+
+    async def _seal_as(self, topic_log: TopicLog, new: NewObject) -> None:
         begun_at, tail = self._clock(), topic_log.tail
         if not (frames := tail.frames_from(tail.base, topic_log.seal_bytes)):
             return
         # Without the lock of the topic, since it takes long.
-        data, segment = await self._encode(topic_log, frames)
+        segment = await self._write(topic_log, frames, new)
+        # What the tail forgets below is to be free at once.
+        del frames
         # The room first, because making it takes the locks of topics.
         async with self.room(segment.byte_count), topic_log.maintenance:
             if tail.base != segment.base:
                 # It was sealed or deleted meanwhile.
                 return
-            await self._store(topic_log, data, segment)
+            await self._store(topic_log, new, segment)
             if topic_log.is_released:
                 # Another broker has read the messages in the journal.
                 return
@@ -424,18 +433,20 @@ class Sealer:
         await self._append_sealed(topic_log, segment)
         await self.trim_journal()
 
-    async def _encode(
-        self, topic_log: TopicLog, frames: Sequence[BatchFrame]
-    ) -> tuple[pa.Buffer, SegmentEntry]:
+    async def _write(
+        self, topic_log: TopicLog, frames: Sequence[BatchFrame], new: NewObject
+    ) -> SegmentEntry:
         identity = SegmentIdentity(
             topic=topic_log.name, topic_id=topic_log.topic_id, epoch=topic_log.epoch
         )
-        make = partial(make_segment, self._config, sealed_at=self._wall_clock())
+        write = partial(
+            write_segment_object, self._config, sealed_at=self._wall_clock()
+        )
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, make, frames, identity)
+        return await loop.run_in_executor(self._executor, write, frames, identity, new)
 
     async def _store(
-        self, topic_log: TopicLog, data: pa.Buffer, segment: SegmentEntry
+        self, topic_log: TopicLog, new: NewObject, segment: SegmentEntry
     ) -> None:
         if topic_log.policy.durability is not Durability.DURABLE:
             # Otherwise a power failure could leave the segment but lose the producers'
@@ -444,7 +455,7 @@ class Sealer:
             await self._journal.sync()
         # The object first: readers rely on the objects that the manifest names.  If the
         # broker stops between the two, the object is an orphan.
-        await self._objects.put(segment.object_name, data)
+        await self._objects.put_new(segment.object_name, new)
         await change_manifest(self._manifest, topic_log, added=[segment])
 
     async def _append_sealed(self, topic_log: TopicLog, segment: SegmentEntry) -> None:
@@ -624,27 +635,42 @@ def no_room_needed(_: int) -> AbstractAsyncContextManager[None]:
     return nullcontext()
 
 
-def make_segment(
+def write_segment_object(
     config: StorageConfig,
     frames: Sequence[BatchFrame],
     identity: SegmentIdentity,
+    new: NewObject,
     *,
     sealed_at: int,
-) -> tuple[pa.Buffer, SegmentEntry]:
-    """Encode consecutive *frames* as a segment; return it with its manifest entry."""
-    data = encode_segment(frames, identity, row_group_bytes=config.row_group_bytes)
+) -> SegmentEntry:
+    """
+    Write consecutive *frames* to *new* as a segment; return its manifest entry.
+
+    Bounds: About two row groups are in memory, whatever the size of the segment.
+
+    Raises:
+        CorruptBatch: The body of a frame differs from its header.
+        ObjectsUnavailable: The object cannot be written.
+    """
+    with new.writing() as file:
+        write_frames(file, frames, identity, row_group_bytes=config.row_group_bytes)
     base, end = frames[0].base, frames[-1].end
-    earliest, latest = publish_times_of(data)
-    return data, SegmentEntry(
+    with new.open() as file:
+        checksum, byte_count = file_checksum(file)
+        earliest, latest = publish_times_of(file)
+        part_checksums = part_checksums_of(file)
+    # Arrow keeps freed memory for each thread, and this one may not seal again soon.
+    pa.default_memory_pool().release_unused()
+    return SegmentEntry(
         base=base,
         end=end,
         epoch=identity.epoch,
         count=end - base,
-        byte_count=data.size,
+        byte_count=byte_count,
         object_name=object_name(config.root, identity.topic, base, end, identity.epoch),
         first_publish_time=earliest,
         last_publish_time=latest,
         sealed_at=sealed_at,
-        checksum=crc32c(data),
-        part_checksums=part_checksums_of(pa.BufferReader(data)),
+        checksum=checksum,
+        part_checksums=part_checksums,
     )

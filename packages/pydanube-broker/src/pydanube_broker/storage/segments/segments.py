@@ -77,34 +77,49 @@ Even an empty message takes about a hundred bytes there, and its producer's name
 def encode_segment(
     frames: Sequence[BatchFrame], identity: SegmentIdentity, *, row_group_bytes: int
 ) -> pa.Buffer:
-    """
-    Encode consecutive *frames* without gaps as a Parquet file.
+    """Return consecutive *frames* as a Parquet file; see ``write_frames``."""
+    sink = pa.BufferOutputStream()
+    write_frames(sink, frames, identity, row_group_bytes=row_group_bytes)
+    return sink.getvalue()
 
-    Bounds: Three row groups are decoded at a time. Each has *row_group_bytes*, or a
-        single larger frame, and at most ``ROW_GROUP_MESSAGES_MAX`` messages.
+
+def write_frames(
+    file: Any,
+    frames: Sequence[BatchFrame],
+    identity: SegmentIdentity,
+    *,
+    row_group_bytes: int,
+) -> None:
+    """
+    Write consecutive *frames* without gaps to *file*, as a Parquet file.
+
+    Bounds: One row group is decoded at a time, and encoded.  It has *row_group_bytes*,
+        or a single larger frame, and at most ``ROW_GROUP_MESSAGES_MAX`` messages.
 
     Raises:
         CorruptBatch: The body of a frame differs from its header.
     """
-    sink = pa.BufferOutputStream()
     base, end = frames[0].base, frames[-1].end
     tombstones: list[int] = []
     tables = tables_of(frames, row_group_bytes)
-    first = next(tables)
-    with pq.ParquetWriter(sink, SCHEMA, **writer_arguments(first)) as writer:
-        for table in chain([first], tables):
+    table: pa.Table | None = next(tables)
+    with pq.ParquetWriter(file, SCHEMA, **writer_arguments(table)) as writer:
+        while table is not None:
             writer.write_table(table, row_group_size=table.num_rows)
             oldest = oldest_tombstone_of(table)
             if oldest is not None:
                 tombstones.append(oldest)
+            # Free it before the next one is decoded.
+            table = None
+            table = next(tables, None)
         oldest = min(tombstones, default=None)
         writer.add_key_value_metadata(identity.metadata(base, end, end - base, oldest))
-    return sink.getvalue()
 
 
-def publish_times_of(data: pa.Buffer) -> tuple[int, int]:
-    """Return the earliest and latest publish time in *data*, an encoded segment."""
-    times = publish_times_of_metadata(pq.read_metadata(pa.BufferReader(data)))
+def publish_times_of(file: Any) -> tuple[int, int]:
+    """Return the earliest and latest publish time in *file*, an open segment."""
+    file.seek(0)
+    times = publish_times_of_metadata(pq.read_metadata(file))
     assert times is not None
     return times
 
@@ -129,7 +144,8 @@ def _statistics(group: pq.RowGroupMetaData, column: str) -> pq.Statistics | None
 
 def tables_of(frames: Sequence[BatchFrame], row_group_bytes: int) -> Iterator[pa.Table]:
     """Yield *frames* as row groups with a segment's columns; see ``encode_segment``."""
-    return map(_table_of, _grouped(frames, row_group_bytes))
+    for group in _grouped(frames, row_group_bytes):
+        yield _take_table(group)
 
 
 class _Piece(NamedTuple):
@@ -154,6 +170,13 @@ def _grouped(frames: Sequence[BatchFrame], bytes_max: int) -> Iterator[list[_Pie
         memory_bytes += size
         count += frame.count
     yield group
+
+
+def _take_table(pieces: list[_Piece]) -> pa.Table:
+    """Return *pieces* as one table; clear the list, to free what was decoded."""
+    table = _table_of(pieces)
+    pieces.clear()
+    return table
 
 
 def _table_of(pieces: list[_Piece]) -> pa.Table:
