@@ -54,6 +54,7 @@ class MortalObjects:
     def __init__(self, name, objects, death) -> None:
         self._name, self._objects, self._death = name, objects, death
         self.open, self.url = objects.open, objects.url
+        self.new_object = objects.new_object
 
     def __getattr__(self, method):
         call = getattr(self._objects, method)
@@ -167,7 +168,12 @@ async def test_crash_at_any_step_of_uploads_loses_nothing_and_leaves_no_orphans(
             break
     assert not death.is_dead
     steps = set(death.names)
-    assert {"local put", "remote put", "remote read", "change the manifest"} <= steps
+    assert {
+        "local put_new",
+        "remote put",
+        "remote read",
+        "change the manifest",
+    } <= steps
     assert {"local delete", "remote delete"} <= steps
 
 

@@ -222,7 +222,9 @@ class StorageConfig(
     tail_bytes_max: AtLeastOne = 512 * MIB
     """
     How much memory the unsealed messages of all topics may take, in all processes of
-    the broker together. Messages count as for ``seal_bytes``.
+    the broker together. Messages count as for ``seal_bytes``, and each batch of them
+    600 bytes more. While a segment is written, two row groups count as well, but at
+    most an eighth of this.
 
     From three quarters of this, the largest topics are sealed at once; at the limit,
     publishers wait.

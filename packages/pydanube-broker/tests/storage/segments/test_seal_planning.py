@@ -26,7 +26,7 @@ def candidate(
     seal_age_s=CONFIG.seal_age_s,
 ):
     return SealCandidate(
-        topic_id, byte_count, time, seal_bytes, seal_age_s, pins_journal
+        topic_id, byte_count, byte_count, time, seal_bytes, seal_age_s, pins_journal
     )
 
 

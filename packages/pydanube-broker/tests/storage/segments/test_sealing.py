@@ -148,7 +148,7 @@ async def test_unsealable_topic_gets_a_share_of_memory(world, storage):
         await publish_often(sick)
     assert storage.has_room
     # The share is a quarter of tail_bytes_max, and one batch more.
-    assert 25_000 <= sick.tail.memory_bytes <= 27_000
+    assert 25_000 <= sick.tail.held_bytes <= 27_000
     healthy = await open_topic(storage, 2)
     for _ in range(200):
         await publish(healthy, b"x" * 1000)
@@ -489,6 +489,16 @@ def test_sealing_takes_the_memory_of_row_groups_whatever_the_segment_has(tmp_pat
         segment = write_segment_object(config, frames, identity, new, sealed_at=1)
     assert segment.byte_count > 23_000_000
     assert memory.peak_bytes < 12 * MIB
+
+
+async def test_sealing_that_fails_leaves_room_for_publishers(world, storage):
+    log = await open_topic(storage)
+    await publish(log, b"a")
+    world.objects.failing.add("t1")
+    with pytest.raises(ObjectsUnavailable):
+        await storage.sealer.seal_now()
+    assert storage.memory.sealing_bytes == 0
+    assert storage.has_room
 
 
 async def test_segment_that_cannot_be_stored_takes_no_space(world, tmp_path):

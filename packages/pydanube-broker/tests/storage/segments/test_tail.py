@@ -1,5 +1,7 @@
-from pydanube.wire.batches import Codec
-from pydanube_broker.storage.segments.tail import Tail
+import tracemalloc
+
+from pydanube.wire.batches import Codec, decode
+from pydanube_broker.storage.segments.tail import Tail, held_bytes_of
 from support.fakes.batches import empty_messages, frame_of, offsets_of
 
 
@@ -40,12 +42,31 @@ def test_frames_count_for_what_they_take_when_they_are_decoded():
     for _ in "abc":
         frame = empty_messages(10_000, Codec.ZSTD)
         frame.stamp(tail.end, 1)
-        size = tail.append(frame, 0.0)
+        held = tail.append(frame, 0.0)
+    size = frame.memory_bytes
     assert tail.byte_count < 1000
     assert tail.memory_bytes == 3 * size > 3 * 10_000 * 20
+    assert tail.held_bytes == 3 * held == 3 * held_bytes_of(frame)
     assert len(tail.frames_from(0, 2 * size)) == 2
-    assert tail.drop_below(10_000) == size
+    assert tail.drop_below(10_000) == held
     assert tail.memory_bytes == 2 * size
+    assert tail.held_bytes == 2 * held
+
+
+def test_frames_of_one_small_message_count_for_the_memory_that_they_take():
+    whole = bytes(frame_of([b"x" * 100]).buffer)
+    tail = Tail(0)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for at in range(2000):
+            frame = decode(bytearray(whole))
+            frame.stamp(at, 1)
+            tail.append(frame, float(at))
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert 0.7 * tail.held_bytes < taken < 1.1 * tail.held_bytes
 
 
 def test_dropping_takes_only_whole_frames():

@@ -11,6 +11,7 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.policy import Durability, TopicPolicy
+from pydanube_broker.storage.segments.topic_log import TailMemory
 from support.fakes.batches import frame_of, offsets_of, payloads_of
 from support.fakes.corrupt_objects import retry_reads_now
 from support.fakes.recording_files import RecordingFiles
@@ -288,3 +289,18 @@ async def test_missing_offsets_between_segments_are_reported_and_counted(storage
             await log.read(offset, bytes_max=10**6)
     assert [log.next_kept(offset) for offset in range(5)] == [0, 3, 3, 3, 4]
     assert [log.missing_from(offset) for offset in range(5)] == [2, 2, 1, 0, 0]
+
+
+def test_publishers_wait_for_the_memory_that_sealing_takes():
+    memory = TailMemory(seal_bytes=10_000, pressure_bytes=60_000, bytes_max=80_000)
+    memory.byte_count = 75_000
+    assert memory.has_room
+    with memory.sealing(1000):
+        assert memory.has_room
+    with memory.sealing(1_000_000):
+        # An eighth of the limit.
+        assert memory.sealing_bytes == 10_000
+        assert not memory.has_room
+        memory.byte_count = 70_000
+        assert memory.has_room
+    assert memory.sealing_bytes == 0

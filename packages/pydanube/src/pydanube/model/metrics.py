@@ -453,7 +453,7 @@ TAIL_MEMORY_BYTES = _gauge(
     "danube_tail_memory_bytes",
     "bytes",
     "The same messages as counted for storage.tail_bytes_max: decompressed, plus 16 "
-    "bytes for each.",
+    "bytes for each and 600 for each batch.",
 )
 FAILING_TOPICS = _gauge(
     "danube_sealing_failing_topics",

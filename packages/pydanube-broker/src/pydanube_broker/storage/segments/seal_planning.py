@@ -30,6 +30,8 @@ class SealCandidate:
     topic_id: TopicId
     byte_count: int
     """The memory that its unsealed messages take when decoded."""
+    held_bytes: int
+    """How much they count for the limit of all tails."""
     time: float
     """When the oldest of them was appended."""
     seal_bytes: int
@@ -85,11 +87,11 @@ def plan_seals(
     chosen: dict[TopicId, None] = {}
     excess = tail_bytes - tail_bytes_max // 2
     if tail_bytes >= pressure_bytes(tail_bytes_max):
-        for load in sorted(loads, key=lambda each: (-each.byte_count, each.topic_id)):
+        for load in sorted(loads, key=lambda each: (-each.held_bytes, each.topic_id)):
             if excess <= 0:
                 break
             chosen[load.topic_id] = None
-            excess -= load.byte_count
+            excess -= load.held_bytes
     if journal_bytes > config.journal_bytes_max:
         chosen.update((each.topic_id, None) for each in loads if each.pins_journal)
     is_urgent = bool(chosen)

@@ -64,6 +64,8 @@ _RETRIES = RetryPolicy(first_s=1.0, max_s=60.0)
 _US_PER_S = 1_000_000
 # After so many topics, other work has its turn.
 _TOPICS_AT_ONCE = 100
+ROW_GROUPS_IN_MEMORY = 2
+"""Sealing decodes one row group, and has the columns that it encodes of it."""
 PLAN_PACE = 9.0
 """A plan that finds nothing to seal is followed by a pause of this many times its own
 time, so that plans take a tenth of the event loop at most."""
@@ -343,6 +345,7 @@ class Sealer:
             yield SealCandidate(
                 topic_id,
                 topic_log.tail.memory_bytes,
+                topic_log.tail.held_bytes,
                 time,
                 topic_log.seal_bytes,
                 self._config.seal_age_s if seal_age_s is None else seal_age_s,
@@ -405,13 +408,16 @@ class Sealer:
         finally:
             # Unless it was stored.
             new.discard()
+            # What was counted for sealing is free in any case.
+            self.on_memory_freed()
 
     async def _seal_as(self, topic_log: TopicLog, new: NewObject) -> None:
         begun_at, tail = self._clock(), topic_log.tail
         if not (frames := tail.frames_from(tail.base, topic_log.seal_bytes)):
             return
         # Without the lock of the topic, since it takes long.
-        segment = await self._write(topic_log, frames, new)
+        with self._memory.sealing(self._sealing_bytes_of(frames)):
+            segment = await self._write(topic_log, frames, new)
         # What the tail forgets below is to be free at once.
         del frames
         # The room first, because making it takes the locks of topics.
@@ -432,6 +438,11 @@ class Sealer:
         # After the manifest: recovery must not skip messages that no segment has.
         await self._append_sealed(topic_log, segment)
         await self.trim_journal()
+
+    def _sealing_bytes_of(self, frames: Sequence[BatchFrame]) -> int:
+        """Return about how much memory it takes to write *frames* as a segment."""
+        row_groups = ROW_GROUPS_IN_MEMORY * self._config.row_group_bytes
+        return min(row_groups, sum(frame.memory_bytes for frame in frames))
 
     async def _write(
         self, topic_log: TopicLog, frames: Sequence[BatchFrame], new: NewObject

@@ -6,6 +6,14 @@ from bisect import bisect_right
 
 from pydanube.wire.batches import BatchFrame
 
+FRAME_BYTES = 600
+"""About how much memory a frame takes beside its bytes: its header and its places."""
+
+
+def held_bytes_of(frame: BatchFrame) -> int:
+    """Return how much of the memory for unsealed messages *frame* takes."""
+    return frame.memory_bytes + FRAME_BYTES
+
 
 class Tail:
     """
@@ -14,7 +22,8 @@ class Tail:
     Dropping frames does not affect readers that have taken them.
 
     Limits count the size of decoded messages: a frame of a few hundred bytes may
-    decompress to megabytes.
+    decompress to megabytes.  The limit of all tails together also counts what each
+    frame takes beside its bytes, which is most of a frame with one small message.
     """
 
     __slots__ = (
@@ -62,8 +71,13 @@ class Tail:
         """All frames."""
         return tuple(self._frames)
 
+    @property
+    def held_bytes(self) -> int:
+        """How much of the memory for unsealed messages the frames take."""
+        return self.memory_bytes + FRAME_BYTES * len(self._frames)
+
     def append(self, frame: BatchFrame, now: float) -> int:
-        """Append *frame*; return its ``memory_bytes``."""
+        """Append *frame*; return by how much ``held_bytes`` rises."""
         base = frame.base
         assert base == self.end, f"the tail ends at {self.end}, not at {base}"
         self._frames.append(frame)
@@ -76,7 +90,7 @@ class Tail:
         memory_bytes = frame.memory_bytes
         self._memory.append(memory_bytes)
         self.memory_bytes += memory_bytes
-        return memory_bytes
+        return memory_bytes + FRAME_BYTES
 
     def frames_from(self, offset: int, bytes_max: int) -> list[BatchFrame]:
         """
@@ -121,7 +135,11 @@ class Tail:
         return None
 
     def drop_below(self, offset: int) -> int:
-        """Drop every frame that ends at or below *offset*; return their memory."""
+        """
+        Drop every frame that ends at or below *offset*.
+
+        Returns by how much ``held_bytes`` falls.
+        """
         count = bisect_right(self._bases, offset)
         if count and self._frames[count - 1].end > offset:
             count -= 1
@@ -131,4 +149,4 @@ class Tail:
         del self._frames[:count], self._bases[:count], self._times[:count]
         del self._positions[:count], self._memory[:count]
         self.end = max(self.end, offset)
-        return dropped
+        return dropped + FRAME_BYTES * count

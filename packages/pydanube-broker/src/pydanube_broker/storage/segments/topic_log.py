@@ -6,8 +6,8 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import field
 from typing import TypeAlias
 
@@ -29,13 +29,16 @@ from pydanube.wire.files.journal_format import Batch, TopicSealed
 from pydanube_broker.storage.journal.journal import Journal
 from pydanube_broker.storage.pure.offset_changes import OffsetChanges
 from pydanube_broker.storage.segments.segment_cache import SegmentCache
-from pydanube_broker.storage.segments.tail import Tail
+from pydanube_broker.storage.segments.tail import Tail, held_bytes_of
 
 log = logging.getLogger(__name__)
 
 
 AHEAD_SEGMENTS_MAX = 16
 """How many segments after the one that is read are considered for reading ahead."""
+
+SEALING_SHARE = 8
+"""Sealing counts for at most this fraction (1/8) of ``tail_bytes_max``."""
 
 UNSEALABLE_SHARE = 4
 """A topic whose sealing fails may use this fraction (1/4) of ``tail_bytes_max``."""
@@ -46,11 +49,13 @@ class TailMemory:
     """
     The memory of all tails together, and the event that wakes the sealer.
 
-    All sizes are those of decoded messages; see ``BatchFrame.memory_bytes``.
+    All sizes are those of decoded messages, and what their frames take beside; see
+    ``Tail.held_bytes``.
     """
 
     seal_bytes: int
-    """The size at which one tail is sealed, unless its topic's policy has another."""
+    """The size of the decoded messages at which one tail is sealed, unless its topic's
+    policy has another."""
     pressure_bytes: int
     """The size of all tails from which the largest are sealed."""
     bytes_max: int
@@ -58,6 +63,8 @@ class TailMemory:
     byte_count: int = 0
     pending_bytes: int = 0
     """The size of messages that are appended but not committed yet."""
+    sealing_bytes: int = 0
+    """What sealing takes for decoded and encoded row groups at the moment."""
     unsealable_bytes: int = 0
     """The part of ``byte_count`` of topics whose sealing fails."""
     due: asyncio.Event = field(default_factory=asyncio.Event)
@@ -82,9 +89,25 @@ class TailMemory:
     @property
     def has_room(self) -> bool:
         """Whether publishers need not wait."""
+        in_use = self.pending_bytes + self.sealing_bytes
         if not self.unsealable_bytes:
-            return self.byte_count + self.pending_bytes <= self.bytes_max
-        return self.sealable_bytes + self.pending_bytes <= self.sealable_bytes_max
+            return self.byte_count + in_use <= self.bytes_max
+        return self.sealable_bytes + in_use <= self.sealable_bytes_max
+
+    @contextmanager
+    def sealing(self, byte_count: int) -> Iterator[None]:
+        """
+        Count what sealing takes while the body runs, so that publishers wait for it.
+
+        At most ``1 / SEALING_SHARE`` of the limit: with a small limit, publishers would
+        have to wait whenever something is sealed.
+        """
+        counted = min(byte_count, self.bytes_max // SEALING_SHARE)
+        self.sealing_bytes += counted
+        try:
+            yield
+        finally:
+            self.sealing_bytes -= counted
 
     def is_unsealable_full(self, tail_bytes: int) -> bool:
         """Return whether a topic whose sealing fails has used its share of memory."""
@@ -264,7 +287,7 @@ class TopicLog:
         self._journal.append(
             Batch(self.topic_id, frame), self._on_written, sync=self._sync
         )
-        self._memory.pending_bytes += frame.memory_bytes
+        self._memory.pending_bytes += held_bytes_of(frame)
         self._awaiting.append((frame, done))
         self.next_offset = Offset(base + frame.header.count)
         return base
@@ -274,7 +297,7 @@ class TopicLog:
             return
         if error is not None:
             frame, done = self._failing.popleft()
-            self._memory.pending_bytes -= frame.memory_bytes
+            self._memory.pending_bytes -= held_bytes_of(frame)
             done(error)
             return
         frame, done = self._awaiting.popleft()
@@ -549,13 +572,13 @@ class TopicLog:
         This lasts until ``on_seal_recovered``; its memory is counted separately.
         """
         if self._seal_failure is None:
-            self._memory.unsealable_bytes += self.tail.memory_bytes
+            self._memory.unsealable_bytes += self.tail.held_bytes
         self._seal_failure = str(error)
 
     def on_seal_recovered(self) -> None:
         """Lift the limit of ``on_seal_failed``."""
         if self._seal_failure is not None:
-            self._memory.unsealable_bytes -= self.tail.memory_bytes
+            self._memory.unsealable_bytes -= self.tail.held_bytes
             self._seal_failure = None
 
     def on_replaced(
@@ -614,7 +637,7 @@ class TopicLog:
         awaiting, self._awaiting = self._awaiting, deque()
         self.discard()
         for frame, done in awaiting:
-            self._memory.pending_bytes -= frame.memory_bytes
+            self._memory.pending_bytes -= held_bytes_of(frame)
             done(reason)
 
     def discard(self) -> None:
@@ -654,11 +677,11 @@ class TopicLog:
             del self._memory.unsealed[self.topic_id]
 
     def _refuse_if_unsealable(self) -> None:
-        memory_bytes = self.tail.memory_bytes
-        if self._memory.is_unsealable_full(memory_bytes):
+        held_bytes = self.tail.held_bytes
+        if self._memory.is_unsealable_full(held_bytes):
             raise Overloaded(
                 f"{self.name} accepts no more messages: its unsealed ones take "
-                f"{memory_bytes} bytes of memory, and sealing them fails: "
+                f"{held_bytes} bytes of memory, and sealing them fails: "
                 f"{self._seal_failure}"
             )
 
