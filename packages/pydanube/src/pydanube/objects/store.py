@@ -53,7 +53,7 @@ class NewObjectInMemory(NewObject):
 
     def __init__(self) -> None:
         self.data: pa.Buffer | None = None
-        """What was written."""
+        """The bytes that were written; None before and after."""
 
     @contextmanager
     def writing(self) -> Iterator[Any]:

@@ -64,7 +64,7 @@ class TailMemory:
     pending_bytes: int = 0
     """The size of messages that are appended but not committed yet."""
     sealing_bytes: int = 0
-    """What sealing takes for decoded and encoded row groups at the moment."""
+    """The memory for the row groups that are being decoded and encoded."""
     unsealable_bytes: int = 0
     """The part of ``byte_count`` of topics whose sealing fails."""
     due: asyncio.Event = field(default_factory=asyncio.Event)
