@@ -143,3 +143,16 @@ def test_query_starts_when_the_one_before_has_started_or_takes_too_long():
     assert states(late) == ["running", "starting", "starting", "waiting"]
     start.cancel()
     assert states(100.0) == ["running", "starting", "starting", "stopped"]
+
+
+def test_a_query_is_retried_when_no_other_one_is_starting():
+    first, second = SlowQuery(), SlowQuery()
+    start = StaggeredStart([first])
+    assert not start.admits(second, 0.0)
+    start.poll(0.0)
+    assert not start.admits(second, 1.0)
+    first.state = "running"
+    assert start.admits(second, 2.0)
+    second.start()
+    assert not start.admits(first, 3.0)
+    assert start.admits(first, 2.0 + START_WAIT_MAX_S)

@@ -115,10 +115,20 @@ class _RetriedQuery:
         self.progress.state = QueryState.RETRYING
         self._retry_at = now + retries.delay_s(count)
 
+    def is_due(self, now: float) -> bool:
+        """Return whether ``poll`` will retry the query."""
+        is_waiting = self.progress.state is QueryState.RETRYING
+        return (
+            is_waiting
+            and not self._is_stop_requested
+            and self._retry_at is not None
+            and now >= self._retry_at
+        )
+
     def _retry_if_due(self, now: float) -> None:
         if self._is_stop_requested:
             self.progress.state = QueryState.STOPPED
-        elif self._retry_at is not None and now >= self._retry_at:
+        elif self.is_due(now):
             self._retry_at = None
             self.start()
 

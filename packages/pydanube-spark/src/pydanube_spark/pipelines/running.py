@@ -70,7 +70,7 @@ class ChangedTables:
 
 class StaggeredStart:
     """
-    Starts the queries of a run one after another.
+    Starts the queries of a run one after another, also when they are retried.
 
     Each query starts Python processes, and Spark gives up if one takes more than ten
     seconds.  On a busy machine those of many queries at the same time would.
@@ -83,13 +83,24 @@ class StaggeredStart:
 
     def poll(self, now: float) -> None:
         """Start the next queries, unless the last one is still starting."""
-        while self._waiting:
-            last = self._started
-            if last is not None and last.is_starting and now < self._next_at:
-                return
-            self._started = self._waiting.popleft()
-            self._started.start()
-            self._next_at = now + START_WAIT_MAX_S
+        while self._waiting and self._is_free(now):
+            query = self._waiting.popleft()
+            self._take(query, now)
+            query.start()
+
+    def admits(self, query: RunningQuery, now: float) -> bool:
+        """Return whether *query* may be retried now, unless another one starts."""
+        is_admitted = not self._waiting and self._is_free(now)
+        if is_admitted:
+            self._take(query, now)
+        return is_admitted
+
+    def _is_free(self, now: float) -> bool:
+        last = self._started
+        return last is None or not last.is_starting or now >= self._next_at
+
+    def _take(self, query: RunningQuery, now: float) -> None:
+        self._started, self._next_at = query, now + START_WAIT_MAX_S
 
     def cancel(self) -> None:
         """Stop the queries that have not started."""
@@ -223,7 +234,8 @@ class PipelineRun:
             self._poll_tables(now)
             self._start.poll(now)
             for query in self._queries:
-                query.poll(now)
+                if not query.is_due(now) or self._start.admits(query, now):
+                    query.poll(now)
             states = [query.progress.state for query in self._queries]
             if QueryState.FAILED in states:
                 self._stop("a query has failed")
