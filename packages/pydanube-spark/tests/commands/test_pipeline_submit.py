@@ -43,6 +43,30 @@ def test_manifests_have_the_files_but_no_secrets(file):
     assert container["args"][-2:] == ["--set", "table=x"]
 
 
+MIRROR = """\
+name: m
+trigger: continuous
+mirrors:
+  shop:
+    topic: /default/shop.{table}
+    tables: {"*": {key: id}}
+    format: danube-delta
+    path: "/lake/{table}"
+    schema_changes: evolve
+"""
+
+
+def test_a_mirror_needs_no_broker_to_be_submitted(tmp_path):
+    """The pod finds the tables of the pattern, which may change."""
+    path = tmp_path / "m.yaml"
+    path.write_text(MIRROR)
+    done = submit(path, "--image", "i", "--dry-run")
+    assert done.exit_code == 0, done.stderr
+    found = {each["kind"]: each for each in yaml.safe_load_all(done.stdout)}
+    assert found["ConfigMap"]["data"] == {"m.yaml": MIRROR}
+    assert found["Deployment"]["spec"]["replicas"] == 1
+
+
 def test_manifests_are_applied_by_kubectl(file, tmp_path):
     """A program of this name stands for kubectl, and keeps what it is given."""
     program = tmp_path / "bin" / "kubectl"

@@ -4,12 +4,13 @@ import datetime as dt
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, Schema, write_deltalake
 
 from pydanube.model.errors import InvalidRequest
 from pydanube_spark.pure.upserts import UpsertColumns
 from pydanube_spark.tables.pure.table_options import WriteOptions
 from pydanube_spark.tables.staged_rows import MemoryChanges
+from pydanube_spark.tables.table import AppTransaction
 from support.drivers.lake_tables import options, read, stage, table_in
 
 pytestmark = pytest.mark.slow
@@ -94,3 +95,18 @@ def test_merge_leaves_files_without_changed_keys_alone(table):
     rows = pa.table({"n": pa.array([11, 12], pa.int64())})
     table.merge(MemoryChanges(rows), columns, [])
     assert len(before & set(DeltaTable(table.name).file_uris())) == 2
+
+
+def test_a_table_that_was_rewritten_with_wider_columns_keeps_what_is_written(table):
+    """As the guide says; the numbers of the batches stay in the table."""
+    narrow = pa.table({"n": pa.array([1, 2], pa.int32())})
+    _, files = stage(table, narrow)
+    table.commit(files, [AppTransaction("app", 7)])
+    rows = DeltaTable(table.name).to_pyarrow_table()
+    wider = rows.cast(pa.schema([("n", pa.int64())]))
+    write_deltalake(table.name, wider, mode="overwrite", schema_mode="overwrite")
+    assert table.app_versions(["app"]) == {"app": 7}
+    for rows in (pa.table({"n": pa.array([2**40], pa.int64())}), narrow.slice(0, 1)):
+        _, files = stage(table, rows)
+        table.commit(files, ())
+    assert sorted(read(table)["n"].to_pylist()) == [1, 1, 2, 2**40]
