@@ -1,13 +1,16 @@
-"""The tables of mirrors that a run knows."""
+"""The Spark session of a run, and the tables of mirrors that it knows."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
+import pydanube_spark
 from pydanube.declarations.pure.problems import InvalidDeclaration
 from pydanube_spark.commands.pipeline_process import load_pipeline
 from pydanube_spark.commands.pipeline_runs import (
     run_to_end,
+    spark_for,
     with_changed_tables,
     with_mirrored_tables,
 )
@@ -25,6 +28,29 @@ mirrors:
     format: danube-delta
     path: lake/{table}
 """
+
+
+@pytest.mark.parametrize("master", [None, "spark://head:7077"])
+def test_a_run_leaves_the_master_to_the_session_if_nobody_has_named_one(
+    tmp_path, monkeypatch, master
+):
+    """That of ``spark-submit`` counts then."""
+    asked = []
+
+    def session(name, **how):
+        asked.append((name, how["master"], how["remote"]))
+        return SimpleNamespace(stop=lambda: asked.append("stopped"))
+
+    monkeypatch.setattr(pydanube_spark, "session", session)
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "name: p\nsources: {a: {topic: /default/a}}\n"
+        "sinks: {o: {input: a, format: noop}}\n"
+        + (f"spark: {{master: '{master}'}}\n" if master else "")
+    )
+    with spark_for(load_pipeline(file, None), tmp_path / "spark.log"):
+        assert asked == [("danube pipeline p", master, None)]
+    assert asked[1:] == ["stopped"]
 
 
 def test_a_run_forgets_tables_that_cannot_be_together(tmp_path, monkeypatch):

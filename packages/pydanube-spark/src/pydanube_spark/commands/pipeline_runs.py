@@ -403,7 +403,7 @@ def spark_for(pipeline: Pipeline, log_file: Path) -> Iterator[SparkSession]:
     try:
         spark = session(
             f"danube pipeline {pipeline.name}",
-            master=options.master or "local[*]",
+            master=options.master,
             remote=options.remote,
             config=config,
             log_file=log_file,
