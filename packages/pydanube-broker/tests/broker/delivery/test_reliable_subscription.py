@@ -636,6 +636,34 @@ async def test_batches_that_wait_for_credit_become_few_deliveries(topic, subscri
         assert got.payload == b"%d" % (got.offset % 20 % 7)
 
 
+@pytest.mark.parametrize("type_", [SubscriptionType.KEY_SHARED], ids=["key_shared"])
+async def test_many_messages_wait_for_credit_before_they_are_divided_by_key(
+    topic, subscription
+):
+    # Otherwise the wait could end first.
+    stop_clock(subscription)
+    anna, one = attach(subscription, "anna", messages=12_000)
+    ben, two = attach(subscription, "ben", messages=12_000)
+
+    async def bring(batches):
+        subscription.hold()
+        for batch in batches:
+            keys = [b"%d" % (at % 7) for at in range(4096)]
+            await publish(topic, *keys, keys=keys, base_sequence=4096 * batch)
+        subscription.release()
+
+    await bring(range(4))
+    await until(lambda: len(anna.got) + len(ben.got) == 16_384)
+    await bring(range(4, 8))
+    await until(lambda: awaits_credit(subscription))
+    await a_while()
+    assert [len(anna.frames), len(ben.frames)] == [1, 1]
+    subscription.credit(one, 12_000, 1 << 24)
+    subscription.credit(two, 12_000, 1 << 24)
+    await until(lambda: len(anna.got) + len(ben.got) == 32_768)
+    assert [len(anna.frames), len(ben.frames)] == [2, 2]
+
+
 async def test_of_several_batches_each_consumer_gets_whole_ones(topic, subscription):
     readers = [attach(subscription, name)[0] for name in ("anna", "ben")]
     subscription.hold()

@@ -157,6 +157,29 @@ def test_demand_is_zero_while_too_many_messages_wait():
     assert machine.demand() > 0
 
 
+def test_machine_awaits_credit_of_a_consumer_that_has_less_than_its_share():
+    machine = machine_of(2, credit=1000)
+    assert not machine.awaits_credit(2000)
+    bring(machine, [b"key"] * 600)
+    assert machine.awaits_credit(1000)
+    assert not machine.awaits_credit(800)
+    # Nobody has given credit for so many before.
+    assert not machine.awaits_credit(4000)
+    # Limits decide, or nothing is delivered.
+    machine.set_paused(True, 0.0)
+    assert not machine.awaits_credit(1000)
+    machine.set_paused(False, 0.0)
+    assert machine.awaits_credit(1000)
+    # The wait was in vain; more credit may come again.
+    machine.stop_awaiting_credit()
+    assert not machine.awaits_credit(1000)
+    for consumer in range(2):
+        machine.on_credit(consumer, 600, PLENTY, 0.0)
+    assert not machine.awaits_credit(1000)
+    bring(machine, [b"key"] * 700)
+    assert machine.awaits_credit(1000)
+
+
 def test_messages_that_no_consumer_accepts_are_backlog():
     machine = machine_of(0)
     machine.waiting_messages_max = 10

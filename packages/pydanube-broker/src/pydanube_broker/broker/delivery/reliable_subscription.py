@@ -58,7 +58,7 @@ from pydanube_broker.broker.pure.dispatch_columns import (
     delivery_windows,
     ordering_keys,
 )
-from pydanube_broker.broker.pure.frame_joins import join_frames
+from pydanube_broker.broker.pure.frame_joins import JOINED_MESSAGES_MAX, join_frames
 from pydanube_broker.dispatch.effects import Deliver, Effect, Park
 from pydanube_broker.dispatch.key_shared.in_flight import InFlightSelections
 from pydanube_broker.dispatch.machine import (
@@ -86,6 +86,10 @@ WAIT_S_MAX = 0.05
 """A delivery that waited longer to be sent has the whole ack timeout from then on."""
 CREDIT_WAIT_S = 0.02
 """How long a batch of a segment waits for credit, before it is divided."""
+SHARES_WAIT_S = 0.1
+"""How long messages that are divided by key wait for credit of all consumers."""
+SHARED_MESSAGES_MIN = 4_096
+"""Fewer of them are divided at once."""
 _ORDERED = {SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER}
 """The types whose messages are first delivered in the order of the topic."""
 
@@ -593,6 +597,13 @@ class ReliableSubscription(Subscription):
             if not frames:
                 return
             left = sum(each.count for each in frames)
+            # Batches are joined again for each consumer that has credit later.
+            if (
+                self._divides
+                and left >= SHARED_MESSAGES_MIN
+                and self._await_credit(min(left, JOINED_MESSAGES_MAX), SHARES_WAIT_S)
+            ):
+                return
             for frame in self._joined(frames):
                 left -= frame.count
                 # The cursor may have been moved while the log was read.
@@ -603,7 +614,7 @@ class ReliableSubscription(Subscription):
                     break
                 # A frame with gaps has fewer messages than offsets.
                 count = min(frame.count, frame.end - machine.next_offset)
-                if is_history and self._await_credit(count):
+                if is_history and not self._divides and self._await_credit(count):
                     return
                 # A frame that is divided by key is decompressed only once.
                 offered = frame.plain() if machine.needs_keys else frame
@@ -613,9 +624,9 @@ class ReliableSubscription(Subscription):
                 offset = machine.next_offset
                 await self._send_deliveries()
 
-    def _await_credit(self, count: int) -> bool:
+    def _await_credit(self, count: int, wait_s: float = CREDIT_WAIT_S) -> bool:
         """
-        Return whether to wait for credit for all of *count* messages of a segment.
+        Return whether to wait for credit for all of *count* messages.
 
         Dividing a batch means to encode it again, and its parts are smaller.
         """
@@ -625,7 +636,7 @@ class ReliableSubscription(Subscription):
             return False
         now = self._clock()
         if waiting is None:
-            self._awaiting_credit = count, now + CREDIT_WAIT_S
+            self._awaiting_credit = count, now + wait_s
             return True
         if now < waiting[1]:
             return True
@@ -635,9 +646,14 @@ class ReliableSubscription(Subscription):
 
     def _joined(self, frames: Sequence[BatchFrame]) -> Iterable[BatchFrame]:
         """Return *frames*, joined if several consumers divide their messages by key."""
-        if not self._machine.needs_keys or self.consumer_count < 2:
+        if not self._divides:
             return frames
         return join_frames(frames, self._machine.demand())
+
+    @property
+    def _divides(self) -> bool:
+        """Whether several consumers divide messages by key."""
+        return self._machine.needs_keys and self.consumer_count > 1
 
     def _skip_ahead(self, offset: int, error: CorruptSegment) -> None:
         """

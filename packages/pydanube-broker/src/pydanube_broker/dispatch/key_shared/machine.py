@@ -127,6 +127,24 @@ class KeySharedSubscription(SubscriptionMachine):
             return 0
         return super().demand()
 
+    def awaits_credit(self, count: int) -> bool:
+        """
+        See the base class: a consumer has less credit than its share of *count*.
+
+        With limits, credit does not decide.
+        """
+        share = -(-count // max(1, len(self.consumers)))
+        return not self._needs_slow_path and any(
+            credit.unacked_max is None and credit.is_low(share)
+            for credit in self.consumers.values()
+        )
+
+    def stop_awaiting_credit(self) -> None:
+        """See the base class."""
+        for credit in self.consumers.values():
+            if credit.messages * 2 < credit.most:
+                credit.most = credit.messages
+
     # Steps.
 
     def _admit(
