@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from pydanube.aio.tasks import task_scope
 from pydanube.model.lazy_dataclasses import dataclass
+from pydanube.wire.files.segment_checksums import release_row_group_memory
 from pydanube_broker.storage.processor_time import wanted_processor_time
 
 YOUNG_OBJECTS = 2_000
@@ -92,7 +93,8 @@ async def _run(schedule: Schedule) -> None:
 
 
 def release_free_memory() -> None:
-    """Return the memory that Arrow's and the C library's allocators hold in reserve."""
+    """Return the memory that allocators and readers of segments hold in reserve."""
+    release_row_group_memory()
     pa.default_memory_pool().release_unused()
     # Only glibc has it; other C libraries return memory by themselves.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

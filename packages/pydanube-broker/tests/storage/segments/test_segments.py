@@ -266,6 +266,29 @@ def test_file_metadata_describes_the_segment():
     assert topic_id_of(lambda: pa.BufferReader(b"something else")) is None
 
 
+def test_reading_a_row_group_leaves_those_that_were_read_before_unchanged():
+    log = log_of(*(frame_of([randbytes(100)] * 50) for _ in range(4)))
+    reader = reader_of(log, row_group_bytes=6_000, verified=True)
+    first = reader.read_row_group(0)
+    assert reader.row_group_count > 1
+    # The next row group is read into the same memory.
+    again = read_all(reader)
+    assert payloads_of(first) == payloads_of(log)[: len(payloads_of(first))]
+    assert payloads_of(again) == payloads_of(log)
+
+
+def test_a_damaged_row_group_does_not_change_what_is_read_next():
+    log = log_of(frame_of([randbytes(1000)]), frame_of([randbytes(1000)]))
+    whole = reader_of(log, row_group_bytes=1_500, verified=True)
+    data = encode_segment(log, IDENTITY, row_group_bytes=1_500).to_pybytes()
+    at = data.index(payloads_of(log)[0])
+    damaged = data[:at] + bytes(1000) + data[at + 1000 :]
+    for _ in range(3):
+        with pytest.raises(CorruptSegment, match="row group 0"):
+            whole.read_row_group(0, lambda: pa.BufferReader(damaged))
+        assert payloads_of(read_all(whole)) == payloads_of(log)
+
+
 def test_an_object_that_is_not_the_segment_is_reported():
     frames = various()
     entry = reader_of(frames).entry

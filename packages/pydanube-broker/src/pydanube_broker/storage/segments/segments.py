@@ -380,8 +380,7 @@ class SegmentReader:
     ) -> list[pa.RecordBatch]:
         """Return the columns of a row group that are not *constants*."""
         columns = [name for name in SCHEMA.names if name not in constants]
-        parquet = self._index.open_row_group(file, index)
-        table = parquet.read_row_group(index, columns, use_threads=False)
+        table = self._index.read_row_group(file, index, columns)
         # Without checksums the lengths inside may be wrong, and reading values would
         # leave the buffers.
         if not self._index.is_verified:
@@ -609,11 +608,10 @@ def _reach(rows: pa.RecordBatch) -> int:
 
 def _frame(rows: pa.RecordBatch, header: BatchHeader) -> BatchFrame:
     assert rows.schema.names[0] == FIELDS[Column.PUBLISH_TIME].name
-    times = rows.column(0).cast(pa.int64())
-    header.first_publish_time = times[0].as_py()
-    header.last_publish_time = times[-1].as_py()
-    limits = pc.min_max(times)
-    if limits["min"] == limits["max"]:
+    times = rows.column(0).view(pa.int64())
+    first, last = times[0].as_py(), times[-1].as_py()
+    header.first_publish_time, header.last_publish_time = first, last
+    if first == last and (limits := pc.min_max(times))["min"] == limits["max"]:
         # The header has the time of all messages.
         rows = rows.remove_column(0)
     return encode_rows(rows, header)

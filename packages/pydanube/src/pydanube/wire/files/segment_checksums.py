@@ -12,9 +12,9 @@ of the pages.  ``docs/format/segment.md`` is the normative description.
 from __future__ import annotations
 
 import io
-import mmap
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 from typing import Any
 
@@ -131,11 +131,11 @@ class SegmentIndex:
             for begin, chunk in zip(begins, chunks, strict=True)
         ]
 
-    def open_row_group(self, file: Any, index: int) -> pq.ParquetFile:
+    def read_row_group(self, file: Any, index: int, columns: list[str]) -> pa.Table:
         """
-        Read and verify one row group of *file*; return a reader of it.
+        Verify one row group of *file*, and decode *columns* of it.
 
-        All of it is read now, so that Arrow decodes it without calling Python, which
+        All of it is read first, so that Arrow decodes it without calling Python, which
         would wait for the interpreter lock at each column.
 
         Raises:
@@ -144,23 +144,68 @@ class SegmentIndex:
         if self._chunks is None or isinstance(file, RangeFile):
             # What is in memory already is not copied: that would hold the interpreter
             # lock for longer than calling Python at each column.
-            return self.open(file)
+            return self.open(file).read_row_group(index, columns, use_threads=False)
         spans = self.chunk_spans(index)
-        begins = [begin for begin, _ in spans]
+        first = min(begin for begin, _ in spans)
         end = max(end for _, end in spans)
-        # Positions are those in the file; pages that are not written take no memory.
-        memory = mmap.mmap(-1, self._byte_count, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            # A fault for every 4 KiB took longer than reading them.
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        view = memoryview(memory)
-        file.seek(min(begins))
-        file.readinto(view[min(begins) : end])
-        for begin in begins:
-            chunk = self._chunks[begin]
-            _compare_chunk(chunk, begin, view[begin : begin + chunk.byte_count])
-        source = pa.BufferReader(pa.py_buffer(view))
-        return pq.ParquetFile(source, metadata=self.metadata, pre_buffer=False)
+        with _borrowed_memory(end - first) as view:
+            file.seek(first)
+            file.readinto(view)
+            for begin, _ in spans:
+                chunk = self._chunks[begin]
+                at = begin - first
+                _compare_chunk(chunk, begin, view[at : at + chunk.byte_count])
+            return self._decode(pa.py_buffer(view), first, end, index, columns)
+
+    def _decode(
+        self, data: pa.Buffer, first: int, end: int, index: int, columns: list[str]
+    ) -> pa.Table:
+        """Decode a row group, whose bytes ``first … end`` of the file are *data*."""
+        # Positions in the footer are those in the file.  Arrow reads none before
+        # *first*: the footer is verified, and so are the spans that it gives.
+        source = pa.foreign_buffer(data.address - first, end, data)
+        parquet = pq.ParquetFile(
+            pa.BufferReader(source), metadata=self.metadata, pre_buffer=False
+        )
+        return parquet.read_row_group(index, columns, use_threads=False)
+
+
+@contextmanager
+def _borrowed_memory(byte_count: int) -> Iterator[memoryview]:
+    """
+    Lend memory of this length, which was written to before if possible.
+
+    Pages that are new to the process cost more than reading a file into them.
+    """
+    try:
+        memory = _free_memory.pop()
+    except IndexError:
+        memory = bytearray()
+    if len(memory) < byte_count:
+        memory = bytearray(byte_count)
+    view = memoryview(memory)[:byte_count]
+    try:
+        yield view
+    finally:
+        # It fails if Arrow still refers to the memory, which is not used again then.
+        with suppress(BufferError):
+            view.release()
+            if len(_free_memory) < FREE_MEMORY_MAX and byte_count <= FREE_BYTES_MAX:
+                _free_memory.append(memory)
+
+
+FREE_MEMORY_MAX = 2
+"""How many row groups have memory that is kept for the next ones."""
+FREE_BYTES_MAX = 16 * 1024 * 1024
+"""The most bytes that are kept for each of them."""
+
+_free_memory: list[bytearray] = []
+"""Memory of row groups that nothing refers to."""
+
+
+def release_row_group_memory() -> None:
+    """Free the memory that is kept for the next row groups."""
+    _free_memory.clear()
 
 
 class PieceVerifier:
