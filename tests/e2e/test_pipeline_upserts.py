@@ -374,9 +374,10 @@ def test_a_running_mirror_begins_again_with_changed_tables(
 OLD = json.loads(ENVELOPE.definition)
 
 
-def wider(*names):
-    """ENVELOPE, whose rows also have these columns."""
+def wider(*names, level="int"):
+    """ENVELOPE, whose rows also have these columns, and a level of that type."""
     new = [{"name": each, "type": "string", "default": ""} for each in names]
+    new.append({"name": "level", "type": level, "default": 0})
     row = {**ROW, "fields": [*ROW["fields"], *new]}
     before = {"name": "before", "type": ["null", row], "default": None}
     return Schema.avro(json.dumps({**OLD, "fields": [before, *OLD["fields"][1:]]}))
@@ -432,7 +433,8 @@ def test_feeds_evolve_in_a_run_and_lose_nothing(
 
     # Old and new columns in one micro-batch, and two new ones after each other.
     publish(ENVELOPE, event("c", 2, after=customer(2, "bob")))
-    publish(wider("note"), event("c", 3, after=customer(3, "eve") | {"note": "new"}))
+    new = {"note": "new", "level": 7}
+    publish(wider("note"), event("c", 3, after=customer(3, "eve") | new))
     send(
         client,
         parsed,
@@ -441,7 +443,9 @@ def test_feeds_evolve_in_a_run_and_lose_nothing(
         event("c", 4, after={"id": 4, "vip": True}),
         {"id": 5},
     )
-    with pytest.raises(InvalidDeclaration, match="no columns note; set mergeSchema"):
+    with pytest.raises(
+        InvalidDeclaration, match="no columns note, level; set mergeSchema"
+    ):
         pipeline.run(session)
 
     pipeline.parameters |= {"changes": "evolve", "trigger": "continuous"}
@@ -455,8 +459,10 @@ def test_feeds_evolve_in_a_run_and_lose_nothing(
             return
         rows = read(table_in(tmp_path, "iceberg")).to_pylist()
         if len(rows) == 3:
-            newest = customer(4, "joe") | {"note": "", "flag": "x"}
-            publish(wider("note", "flag"), event("c", 4, after=newest))
+            # Its level is wider, so that the table is widened.
+            schema = wider("note", "flag", level="long")
+            newest = customer(4, "joe") | {"note": "", "flag": "x", "level": 2**40}
+            publish(schema, event("c", 4, after=newest))
         elif len(rows) == 4 and all(
             len(delta_rows(tmp_path / each)) == 4 for each in ("parsed", "again")
         ):
@@ -467,12 +473,12 @@ def test_feeds_evolve_in_a_run_and_lose_nothing(
     assert "starting again with the new columns age BIGINT, note STRING" in output
     assert "decoded: starting again for version 3 of" in output
     assert sorted(
-        (row["id"], row["name"], row["note"], row["flag"]) for row in rows
+        (row["id"], row["name"], row["note"], row["level"], row["flag"]) for row in rows
     ) == [
-        (1, "ada", None, None),
-        (2, "bob", "", None),
-        (3, "eve", "new", None),
-        (4, "joe", "", "x"),
+        (1, "ada", None, None, None),
+        (2, "bob", "", 0, None),
+        (3, "eve", "new", 7, None),
+        (4, "joe", "", 2**40, "x"),
     ]
     for each in ("parsed", "again"):
         rows = DeltaTable(str(tmp_path / each)).to_pyarrow_table().to_pylist()
