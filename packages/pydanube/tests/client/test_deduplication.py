@@ -115,6 +115,25 @@ async def test_ids_need_no_configuration_in_partitions(client):
         assert [await producer.send(b"x", id=each) for each in ids] == list(first)
 
 
+async def test_tenants_with_the_same_topic_and_ids_do_not_meet(client):
+    topics = ["/shop/orders", "/bank/orders"]
+    for topic in topics:
+        await client.namespaces.create(topic.split("/")[1])
+        await client.topics.create(topic)
+    for topic in topics:
+        async with client.producer(topic) as producer:
+            first = await producer.send(topic, id="order-1")
+            assert await producer.send("again", id="order-1") == first == (topic, 0)
+    # What one tenant deletes is forgotten for it alone.
+    await client.topics.delete(topics[0])
+    await client.topics.create(topics[0])
+    for topic in topics:
+        async with client.producer(topic) as producer:
+            await producer.send("later", id="order-1")
+    assert await payloads_of(client, topics[0]) == [b"later"]
+    assert await payloads_of(client, topics[1]) == [b"/bank/orders"]
+
+
 async def test_default_window_ends_after_two_minutes(broker, client):
     async with client.producer(TOPIC) as producer:
         first = await producer.send(b"x", id="a")
