@@ -682,3 +682,48 @@ async def test_messages_of_a_transaction_are_validated_when_they_are_written(cli
             await copy(client, [second])
     assert await payloads(client) == [b"1"]
     assert await cursor(client) == 1
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+async def test_full_disk_at_one_broker_refuses_all_of_a_transaction(is_written):
+    source = "/default/source"
+    async with running({}) as guarded:
+        root = guarded.root
+        near = guarded.name_at("/default/n", beside=source, is_same=True)
+        far = guarded.name_at("/default/f", beside=source, is_same=False)
+        for topic in (source, near, far):
+            await root.topics.create(topic)
+        await published(root, b"1", topic=source)
+        owner = guarded.served.cluster.members[guarded.owner_of(far)].broker
+        reserve = owner.storage.journal.reserve
+
+        async def copy_to_both(message):
+            async with impatient.transaction("copy") as transaction:
+                for topic in (near, far):
+                    if is_written:
+                        await transaction.send_batch(topic, [message.payload])
+                    else:
+                        await transaction.send(topic, message.payload)
+                await transaction.ack(message)
+
+        async with (
+            connected_for(1.0) as impatient,
+            impatient.consumer(source, **SUBSCRIPTION) as consumer,
+        ):
+            message = await consumer.receive(timeout_s=60)
+            # Only deletions and cursors may use the rest of the disk.
+            reserve.is_released = True
+            with pytest.raises(pydanube.DiskFull):
+                await copy_to_both(message)
+            assert await guarded.read(near) == await guarded.read(far) == []
+            assert await cursor(root, source) == 0
+            reserve.is_released = False
+            await copy_to_both(await consumer.receive(timeout_s=60))
+        assert await guarded.read(near) == await guarded.read(far) == [b"1"]
+        assert await cursor(root, source) == 1
+
+
+def connected_for(retry_s):
+    """Connect as the administrator, and repeat what fails for so long."""
+    options = {"token": "root", "allow_plaintext_credentials": True}
+    return pydanube.connect("danube://a", retry_s=retry_s, **options)

@@ -457,17 +457,28 @@ class _Stage(Channel):
         self._next_sequence = 0
         self._outgoing: deque[BatchFrame] = deque()
         self._ending: BrokerError | None = None
+        # Since when the channel ends again and again without a further written message.
+        self._ending_since: float | None = None
+        self._written_max = 0
+        self._backoff = client.backoff()
 
     async def _open(self) -> None:
         """
         Open the channel, and send the batches that the broker does not have.
 
-        Raises: Why the channel cannot be opened.
+        A channel that opens and ends again, for example because the broker's disk is
+        full, is opened again for ``retry_s``, with pauses.
+
+        Raises: Why the channel cannot be opened, or has ended.
         """
-        ending = self._ending
-        if ending is not None and not self._may_continue_after(ending):
-            # The broker has refused the part.
-            raise ending.with_traceback(None)
+        ending, since = self._ending, self._ending_since
+        if ending is not None and since is not None:
+            is_over = self._loop.time() - since > self._client.retry_s
+            if is_over or not self._may_continue_after(ending):
+                # The broker has refused the part, or batches for too long.
+                raise ending.with_traceback(None)
+            if not isinstance(ending, ConnectionLost | Draining):
+                await self._backoff.wait()
         await super()._open()
 
     def _may_continue_after(self, ending: BrokerError) -> bool:
@@ -484,6 +495,8 @@ class _Stage(Channel):
         self._written_with = (answer.schema_id, answer.schema_version)
         self.batch_bytes_max = min(answer.batch_bytes_max, connection.batch_bytes_max)
         self._resume(connection, answer.next_sequence)
+        if not self._outgoing:
+            self._note_progress()
 
     def ship(self, batch: OutgoingBatch, codec: Codec) -> None:
         """Send *batch*, and keep it until the broker has written it."""
@@ -514,11 +527,20 @@ class _Stage(Channel):
         message: Any = frame.message
         if frame.kind is Kind.STAGED:
             self._drop_written(message.next_sequence)
+            if message.next_sequence > self._written_max or not self._outgoing:
+                self._note_progress()
+            self._written_max = max(self._written_max, message.next_sequence)
             self._part._on_changed()
+
+    def _note_progress(self) -> None:
+        self._ending_since = None
+        self._backoff.reset()
 
     def _on_closed(self, reason: BrokerError) -> None:
         super()._on_closed(reason)
         self._ending = reason
+        if self._ending_since is None:
+            self._ending_since = self._loop.time()
         self._part._on_changed()
 
     @property
