@@ -41,6 +41,45 @@ class Meter:
                 return
 
 
+class ProcessorTimes:
+    """
+    The processor seconds of a process and of all that it has started.
+
+    Processes count that ended without anyone having waited for them, like Python
+    processes of Spark, as far as they were seen: it looks every SAMPLE_INTERVAL_S.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._used: dict[tuple[int, float], float] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> ProcessorTimes:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def total_s(self) -> float:
+        """Return the seconds up to now."""
+        with self._lock:
+            for process in _tree([self._pid]):
+                try:
+                    times, began = process.cpu_times(), process.create_time()
+                except psutil.Error:
+                    continue
+                self._used[process.pid, began] = times.user + times.system
+            return sum(self._used.values())
+
+    def _watch(self) -> None:
+        while not self._ended.wait(SAMPLE_INTERVAL_S):
+            self.total_s()
+
+
 def processor_s(pids: Iterable[int]) -> float:
     """Return the CPU seconds of these processes and their children, also ended ones."""
     total = 0.0
