@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
@@ -20,28 +20,56 @@ START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 30.0
 
 
+class SparkMaster:
+    """The master of a standalone cluster."""
+
+    def __init__(self, process, log):
+        self._process = process
+        self._log = log
+        [self.url] = self._logged(r"Starting Spark master at (spark://\S+)")
+
+    def wait_for_workers(self, count):
+        """Wait until *count* workers have registered, also such that have ended."""
+        self._logged("(Registering worker)", times=count)
+
+    def _logged(self, pattern, times=1):
+        return logged(self._process, self._log, pattern, times)
+
+
 @contextmanager
-def standalone_cluster(directory, *, workers=2, hosts=("127.0.0.1",)):
-    """The URL of a master with *workers* of one core each, on *hosts* in turns."""
+def spark_master(directory):
+    """A master without workers."""
     with spark_process(
         directory / "master.log",
         *("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"),
         *("--port", "0", "--webui-port", "0"),
-    ) as master:
-        log = directory / "master.log"
-        [url] = logged(master, log, r"Starting Spark master at (spark://\S+)")
-        with several(
-            spark_process(
-                directory / f"worker-{number}.log",
-                "org.apache.spark.deploy.worker.Worker",
-                *("--host", hosts[number % len(hosts)]),
-                *("--cores", "1", "--memory", "600m", "--webui-port", "0"),
-                *("--work-dir", str(directory / f"worker-{number}"), url),
-            )
+    ) as process:
+        yield SparkMaster(process, directory / "master.log")
+
+
+def spark_worker(directory, number, url, *, host="127.0.0.1"):
+    """A worker of one core, which looks for the master at *url*."""
+    return spark_process(
+        directory / f"worker-{number}.log",
+        "org.apache.spark.deploy.worker.Worker",
+        *("--host", host),
+        *("--cores", "1", "--memory", "600m", "--webui-port", "0"),
+        *("--work-dir", str(directory / f"worker-{number}"), url),
+    )
+
+
+@contextmanager
+def standalone_cluster(directory, *, workers=2, hosts=("127.0.0.1",)):
+    """The URL of a master with *workers* of one core each, on *hosts* in turns."""
+    with (
+        spark_master(directory) as master,
+        several(
+            spark_worker(directory, number, master.url, host=hosts[number % len(hosts)])
             for number in range(workers)
-        ):
-            logged(master, log, r"(Registering worker)", times=workers)
-            yield url
+        ),
+    ):
+        master.wait_for_workers(workers)
+        yield master.url
 
 
 @contextmanager
@@ -106,7 +134,9 @@ def spark_process(log, *words, python=sys.executable, memory="256m"):
     try:
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        # A test may have killed it.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
         try:
             process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
