@@ -265,10 +265,19 @@ class Watch:
 
         return on_refused
 
-    def on_confirmed(self, watch: SubscriptionWatch, offsets: set[int]) -> None:
-        """Handle that the broker confirms that acks are on disk."""
-        for offset in offsets:
-            watch.confirmed.setdefault(offset, self._clock())
+    def confirmation(
+        self, watch: SubscriptionWatch, offsets: set[int]
+    ) -> Callable[[], None]:
+        """Return what to call when the broker confirms that acks are on disk."""
+        session = watch.session
+
+        def on_confirmed() -> None:
+            # A seek after the acks undoes them, whether its own answer arrives or not.
+            if watch.session is session:
+                for offset in offsets:
+                    watch.confirmed.setdefault(offset, self._clock())
+
+        return on_confirmed
 
     def on_nack(
         self, channel: ChannelId, ranges: Iterable[Range], delay_s: float

@@ -98,7 +98,7 @@ class LinkTap:
                 of = watch.watch_of(channel)
                 offsets = watch.on_acks(channel, _ranges(m), m.through)
                 if frame.correlation and of is not None:
-                    self._when_ok(frame, lambda: watch.on_confirmed(of, offsets))
+                    self._when_ok(frame, watch.confirmation(of, offsets))
             case Kind.SEEK:
                 of = watch.watch_of(channel)
                 if of is not None:
@@ -135,9 +135,7 @@ class LinkTap:
             case Kind.MARK_DONE:
                 offsets = {at for base, end in _ranges(m) for at in range(base, end)}
                 on_refused = watch.on_marked(m.topic, m.subscription, offsets)
-                self._when_ok(
-                    frame, lambda: watch.on_confirmed(of, offsets), on_refused
-                )
+                self._when_ok(frame, watch.confirmation(of, offsets), on_refused)
             case Kind.CONFIGURE_SUBSCRIPTION:
                 changes = changes_from_wire(SubscriptionSettings, m.settings, m.changes)
                 if changes.get("is_paused") is True:
