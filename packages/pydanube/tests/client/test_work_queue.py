@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.client.pure.work_queue import (
+    RUN_MESSAGES_MAX,
     WAITING_MAX,
     Delivery,
     WaitingLimit,
@@ -105,6 +106,17 @@ def test_a_run_passes_up_to_the_first_message_that_waits_for_a_call(source):
     assert queue.next_run()[1:] == (0, 4)
     source.drops += 1
     assert queue.next_run() is None
+
+
+def test_a_run_is_short_however_many_messages_wait(source):
+    lanes = ["a", *map(str, range(2 * RUN_MESSAGES_MAX))]
+    queue = queue_of(source, lanes, waiting_max=len(lanes))
+    queue.take()
+    assert queue.next_run()[1:] == (1, 1 + RUN_MESSAGES_MAX)
+    queue.pass_first(2)
+    assert queue.next_run()[1:] == (3, 3 + RUN_MESSAGES_MAX)
+    queue.pass_first(RUN_MESSAGES_MAX)
+    assert queue.next_run()[1:] == (3 + RUN_MESSAGES_MAX, len(lanes))
 
 
 def test_a_failure_releases_what_waits_in_its_lanes_only(source):

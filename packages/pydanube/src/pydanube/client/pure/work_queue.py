@@ -28,6 +28,8 @@ WAITING_MAX = 10_000
 """The most messages that wait because a worker is fast."""
 MEASURE_S = 0.02
 """How long a worker counts messages to learn how fast it is."""
+RUN_MESSAGES_MAX = 256
+"""The most messages of a run: a turn of slow calls does not look at all that wait."""
 
 
 class DeliverySource(Protocol):
@@ -245,16 +247,18 @@ class WorkQueue:
 
         They may be processed at once, each by a call that ends before the next one
         begins, if *batch_max* is 1.  They still wait; ``pass_first`` removes them.
+        There are at most ``RUN_MESSAGES_MAX``.
         """
         if len(self._running) >= self._taken_max or not self._is_first_ready():
             return None
-        delivery, base, end = run = self._waiting[0]
+        delivery, base, end = self._waiting[0]
+        end = min(end, base + RUN_MESSAGES_MAX)
         lanes = delivery.lanes
         if lanes is not None and (self._running_lanes or self._parked):
             for index in range(base, end):
                 if lanes[index] in self._running_lanes or lanes[index] in self._parked:
                     return delivery, base, index
-        return run
+        return delivery, base, end
 
     def pass_first(self, count: int) -> None:
         """Remove the first messages of ``next_run``, which are settled."""
