@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -131,6 +132,24 @@ async def test_lost_connection_does_not_lose_a_part(broker, client):
     assert named.message_count == 20
     await staging.commit([named])
     assert await payloads(client) == expected
+
+
+async def test_part_continues_long_after_a_lost_connection(broker, client):
+    await client.topics.create(TOPIC)
+    staging = client.staging("query", 0)
+    part = staging.part("0")
+    await part.write(TOPIC, batch(b"1"))
+    [stage] = part._stages.values()
+    broker.disconnect_all()
+    await until(lambda: not stage.is_connected)
+    loop = stage._loop
+    # The caller computes its next messages.
+    stage._loop = SimpleNamespace(
+        time=lambda: loop.time() + 3600, create_future=loop.create_future
+    )
+    await part.write(TOPIC, batch(b"2"))
+    await staging.commit([await part.finish()])
+    assert await payloads(client) == [b"1", b"2"]
 
 
 @pytest.mark.slow

@@ -457,8 +457,9 @@ class _Stage(Channel):
         self._next_sequence = 0
         self._outgoing: deque[BatchFrame] = deque()
         self._ending: BrokerError | None = None
-        # Since when the channel ends again and again without a further written message.
-        self._ending_since: float | None = None
+        # Since when the channel is opened again and again without a further written
+        # message.
+        self._reopening_since: float | None = None
         self._written_max = 0
         self._backoff = client.backoff()
 
@@ -471,9 +472,12 @@ class _Stage(Channel):
 
         Raises: Why the channel cannot be opened, or has ended.
         """
-        ending, since = self._ending, self._ending_since
-        if ending is not None and since is not None:
-            is_over = self._loop.time() - since > self._client.retry_s
+        ending, now = self._ending, self._loop.time()
+        if ending is not None:
+            # A writer may be busy with other things for long before it writes again.
+            if self._reopening_since is None:
+                self._reopening_since = now
+            is_over = now - self._reopening_since > self._client.retry_s
             if is_over or not self._may_continue_after(ending):
                 # The broker has refused the part, or batches for too long.
                 raise ending.with_traceback(None)
@@ -533,14 +537,12 @@ class _Stage(Channel):
             self._part._on_changed()
 
     def _note_progress(self) -> None:
-        self._ending_since = None
+        self._reopening_since = None
         self._backoff.reset()
 
     def _on_closed(self, reason: BrokerError) -> None:
         super()._on_closed(reason)
         self._ending = reason
-        if self._ending_since is None:
-            self._ending_since = self._loop.time()
         self._part._on_changed()
 
     @property
