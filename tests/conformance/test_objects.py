@@ -118,7 +118,7 @@ async def test_an_object_is_written_in_pieces(objects):
     with new.writing() as file:
         file.write(b"abc")
         file.write(b"de")
-    with new.open() as file:
+    with new.reading() as file:
         assert file.read() == b"abcde"
     await objects.put("a/one", b"an older one")
     await objects.put_new("a/one", new)

@@ -1,3 +1,4 @@
+import errno
 import os
 
 import pytest
@@ -69,6 +70,36 @@ def test_new_object_that_is_discarded_while_it_is_written_takes_no_space(tmp_pat
     with new.writing() as file:
         file.write(b"abc")
     assert list((tmp_path / ".parts").iterdir()) == []
+
+
+def test_new_object_that_cannot_be_removed_does_not_replace_another_error(tmp_path):
+    objects = DirectoryObjects(tmp_path)
+    new = objects.new_object()
+    new.path.mkdir()
+    new.discard()
+    with pytest.raises(ObjectsUnavailable), new.writing():
+        pass
+
+
+def test_new_object_that_does_not_reach_the_disk_is_reported(tmp_path, monkeypatch):
+    def fail(descriptor):
+        raise OSError(errno.EIO, "the disk has lost a write")
+
+    new = DirectoryObjects(tmp_path).new_object()
+    # Before it is read again, and by the file that was open while it was written.
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(ObjectsUnavailable, match="lost a write"), new.writing() as file:
+        file.write(b"abc")
+    assert list((tmp_path / ".parts").iterdir()) == []
+
+
+def test_new_object_that_cannot_be_read_again_is_reported(tmp_path):
+    new = DirectoryObjects(tmp_path).new_object()
+    with new.writing() as file:
+        file.write(b"abc")
+    new.discard()
+    with pytest.raises(ObjectsUnavailable), new.reading():
+        pass
 
 
 def test_new_object_that_cannot_be_written_is_reported(tmp_path):

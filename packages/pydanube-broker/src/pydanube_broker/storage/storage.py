@@ -307,7 +307,6 @@ class Storage:
         if self.uploader is not None:
             self.uploader.on_released(topic_log.segments)
         topic_log.release(reason)
-        self.sealer.on_memory_freed()
 
     async def _without_lost(
         self, segments: tuple[SegmentEntry, ...]
@@ -377,7 +376,6 @@ class Storage:
                 return
             self.logs.pop(topic_id, None)
             topic_log.discard()
-        self.sealer.on_memory_freed()
         await self.sealer.trim_journal()
 
     async def _delete_history(
@@ -757,7 +755,7 @@ class Storage:
         """Return when publishers may continue, or the journal has failed."""
         while not self.has_room and self.journal.failure is None:
             await self.journal.wait_for_room()
-            await self.sealer.wait_for_room()
+            await self.memory.wait_for_room()
 
     @property
     def corrupt_segment_count(self) -> int:

@@ -1,21 +1,35 @@
 import asyncio
+from contextlib import suppress
+from functools import partial
+from random import Random
 
 import pytest
 
+from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import (
     CorruptSegment,
     DiskFull,
     JournalFailed,
     NotOwner,
+    ObjectsUnavailable,
     OffsetDropped,
+    Overloaded,
     TopicNotFound,
 )
 from pydanube.model.policy import Durability, TopicPolicy
+from pydanube_broker.storage.segments.tail import held_bytes_of
 from pydanube_broker.storage.segments.topic_log import TailMemory
 from support.fakes.batches import frame_of, offsets_of, payloads_of
 from support.fakes.corrupt_objects import retry_reads_now
 from support.fakes.recording_files import RecordingFiles
-from support.fakes.storages import World, open_topic, publish, read_all, seal
+from support.fakes.storages import (
+    World,
+    open_topic,
+    publish,
+    read_all,
+    seal,
+    until,
+)
 
 
 async def test_a_batch_gets_its_offset_at_once_and_is_seen_when_committed(storage, log):
@@ -303,4 +317,117 @@ def test_publishers_wait_for_the_memory_that_sealing_takes():
         assert not memory.has_room
         memory.byte_count = 70_000
         assert memory.has_room
+        memory.byte_count = 75_000
+        memory.room_check.clear()
     assert memory.sealing_bytes == 0
+    assert memory.room_check.is_set()
+
+
+def test_sealing_of_many_topics_counts_no_more_than_that_of_one():
+    memory = TailMemory(seal_bytes=10_000, pressure_bytes=60_000, bytes_max=80_000)
+    with memory.sealing(8000), memory.sealing(8000), memory.sealing(8000):
+        assert memory.sealing_bytes == 10_000
+    assert memory.sealing_bytes == 0
+
+
+async def test_publishers_need_not_wait_for_batches_that_a_full_disk_refused():
+    full = []
+    files = RecordingFiles(
+        fail=lambda op: OSError(28, "full") if full and op.kind == "write" else None
+    )
+    async with World(files=files).storage(tail_bytes_max=2000) as storage:
+        log = await open_topic(storage)
+        full.append(True)
+        told = []
+        log.append_nowait(frame_of([b"x" * 2000]), told.append)
+        assert not storage.has_room
+        async with task_scope() as tasks:
+            waiting = tasks.run(storage.wait_for_room())
+            # Nothing is sealed that would wake it.
+            await until(lambda: told and waiting.done())
+        assert isinstance(told[0], DiskFull)
+
+
+async def test_publishers_need_not_wait_for_batches_of_a_topic_that_cannot_be_sealed():
+    world = World()
+    world.objects.failing.add("t1")
+    async with world.storage(tail_bytes_max=20_000) as storage:
+        log, memory = await open_topic(storage), storage.memory
+        await publish(log, b"x" * 12_000)
+        log.append_nowait(frame_of([b"x" * 12_000]), ignore)
+        log.on_seal_failed(ObjectsUnavailable("on purpose"))
+        assert not memory.has_room
+        memory.room_check.clear()
+        # From now on it counts for the half that such topics share.
+        await storage.journal.sync()
+        assert memory.room_check.is_set()
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_memory_is_counted_and_publishers_wake_whatever_happens(seed):
+    rng, full = Random(seed), []
+    files = RecordingFiles(
+        fail=lambda op: OSError(28, "full") if full and op.kind == "write" else None
+    )
+    world = World(files=files)
+    async with world.storage(tail_bytes_max=20_000, seal_bytes=4000) as storage:
+        memory, opened, pending = storage.memory, {}, []
+        memory.room_check.set()
+        for topic_id in range(1, 151):
+            if not memory.has_room:
+                memory.room_check.clear()
+            what = rng.choice(["append"] * 6 + ["sync", "seal", "fail", "heal", "end"])
+            if len(opened) < 3:
+                opened[topic_id] = await open_topic(storage, topic_id)
+            chosen = rng.choice(list(opened))
+            if what == "append":
+                with suppress(Overloaded):
+                    frame = frame_of([bytes(rng.randrange(2000))])
+                    done = partial(take_off, pending, frame)
+                    opened[chosen].append_nowait(frame, done)
+                    pending.append(frame)
+            elif what == "sync":
+                full[:] = [True] * rng.randrange(2)
+                with suppress(DiskFull):
+                    await storage.journal.sync()
+                full.clear()
+            elif what == "seal":
+                world.now += 100
+                with suppress(ObjectsUnavailable):
+                    await storage.sealer.seal_now({chosen})
+            elif what == "fail":
+                world.objects.failing.add(f"t{chosen}/")
+            elif what == "heal":
+                world.objects.failing.clear()
+            elif rng.random() < 0.5:
+                del opened[chosen]
+                storage.release_log(chosen, NotOwner("on purpose"))
+            else:
+                world.objects.failing.clear()
+                await storage.delete_topic(chosen)
+                del opened[chosen]
+            check_counts(memory, opened.values(), pending)
+        world.objects.failing.clear()
+        for topic_id in opened:
+            storage.release_log(topic_id, NotOwner("on purpose"))
+        check_counts(memory, (), pending)
+        assert pending == []
+        await until(lambda: not memory.sealing_bytes)
+        assert (memory.byte_count, memory.unsealed) == (0, {})
+
+
+def ignore(error):
+    pass
+
+
+def take_off(pending, frame, error):
+    # Frames compare by their bytes.
+    del pending[next(at for at, each in enumerate(pending) if each is frame)]
+
+
+def check_counts(memory, logs, pending):
+    """Compare the memory of all tails with the tails, and publishers are woken."""
+    assert memory.byte_count == sum(log.tail.held_bytes for log in logs)
+    assert 0 <= memory.unsealable_bytes <= memory.byte_count
+    assert memory.pending_bytes == sum(map(held_bytes_of, pending))
+    assert memory.room_check.is_set() or not memory.has_room

@@ -35,10 +35,12 @@ class NewFile(NewObject):
     @contextmanager
     def writing(self) -> Iterator[Any]:
         try:
-            with open(self.path, "xb", opener=_open_private):
-                pass
-            with pa.OSFile(str(self.path), "wb") as file:
-                yield file
+            # Open all the time: it is told of a write that failed later, on its disk.
+            with open(self.path, "xb", opener=_open_private) as created:
+                with pa.OSFile(str(self.path), "wb") as file:
+                    yield file
+                # Before it is read again: what is read then is what the disk has.
+                os.fsync(created.fileno())
         except OSError as error:
             self.discard()
             raise unavailable(self._directory, error) from error
@@ -47,12 +49,19 @@ class NewFile(NewObject):
                 # The file was perhaps not there yet.
                 self.discard()
 
-    def open(self) -> Any:
-        return pa.OSFile(str(self.path))
+    @contextmanager
+    def reading(self) -> Iterator[Any]:
+        try:
+            with pa.OSFile(str(self.path)) as file:
+                yield file
+        except OSError as error:
+            raise unavailable(self._directory, error) from error
 
     def discard(self) -> None:
         self._is_discarded = True
-        self.path.unlink(missing_ok=True)
+        # On a disk that fails, the next start removes it.
+        with suppress(OSError):
+            self.path.unlink()
 
 
 def unavailable(directory: Path, error: OSError) -> ObjectsUnavailable:
@@ -159,8 +168,6 @@ class DirectoryObjects(Objects):
     def _put_file(self, name: str, part: Path) -> None:
         path = self._path_of(name)
         self._make_directory(path.parent)
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
         part.replace(path)
         sync_directory(path.parent)
 

@@ -37,15 +37,26 @@ class NewObject(Protocol):
         """
         Open a pyarrow file to write the object to, once and from the beginning on.
 
+        Durability: When the context ends, what was written to a file is on disk.
+
         Raises:
             ObjectsUnavailable: The file cannot be written.
         """
 
-    def open(self) -> Any:
-        """Open what was written as a pyarrow file for random access."""
+    def reading(self) -> AbstractContextManager[Any]:
+        """
+        Open what was written as a pyarrow file for random access.
+
+        Raises:
+            ObjectsUnavailable: The file cannot be read, or it was discarded.
+        """
 
     def discard(self) -> None:
-        """Remove what was written, also while it is; does nothing if it is stored."""
+        """
+        Remove what was written, also while it is; does nothing if it is stored.
+
+        It raises nothing: a file that cannot be removed stays until the next start.
+        """
 
 
 class NewObjectInMemory(NewObject):
@@ -61,8 +72,9 @@ class NewObjectInMemory(NewObject):
         yield sink
         self.data = sink.getvalue()
 
-    def open(self) -> Any:
-        return pa.BufferReader(self.data)
+    @contextmanager
+    def reading(self) -> Iterator[Any]:
+        yield pa.BufferReader(self.data)
 
     def discard(self) -> None:
         self.data = None

@@ -158,8 +158,6 @@ class Sealer:
         self._searches: list[tuple[float, TopicId]] = []
         # Sorted by time.
         self._delayed_deletions: deque[_DelayedDeletion] = deque()
-        # Set when those who wait for room are to check again.
-        self._room_check = asyncio.Event()
         self._retention_applied_at = clock()
 
     async def run(self) -> None:
@@ -212,12 +210,6 @@ class Sealer:
                     raise DiskFull(reserve.refusal)
                 await self._seal_one(topic_log)
 
-    async def wait_for_room(self) -> None:
-        """Return when all tails together are below their limit."""
-        while not self._memory.has_room:
-            self._room_check.clear()
-            await self._room_check.wait()
-
     @property
     def failing(self) -> list[SealingFailure]:
         """The topics whose sealing fails; the ones that have failed longest first."""
@@ -246,11 +238,6 @@ class Sealer:
         self._delayed_deletions.append(
             _DelayedDeletion(time, topic_log, tuple(names), uploaded_end)
         )
-
-    def on_memory_freed(self) -> None:
-        """Wake the callers of wait_for_room(), if there is room."""
-        if self._memory.has_room:
-            self._room_check.set()
 
     # The parts of run().
 
@@ -382,8 +369,6 @@ class Sealer:
                 since = failures.sealing.since
             failures.sealing = SealingFailure(topic_log.name, since, str(error))
             topic_log.on_seal_failed(error)
-            # Publishers of other topics need not wait for this topic's memory any more.
-            self.on_memory_freed()
         if now < self._log_next_at:
             self._unlogged += 1
             return
@@ -408,8 +393,6 @@ class Sealer:
         finally:
             # Unless it was stored.
             new.discard()
-            # What was counted for sealing is free in any case.
-            self.on_memory_freed()
 
     async def _seal_as(self, topic_log: TopicLog, new: NewObject) -> None:
         begun_at, tail = self._clock(), topic_log.tail
@@ -434,7 +417,6 @@ class Sealer:
                 self._on_sealed(topic_log.topic_id, [segment])
             topic_log.on_seal_recovered()
         self.sealing_seconds.observe(self._clock() - begun_at)
-        self.on_memory_freed()
         # After the manifest: recovery must not skip messages that no segment has.
         await self._append_sealed(topic_log, segment)
         await self.trim_journal()
@@ -661,12 +643,12 @@ def write_segment_object(
 
     Raises:
         CorruptBatch: The body of a frame differs from its header.
-        ObjectsUnavailable: The object cannot be written.
+        ObjectsUnavailable: The object cannot be written, or read again.
     """
     with new.writing() as file:
         write_frames(file, frames, identity, row_group_bytes=config.row_group_bytes)
     base, end = frames[0].base, frames[-1].end
-    with new.open() as file:
+    with new.reading() as file:
         checksum, byte_count = file_checksum(file)
         earliest, latest = publish_times_of(file)
         part_checksums = part_checksums_of(file)

@@ -69,6 +69,8 @@ class TailMemory:
     """The part of ``byte_count`` of topics whose sealing fails."""
     due: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there may be something to seal."""
+    room_check: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the callers of ``wait_for_room`` are to check again."""
     unsealed: dict[TopicId, TopicLog] = field(default_factory=dict)
     """The logs with unsealed messages."""
 
@@ -99,15 +101,29 @@ class TailMemory:
         """
         Count what sealing takes while the body runs, so that publishers wait for it.
 
-        At most ``1 / SEALING_SHARE`` of the limit: with a small limit, publishers would
-        have to wait whenever something is sealed.
+        At most ``1 / SEALING_SHARE`` of the limit, also if several bodies run and wait
+        for the one thread that seals: otherwise publishers would have to wait whenever
+        something is sealed with a small limit, or much is sealed on request.
         """
-        counted = min(byte_count, self.bytes_max // SEALING_SHARE)
+        left = self.bytes_max // SEALING_SHARE - self.sealing_bytes
+        counted = min(byte_count, left)
         self.sealing_bytes += counted
         try:
             yield
         finally:
             self.sealing_bytes -= counted
+            self.on_freed()
+
+    async def wait_for_room(self) -> None:
+        """Return when ``has_room``."""
+        while not self.has_room:
+            self.room_check.clear()
+            await self.room_check.wait()
+
+    def on_freed(self) -> None:
+        """Wake the callers of ``wait_for_room``, if there is room."""
+        if self.has_room:
+            self.room_check.set()
 
     def is_unsealable_full(self, tail_bytes: int) -> bool:
         """Return whether a topic whose sealing fails has used its share of memory."""
@@ -298,6 +314,7 @@ class TopicLog:
         if error is not None:
             frame, done = self._failing.popleft()
             self._memory.pending_bytes -= held_bytes_of(frame)
+            self._memory.on_freed()
             done(error)
             return
         frame, done = self._awaiting.popleft()
@@ -573,6 +590,8 @@ class TopicLog:
         """
         if self._seal_failure is None:
             self._memory.unsealable_bytes += self.tail.held_bytes
+            # Publishers of other topics need not wait for this topic's memory any more.
+            self._memory.on_freed()
         self._seal_failure = str(error)
 
     def on_seal_recovered(self) -> None:
@@ -638,6 +657,7 @@ class TopicLog:
         self.discard()
         for frame, done in awaiting:
             self._memory.pending_bytes -= held_bytes_of(frame)
+            self._memory.on_freed()
             done(reason)
 
     def discard(self) -> None:
@@ -662,15 +682,18 @@ class TopicLog:
         self._changes.note(self.name)
 
     def _on_grown(self, size: int) -> None:
+        self._memory.on_grown(self.tail.memory_bytes, size, self.seal_bytes)
         if self._seal_failure is not None:
             self._memory.unsealable_bytes += size
-        self._memory.on_grown(self.tail.memory_bytes, size, self.seal_bytes)
+            # Publishers of other topics waited for it while it was pending.
+            self._memory.on_freed()
 
     def _drop_tail(self, offset: int) -> None:
         size = self.tail.drop_below(offset)
         self._memory.byte_count -= size
         if self._seal_failure is not None:
             self._memory.unsealable_bytes -= size
+        self._memory.on_freed()
         # After a release, a newer log of the topic may be open.
         is_ours = self._memory.unsealed.get(self.topic_id) is self
         if is_ours and not self.tail.byte_count:
