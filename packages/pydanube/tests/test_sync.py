@@ -8,13 +8,13 @@ import typing
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
+from importlib import import_module
 
 import pyarrow as pa
 import pytest
 
 import pydanube
 from pydanube import sync
-from pydanube.client import sync_facades
 from pydanube.client.blocking import Facade, loop_thread
 from pydanube_broker.servers.native.connection import listen
 from support.fakes.scripted_broker import ScriptedBroker
@@ -349,16 +349,23 @@ def test_requests_and_replies_work_without_await(client):
         replying.result()
 
 
+def sync_operations(cls):
+    name = cls.__name__
+    module = import_module(f"pydanube.client.sync_operations.{name.lower()}")
+    return getattr(module, name)
+
+
 FACADES = [
     (sync.Client, pydanube.Client),
     (sync.Producer, pydanube.Producer),
     (sync.TypedProducer, pydanube.TypedProducer),
     (sync.Consumer, pydanube.Consumer),
     *(
-        (getattr(sync_facades, each.__name__), each)
+        (sync_operations(each), each)
         for each in (
             *(pydanube.Topics, pydanube.Subscriptions, pydanube.Namespaces),
             *(pydanube.Schemas, pydanube.Storage, pydanube.Security, pydanube.Cluster),
+            pydanube.Connectors,
         )
     ),
     (sync.DeadLetters, pydanube.DeadLetters),

@@ -1,0 +1,1 @@
+"""Operations on a broker for threads, by what they are about; generated."""
