@@ -4,8 +4,18 @@ import datetime as dt
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.types import (
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+)
 
 from pydanube.model.errors import Conflict, InvalidConfig, InvalidRequest
 from pydanube_spark.pure.upserts import UpsertColumns
@@ -89,6 +99,39 @@ def test_snapshot_names_its_application_and_batch(table):
     with opened(table) as iceberg:
         said = iceberg.current_snapshot().summary.additional_properties
     assert said["danube.batch"] == "7"
+
+
+@pytest.mark.parametrize("wide", ["n", "other"])
+def test_required_columns_stay_required(table, wide):
+    """Also if they are widened; pyiceberg would make them optional."""
+    properties = dict(table.connection)
+    catalog = load_catalog(properties.pop("name"), **properties)
+    catalog.create_namespace("db")
+    inner = [NestedField(4, "x", IntegerType(), required=True)]
+    fields = [
+        NestedField(1, "n", IntegerType(), required=True),
+        NestedField(2, "s", StructType(*inner), required=False),
+        NestedField(3, "l", ListType(5, StringType(), element_required=True)),
+    ]
+    catalog.create_table("db.table", IcebergSchema(*fields, identifier_field_ids=[1]))
+    catalog.close()
+    rows = pa.schema(
+        {
+            "n": pa.int32(),
+            "s": pa.struct([("x", pa.int32()), ("y", pa.int32())]),
+            "l": pa.list_(pa.string()),
+        }
+        | {wide: pa.int64()}
+    )
+    table.prepare(rows, options(merge=True))
+    with opened(table) as found:
+        columns = found.schema()
+    assert columns.identifier_field_ids == [1]
+    assert columns.find_field("n").required
+    assert columns.find_field("s.x").required
+    assert not columns.find_field("s.y").required
+    assert columns.find_field("l.element").required
+    assert columns.find_field(wide).field_type == LongType()
 
 
 def test_manifests_without_files_do_not_accumulate(table):

@@ -43,6 +43,7 @@ from pydanube_spark.tables.pure.schema_evolution import (
     plain_schema,
     rows_schema,
     widened_columns,
+    with_nullability,
 )
 from pydanube_spark.tables.pure.table_options import PartitionField, WriteOptions
 from pydanube_spark.tables.staged_rows import Changes
@@ -103,8 +104,10 @@ class IcebergLakeTable(LakeTable):
                 elif len(self._added_columns(table, schema, options)) or (
                     widened_columns(self._schema_of(table), schema)
                 ):
+                    has = schema_to_pyarrow(table.schema(), include_field_ids=False)
                     with table.update_schema() as update:
-                        update.union_by_name(schema)
+                        # A union makes columns optional that are so in its schema.
+                        update.union_by_name(with_nullability(has, schema))
                 else:
                     return _location_of(table, schema.names)
                 return _location_of(catalog.load_table(self.name), schema.names)

@@ -107,6 +107,24 @@ def _stored(has: Any, field: Any) -> Any:
     return field.with_type(has.type) if is_narrower else field
 
 
+def with_nullability(table: Any, rows: Iterable[Any]) -> pa.Schema:
+    """Return *rows* with required fields where *table* has them."""
+    return pa.schema([_as_nullable(table, each) for each in rows])
+
+
+def _as_nullable(table: Any, field: Any) -> Any:
+    at = table.get_field_index(field.name)
+    if at < 0:
+        return field
+    has, kind = table.field(at), field.type
+    if types.is_struct(kind):
+        kind = pa.struct([_as_nullable(has.type, each) for each in kind])
+    elif types.is_nested(kind):
+        # Only the nullability of what is inside may differ.
+        kind = has.type
+    return pa.field(field.name, kind, has.nullable)
+
+
 def plain_type(has: Any, *, keep: bool = False) -> Any:  # noqa: PLR0911
     """
     Return *has* without what only Arrow distinguishes, such as offset widths.
