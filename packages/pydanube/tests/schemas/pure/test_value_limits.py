@@ -93,3 +93,26 @@ def test_times_beyond_the_years_of_a_system_are_named():
     check_values(later, UNICODE)
     with pytest.raises(InvalidPayload, match="of row 1 is 10000-01-01"):
         check_values(later, years_limits("the system"))
+
+
+@pytest.mark.parametrize(
+    ("bad", "shown"),
+    [
+        (b"a" * 5000 + b"\xff" + b"b" * 5000, r"a{30}\\xffb{29}' \(from byte 4970 of"),
+        (b"\xff" * 10_000, r"b'(\\xff){60}' \(from byte 0 of 10000\)"),
+        (b"a" * 10_000 + b"\xff", r"b'a{59}\\xff' \(from byte 9941 of 10001\)"),
+    ],
+)
+def test_an_error_shows_a_part_of_a_long_text(bad, shown):
+    """It is sent through Spark, and kept in the status of a pipeline."""
+    rows = pa.record_batch({"text": texts([b"ok", bad], "plain")})
+    with pytest.raises(InvalidPayload, match=shown) as refused:
+        check_values(rows, UNICODE)
+    assert len(str(refused.value)) < 600
+
+
+def test_an_error_shows_a_part_of_a_long_text_with_nul():
+    limits = ValueLimits(name="the system", has_nul=False)
+    rows = pa.record_batch({"text": pa.array(["a" * 10_000 + "\0"])})
+    with pytest.raises(InvalidPayload, match=r"of row 0 is 'a+…: text in the sys"):
+        check_values(rows, limits)

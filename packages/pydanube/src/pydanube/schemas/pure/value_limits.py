@@ -26,7 +26,7 @@ DAY_S = 86_400
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _NUL = "\0"
 _SHOWN_MAX = 60
-"""How many characters of another column of the row an error has."""
+"""How many characters, or bytes that are not UTF-8, of a value an error has."""
 _COLUMNS_MAX = 5
 """How many other columns of the row an error has."""
 
@@ -224,9 +224,23 @@ def _text(values: Any, at: int) -> str:
         return str(np.datetime64(value.cast(pa.int64()).as_py(), unit))
     if types.is_string(kind):
         # Python has no text that is not UTF-8.
-        text: bytes = value.cast(pa.binary()).as_py()
-        return repr(text.decode() if _is_utf8(text) else text)
-    return repr(value.as_py())
+        return _shown(value.cast(pa.binary()).as_py())
+    return _short(repr(value.as_py()))
+
+
+def _shown(text: bytes) -> str:
+    try:
+        return _short(repr(text.decode()))
+    except UnicodeDecodeError as error:
+        bad = error.start
+    first = max(0, min(bad - _SHOWN_MAX // 2, len(text) - _SHOWN_MAX))
+    part = text[first : first + _SHOWN_MAX]
+    is_whole = len(part) == len(text)
+    return repr(part) + ("" if is_whole else f" (from byte {first} of {len(text)})")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
 
 
 def _others(rows: pa.RecordBatch, row: int, but: str) -> str:
@@ -234,8 +248,6 @@ def _others(rows: pa.RecordBatch, row: int, but: str) -> str:
     found = []
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if name != but and not types.is_nested(column.type):
-            text = _text(column, row)
-            is_short = len(text) <= _SHOWN_MAX
-            found.append(f"{name}={text if is_short else f'{text[:_SHOWN_MAX]}…'}")
+            found.append(f"{name}={_short(_text(column, row))}")
     shown = ", ".join(found[:_COLUMNS_MAX])
     return f"; in this row {shown}" if shown else ""
