@@ -251,6 +251,7 @@ class ClickHouseSink:
         wrong = self.plan.problems_with({name: kind for name, kind, _ in columns})
         if wrong:
             raise InvalidRequest("; ".join(wrong))
+        ranges = self.plan.narrow_columns({name: to for name, _, to in columns})
         for each in outputs:
             [(count,)] = server.query(self.plan.count(each.staging))
             if int(count) != each.row_count:
@@ -258,6 +259,12 @@ class ClickHouseSink:
                     f"{each.staging} has {count} rows instead of {each.row_count}; "
                     "check that the url leads to a single server"
                 )
+            if ranges:
+                [ends] = server.query(self.plan.ends(each.staging, ranges))
+                wrong += self.plan.problems_beyond(ranges, ends)
+        if wrong:
+            # Before the decision, after which only a change of the table would help.
+            raise InvalidRequest("; ".join(wrong))
         stagings = [each.staging for each in outputs]
         server.execute(self.plan.insert_commit(key, stagings, MOVING))
         return stagings

@@ -11,7 +11,8 @@ instead of its own: a repeated batch may distribute its rows over other tasks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -42,6 +43,10 @@ LIMITS = ValueLimits(
     name="ClickHouse", dates=_YEARS, times=_YEARS, has_broken_text=True
 )
 """It would store other times, which it then shows as the first or last one."""
+
+_INTEGERS = re.compile(
+    r"(?:Array\()?(?:LowCardinality\()?(?:Nullable\()?(U?)Int(\d{1,3})\)*"
+)
 
 _SIMPLE = {
     pa.bool_(): "Bool",
@@ -138,6 +143,55 @@ class Plan:
 
     def count(self, staging: str) -> str:
         return f"SELECT toString(count()) FROM {self.qualified(staging)}"
+
+    def narrow_columns(self, types: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+        """
+        Return the ranges of the columns whose integers are narrower than those of rows.
+
+        *types* are those of the table's columns.  ClickHouse itself would store the low
+        bits of an integer beyond the range.
+        """
+        found = {}
+        for field in self.schema:
+            kind = field.type.value_type if pa.types.is_list(field.type) else field.type
+            column = _INTEGERS.fullmatch(types.get(field.name, ""))
+            if column is None or not pa.types.is_integer(kind):
+                continue
+            bits = int(column[2])
+            if column[1]:
+                found[field.name] = 0, 2**bits - 1
+            elif bits < kind.bit_width:
+                found[field.name] = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+        return found
+
+    def ends(self, staging: str, names: Iterable[str]) -> str:
+        """Return the query for the least and greatest integer of each column."""
+        parts = []
+        for name in names:
+            each = "Array" if pa.types.is_list(self.schema.field(name).type) else ""
+            column = quote_identifier(name)
+            parts += [f"toString({end}{each}({column}))" for end in ("min", "max")]
+        return f"SELECT {', '.join(parts)} FROM {self.qualified(staging)}"
+
+    def problems_beyond(
+        self, ranges: Mapping[str, tuple[int, int]], ends: Sequence[str | None]
+    ) -> list[str]:
+        """Return the columns with values beyond *ranges*; *ends* has what they have."""
+        found = []
+        pairs = zip(ends[::2], ends[1::2], strict=True)
+        for (name, (first, last)), (least, greatest) in zip(
+            ranges.items(), pairs, strict=True
+        ):
+            if least is None or greatest is None:
+                continue
+            if int(least) < first or int(greatest) > last:
+                value = least if int(least) < first else greatest
+                found.append(
+                    f"the column {name!r} of {self.target} has integers from {first} "
+                    f"to {last}, and a row has {value}: widen it with ALTER TABLE "
+                    f"{self.target} MODIFY COLUMN"
+                )
+        return found
 
     def move(self, staging: str) -> str:
         """
