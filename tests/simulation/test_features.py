@@ -31,28 +31,30 @@ def test_feature_keeps_its_promises_through_faults(kind: type[Feature]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.rotated
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("rule", "feature", "first", "found"),
     [
         ("delays", "Delays", 0, "too early"),
         ("ids_are_stored_once", "Deduplication", 0, "the id"),
         ("exclusive_access", "ExclusiveProducers", 0, "out of turn"),
-        ("schemas_are_compared", "Schemas", 5, "versions|one version"),
+        ("schemas_are_compared", "Schemas", 18, "versions|one version"),
         ("seek_drops_deliveries", "Seeks", 0, "after a seek"),
         ("topic_ids_are_new", "Churn", 0, "instead of|CorruptJournal"),
         ("new_partitions_are_found", "GrowingPartitions", 0, "have not come"),
         ("failed_messages_are_kept", "DeadLetters", 0, "are not done"),
         ("copies_are_known", "DeadLetters", 1, "copies"),
-        ("copies_before_done", "DeadLetters", 7, "are not done"),
+        ("copies_before_done", "DeadLetters", 8, "are not done"),
         ("acks_are_dropped_with_the_topic_only", "Transactions", 0, "2 results"),
-        ("acks_are_held", "HurriedTransactions", 16, "2 results"),
+        ("acks_are_held", "HurriedTransactions", 2, "2 results"),
     ],
 )
 def test_rule_that_is_left_out_is_found(
     rule: str, feature: str, first: int, found: str
 ) -> None:
     kind = getattr(features, feature)
-    # At present the first seed finds it.  Changes of brokers move it to a later one.
+    # At present the first seed finds it.  Changes of brokers move it to a later one,
+    # and each takes a few seconds of processor time, which a busy machine multiplies.
     with leaving_out(BROKEN_RULES[rule]):
         violations = (
             violation_with(seed, kind) for seed in range(first, first + FOUND_WITHIN)
