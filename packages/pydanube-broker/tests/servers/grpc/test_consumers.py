@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from pydanube import FailurePolicy
 from pydanube.model.errors import BrokerError, CorruptSegment, Draining, Unavailable
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec
@@ -28,6 +29,7 @@ from support.drivers.running import published, using
 from support.fakes.batches import empty_messages, frame_of
 from support.fakes.corrupt_objects import seal_and_damage
 from support.fakes.grpc_contexts import CallContext, Clock
+from support.fakes.storages import until
 
 TOPIC = "/default/orders"
 NAME = TopicName.parse(TOPIC)
@@ -246,6 +248,48 @@ async def test_acks_over_another_protocol_make_room(world):
     world.subscription.ack([(0, 10)], 0)
     world.wait(1)
     await context.until_written(WINDOW_FIRST + 10)
+
+
+async def test_full_window_gets_messages_again_whatever_frees_it(world):
+    number = await world.subscribe()
+    await published(world.client, *[b"x"] * 3 * WINDOW_FIRST)
+
+    async def configure(**policy):
+        await world.client.subscriptions.configure(
+            TOPIC,
+            "s",
+            failure_policy=FailurePolicy(
+                redelivery_delay_s=0.0, redeliveries_max=1000, **policy
+            ),
+        )
+
+    await configure()
+    context = CallContext()
+    world.stream(number, context)
+    await context.until_written(WINDOW_FIRST)
+    for offset in range(WINDOW_FIRST):
+        msg_id = pb.MsgID(topic_name=TOPIC, topic_offset=offset)
+        request = pb.NackRequest(msg_id=msg_id, subscription_name="s")
+        await world.consumers.nack(request)
+    await context.until_written(2 * WINDOW_FIRST)
+    world.subscription.seek(0)
+    world.wait(1)
+    await context.until_written(3 * WINDOW_FIRST)
+    # All time out.
+    await configure(ack_timeout_s=0.01)
+
+    def is_delivered_again():
+        world.wait(1)
+        return len(context.written) >= 4 * WINDOW_FIRST
+
+    await until(is_delivered_again)
+    await configure(ack_timeout_s=3600.0)
+    again = CallContext("another")
+    world.stream(await world.subscribe(), again)
+    await again.until_written(WINDOW_FIRST)
+    for message in list(again.written):
+        await world.ack(message.msg_id.topic_offset)
+    await again.until_written(2 * WINDOW_FIRST)
 
 
 async def test_compressed_batches_count_uncompressed(world):
