@@ -2,12 +2,15 @@
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pydanube.client.messages.messages import ReceivedBatch, ranges_of_slice
 from pydanube.client.pure.acks import Acks
 from pydanube.client.pure.offsets import merge_ranges
+from pydanube.model.ids import Epoch, Offset
 from pydanube.wire.native.messages import RANGES_MAX, ranges_from_wire
+from support.fakes.batches import empty_messages
 
 
 def pairs(taken):
@@ -54,6 +57,52 @@ def test_bits_that_lie_close_together_become_few_bit_maps(added):
     acks.add_bits(103, 0b101)
     acks.add_bits(90, 1)
     assert [each.origin for each in acks.take()] == [100, 90]
+
+
+SPANS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(1, 40)), min_size=1, max_size=30
+)
+PARTS = st.lists(
+    st.tuples(st.integers(0, 2), st.floats(0, 1), st.floats(0, 1)), max_size=12
+)
+
+
+@settings(max_examples=25)
+@given(st.lists(SPANS, min_size=3, max_size=3), st.integers(0, 70_000), PARTS)
+def test_parts_of_deliveries_are_acknowledged_and_no_others(all_spans, far, parts):
+    # The deliveries overlap, as after messages were delivered again, or are far apart.
+    batches = [
+        delivery_of(base, spans)
+        for base, spans in zip((5, 60, far), all_spans, strict=True)
+    ]
+    acks, sent, expected = Acks(), [], set()
+    for number, one, other in parts:
+        batch = batches[number]
+        base, end = sorted(round(each * batch.count) for each in (one, other))
+        if base == end:
+            # As before a message is rejected.
+            sent += acks.take()
+            continue
+        expected |= {*batch.offsets[base:end]}
+        found = batch.bits_of(base, end)
+        if found is not None:
+            acks.add_bits(*found)
+        else:
+            for span in ranges_of_slice(batch, base, end):
+                acks.add(*span)
+    sent += acks.take()
+    assert {at for base, end in pairs(sent) for at in range(base, end)} == expected
+
+
+def delivery_of(base, spans):
+    """Return the messages of *spans*, each the length of a gap and of what follows."""
+    ranges, at = [], base
+    for gap, length in spans:
+        ranges.append((at + gap, at + gap + length))
+        at += gap + length
+    frame = empty_messages(at - base)
+    frame.stamp(Offset(base), Epoch(1))
+    return ReceivedBatch(frame.take(merge_ranges(ranges)), "/default/t", attempt=1)
 
 
 def test_sent_acks_are_unconfirmed_until_the_broker_confirms_them():
