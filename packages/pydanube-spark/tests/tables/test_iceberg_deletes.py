@@ -1,6 +1,8 @@
 """Rows that merges mark as deleted, as other readers see them."""
 
+import itertools
 import pickle
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -29,12 +31,14 @@ from support.drivers.lake_tables import (
     stage,
     table_in,
 )
-from support.fakes.dying_files import Died, DyingFileIO
+from support.fakes.dying_drivers import Driver, DyingIceberg, Killed
 
 pytestmark = pytest.mark.slow
 
 COUNT = 400
 COLUMNS = UpsertColumns(keys=("n",), order=("at",), delete="gone")
+STEPS_MIN = 30
+"""A merge into two files has more steps."""
 
 
 @pytest.fixture
@@ -355,31 +359,27 @@ def test_merges_have_the_rows_of_a_dictionary(tmp_path_factory, steps):
 
 @pytest.mark.soak
 def test_a_merge_that_dies_at_any_step_is_repeated_once(tmp_path_factory):
-    step, deaths, is_done = 0, 0, False
-    while not is_done:
+    for step in itertools.count(1):
         table = replace(
             table_in(tmp_path_factory.mktemp("t"), "iceberg"), rewrite_bytes_max=0
         )
-        files = {"py-io-impl": "support.fakes.dying_files.DyingFileIO"}
-        table = replace(table, connection={**table.connection, **files})
         add(table, rows(range(COUNT), 1))
         add(table, rows(range(COUNT, 2 * COUNT), 1))
         table.merge(changes([1, 2], 2, gone=[1]), COLUMNS, [AppTransaction("a", 0)])
         batch = changes([2, 3, COUNT + 1, -1], 3, gone=[3])
-        DyingFileIO.left = step
-        try:
-            table.merge(batch, COLUMNS, [AppTransaction("a", 1)])
-            is_done = True
-        except Died:
-            deaths += 1
-        finally:
-            DyingFileIO.left = None
+        driver = Driver(step)
+        dying = DyingIceberg(
+            table.name, table.connection, rewrite_bytes_max=0, driver=driver
+        )
+        with suppress(Killed):
+            dying.merge(batch, COLUMNS, [AppTransaction("a", 1)])
         was_written = table.app_versions(["a"]) == {"a": 1}
         assert table.merge(batch, COLUMNS, [AppTransaction("a", 1)]) is not was_written
         expected = dict.fromkeys(range(2 * COUNT), 1) | {2: 3, COUNT + 1: 3, -1: 3}
         del expected[1], expected[3]
         found = read(table)
         assert (numbers_at(found), found.num_rows) == (expected, len(expected))
-        step += 1
-    # Two files of positions, one of rows, manifests, and what the catalog writes.
-    assert deaths > 6
+        if not driver.is_killed:
+            break
+    # Files of positions and rows, manifests, and what the catalog reads and writes.
+    assert step > STEPS_MIN
