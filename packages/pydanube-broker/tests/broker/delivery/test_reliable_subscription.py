@@ -20,6 +20,7 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.wire.batches import Codec
+from pydanube_broker.broker.delivery.reliable_subscription import SHARES_WAIT_S
 from support.drivers.running import using
 from support.fakes.brokers import (
     A_NOW_US,
@@ -662,6 +663,44 @@ async def test_many_messages_wait_for_credit_before_they_are_divided_by_key(
     subscription.credit(two, 12_000, 1 << 24)
     await until(lambda: len(anna.got) + len(ben.got) == 32_768)
     assert [len(anna.frames), len(ben.frames)] == [2, 2]
+
+
+@pytest.mark.parametrize("type_", [SubscriptionType.KEY_SHARED], ids=["key_shared"])
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_consumer_without_credit_holds_others_up_once_and_briefly(
+    topic, subscription, leaves
+):
+    stop_clock(subscription)
+    anna, _ = attach(subscription, "anna", messages=1 << 20)
+    ben, slow = attach(subscription, "ben", messages=12_000)
+    keys = [b"%d" % (at % 7) for at in range(4096)]
+
+    async def bring(batches):
+        subscription.hold()
+        for batch in batches:
+            await publish(topic, *keys, keys=keys, base_sequence=4096 * batch)
+        subscription.release()
+
+    def anna_has_all():
+        # The last seven messages have all keys.
+        return anna.got and anna.got[-1].offset >= topic.end_offset - 7
+
+    await bring(range(4))
+    await until(lambda: len(anna.got) + len(ben.got) == 16_384)
+    await bring(range(4, 8))
+    await until(lambda: awaits_credit(subscription))
+    await a_while()
+    assert len(anna.frames) == 1
+    if leaves:
+        subscription.detach(slow)
+        await until(lambda: {each.offset for each in anna.got} == {*range(32_768)})
+    else:
+        stop_clock(subscription, later_s=SHARES_WAIT_S)
+        subscription.wake_up()
+        await until(anna_has_all)
+    await bring(range(8, 12))
+    await until(anna_has_all)
+    assert not awaits_credit(subscription)
 
 
 async def test_of_several_batches_each_consumer_gets_whole_ones(topic, subscription):
