@@ -666,7 +666,7 @@ class Storage:
         memory = self.memory
         if not memory.has_room:
             problems.append(
-                f"publishing waits: unsealed messages take {memory.sealable_bytes} "
+                f"publishing waits: unsealed messages take {memory.used_bytes} "
                 f"bytes of memory, and {memory.sealable_bytes_max} are allowed "
                 "(storage.tail_bytes_max, less what topics hold whose sealing fails)"
             )

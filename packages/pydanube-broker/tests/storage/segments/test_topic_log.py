@@ -341,6 +341,7 @@ async def test_publishers_need_not_wait_for_batches_that_a_full_disk_refused():
         told = []
         log.append_nowait(frame_of([b"x" * 2000]), told.append)
         assert not storage.has_room
+        assert f"take {storage.memory.pending_bytes} bytes" in storage.problems[0]
         async with task_scope() as tasks:
             waiting = tasks.run(storage.wait_for_room())
             # Nothing is sealed that would wake it.

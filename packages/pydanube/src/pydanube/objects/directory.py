@@ -40,7 +40,8 @@ class NewFile(NewObject):
                 with pa.OSFile(str(self.path), "wb") as file:
                     yield file
                 # Before it is read again: what is read then is what the disk has.
-                os.fsync(created.fileno())
+                if not self._is_discarded:
+                    os.fsync(created.fileno())
         except OSError as error:
             self.discard()
             raise unavailable(self._directory, error) from error

@@ -273,7 +273,10 @@ async def _seal(
             entry = write_segment_object(
                 contents.config, frames, identity, new, sealed_at=contents.now
             )
-            await objects.put_new(entry.object_name, new)
+            try:
+                await objects.put_new(entry.object_name, new)
+            finally:
+                new.discard()
             entries.append(entry)
     return entries
 

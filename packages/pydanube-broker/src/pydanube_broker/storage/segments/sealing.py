@@ -56,6 +56,7 @@ from pydanube_broker.storage.segments.seal_planning import (
     pressure_bytes,
 )
 from pydanube_broker.storage.segments.segments import publish_times_of, write_frames
+from pydanube_broker.storage.segments.tail import Tail
 from pydanube_broker.storage.segments.topic_log import TailMemory, TopicLog
 
 log = logging.getLogger(__name__)
@@ -399,7 +400,7 @@ class Sealer:
         if not (frames := tail.frames_from(tail.base, topic_log.seal_bytes)):
             return
         # Without the lock of the topic, since it takes long.
-        with self._memory.sealing(self._sealing_bytes_of(frames)):
+        with self._memory.sealing(self._sealing_bytes_of(tail)):
             segment = await self._write(topic_log, frames, new)
         # What the tail forgets below is to be free at once.
         del frames
@@ -421,10 +422,10 @@ class Sealer:
         await self._append_sealed(topic_log, segment)
         await self.trim_journal()
 
-    def _sealing_bytes_of(self, frames: Sequence[BatchFrame]) -> int:
-        """Return about how much memory it takes to write *frames* as a segment."""
+    def _sealing_bytes_of(self, tail: Tail) -> int:
+        """Return about how much memory it takes to write a segment of *tail*."""
         row_groups = ROW_GROUPS_IN_MEMORY * self._config.row_group_bytes
-        return min(row_groups, sum(frame.memory_bytes for frame in frames))
+        return min(row_groups, tail.memory_bytes)
 
     async def _write(
         self, topic_log: TopicLog, frames: Sequence[BatchFrame], new: NewObject

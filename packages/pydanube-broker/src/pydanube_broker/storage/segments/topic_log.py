@@ -89,12 +89,14 @@ class TailMemory:
         return max(self.bytes_max - self.unsealable_bytes, self.bytes_max // 2)
 
     @property
+    def used_bytes(self) -> int:
+        """The part that makes publishers wait: sealable, pending, and for sealing."""
+        return self.sealable_bytes + self.pending_bytes + self.sealing_bytes
+
+    @property
     def has_room(self) -> bool:
         """Whether publishers need not wait."""
-        in_use = self.pending_bytes + self.sealing_bytes
-        if not self.unsealable_bytes:
-            return self.byte_count + in_use <= self.bytes_max
-        return self.sealable_bytes + in_use <= self.sealable_bytes_max
+        return self.used_bytes <= self.sealable_bytes_max
 
     @contextmanager
     def sealing(self, byte_count: int) -> Iterator[None]:
