@@ -161,6 +161,7 @@ class ReliableSubscription(Subscription):
         *,
         key_filters: Sequence[str] = (),
         priority: int = 0,
+        on_freed: Callable[[Subscription], None] | None = None,
     ) -> Consumer:
         if self._was_overtaken or self.cursor_offset < self._log.start_offset:
             # Consumers were closed because retention dropped messages, or the topic was
@@ -169,7 +170,7 @@ class ReliableSubscription(Subscription):
             self._was_overtaken = False
             self._skip_dropped()
         consumer = super().attach(
-            name, port, key_filters=key_filters, priority=priority
+            name, port, key_filters=key_filters, priority=priority, on_freed=on_freed
         )
         self._start()
         self.wake_up()

@@ -103,6 +103,7 @@ class Subscription:
         self._consumer_keys: dict[str, int] = {}
         self._keys = count(1)
         self._on_send = on_send
+        self._on_freed: Callable[[Subscription], None] | None = None
 
     # Events.
 
@@ -113,18 +114,21 @@ class Subscription:
         *,
         key_filters: Sequence[str] = (),
         priority: int = 0,
+        on_freed: Callable[[Subscription], None] | None = None,
     ) -> Consumer:
         """
         Attach a consumer.
 
         It replaces an attached consumer of the same name: it gets the messages that
-        are in flight with that one, and keeps its filters and priority.
+        are in flight with that one, and keeps its filters and priority.  *on_freed*
+        is called from now on whenever ``take_freed`` has consumers.
 
         Raises:
             ConsumerBusy: The subscription is exclusive and has another consumer.
             QuotaExceeded: The subscription or its topic has its maximum number of
                 consumers.
         """
+        self._on_freed = on_freed or self._on_freed
         key = self._consumer_keys.get(name)
         if key is not None:
             return self._replace(self._consumers[key], port)
@@ -370,6 +374,8 @@ class Subscription:
                         self.counts.add(expired=end - base)
                     else:
                         self.counts.add(given_up=end - base)
+        if self._on_freed is not None and self._machine.freed:
+            self._on_freed(self)
 
     def _tell_ack_timeout(self, before: float | None) -> None:
         """Tell the consumers the ack timeout, if it is not what it was *before*."""

@@ -420,7 +420,6 @@ class Consumers:
                 delay_s=request.delay_ms / 1000,
                 reason=request.reason,
             )
-            self._progress_of(subscription)
         return pb.NackResponse(request_id=request.request_id)
 
     # The interface for other services.
@@ -442,7 +441,7 @@ class Consumers:
             if session is None:
                 continue
             if session.has_stream:
-                # Acks over other protocols and timeouts make room as well.
+                # A part of the window that is too small to be granted at once.
                 session.grant()
             elif now - registration.last_seen >= SILENT_AFTER_S:
                 self._leave(session)
@@ -576,7 +575,10 @@ class Consumers:
             before.successor = peer
         record = registration.record
         session.consumer = subscription.attach(
-            record.consumer, session, key_filters=record.key_filters
+            record.consumer,
+            session,
+            key_filters=record.key_filters,
+            on_freed=self._on_freed,
         )
         registration.session = session
         registration.last_seen = self.clock()
@@ -639,6 +641,11 @@ class Consumers:
         if not self._progressed:
             self._loop.call_soon(self._end_turn)
         return self._progressed[subscription]
+
+    def _on_freed(self, subscription: Subscription) -> None:
+        """Grant credit at the end of this turn, whatever has made room."""
+        if subscription in self._sessions:
+            self._progress_of(subscription)
 
     def _end_turn(self) -> None:
         progressed, self._progressed = self._progressed, _new_progress()
