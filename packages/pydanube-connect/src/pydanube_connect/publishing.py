@@ -296,7 +296,9 @@ async def find_refused(
                     continue
                 middle = (start + end) // 2
                 ranges += [(middle, end), (start, middle)]
-    await staging.abort()
+    # What the broker does not drop expires.
+    with suppress(Refused):
+        await staging.abort()
     return refused
 
 

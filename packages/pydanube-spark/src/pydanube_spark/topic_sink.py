@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import StructType
 
-from pydanube.model.errors import InvalidConfig, Unavailable
+from pydanube.model.errors import InvalidConfig, Refused, Unavailable
 from pydanube.model.schemas import SchemaReference
 from pydanube.model.staging import StagedPart
 from pydanube.schemas.pure.value_limits import check_values, counted, years_limits
@@ -155,14 +155,14 @@ class TopicSink:
         """
         Drop the staged messages; the same batch may be staged again.
 
-        If the broker cannot be reached, it drops them when the batch is repeated, or
-        when they expire.
+        If the broker cannot be reached or refuses this, it drops them when the batch is
+        repeated, or when they expire.
         """
         if self._options.delivery is not Delivery.EXACTLY_ONCE:
             return
         try:
             self._staging(key).abort()
-        except Unavailable as error:
+        except (Unavailable, Refused) as error:
             log.warning("cannot drop the staged messages of batch %s: %s", key, error)
 
     def _staging(self, key: BatchKey) -> Staging:

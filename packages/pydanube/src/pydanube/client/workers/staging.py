@@ -41,6 +41,7 @@ from pydanube.model.errors import (
     ConnectionLost,
     Draining,
     InvalidRequest,
+    Refused,
     Remedy,
     StagedPartNotFound,
     StagingClosed,
@@ -326,7 +327,7 @@ class PartWriter:
 
     async def abort(self) -> None:
         """
-        Drop the part; if the broker cannot be reached, the part expires.
+        Drop the part; if the broker cannot be reached or refuses it, the part expires.
 
         In a cluster, finished pieces stay until the version is committed or dropped.
         """
@@ -334,7 +335,7 @@ class PartWriter:
         topics = list(self._stages) if self._has_pieces else [""]
         self._close(StagingClosed("the part was aborted"))
         for topic, key in zip(topics, keys, strict=False):
-            with suppress(Unavailable):
+            with suppress(Unavailable, Refused):
                 connection = await self._client.connection(topic)
                 await self._client.request_at(connection, to_wire(pb.DropPart, key))
 
