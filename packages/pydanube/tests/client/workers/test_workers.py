@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,7 @@ import pytest
 
 import pydanube
 from pydanube.client.consumers.consumer import TopicConsumer
+from pydanube.client.workers.workers import TURN_S
 from support.drivers.running import TOPIC, published
 
 
@@ -430,6 +432,20 @@ async def test_a_task_makes_the_calls_that_do_not_wait(client, calls, orders):
     assert len(tasks) < 50
 
 
+async def test_a_call_that_takes_a_whole_turn_has_it_alone(client, calls, orders):
+    await published(client, *[b"message"] * 10)
+    turns = []
+
+    @client.worker(TOPIC, concurrency=1, **OPTIONS)
+    async def work(message: pydanube.Message):
+        calls.add(len(turns))
+        asyncio.get_running_loop().call_soon(turns.append, message.offset)
+        time.sleep(2 * TURN_S)  # noqa: ASYNC251  # The loop is held up on purpose.
+
+    async with client.running_workers():
+        assert await calls.first(10) == [*range(10)]
+
+
 @pytest.mark.parametrize("order", [None, "key"])
 async def test_calls_that_wait_or_fail_among_others_are_settled_alone(
     client, calls, orders, order
@@ -439,6 +455,8 @@ async def test_calls_that_wait_or_fail_among_others_are_settled_alone(
             await producer.send(Order(number), key=str(number % 3))
     done = Calls()
     variable = ContextVar("variable", default=0)
+    errors = dict.fromkeys((5, 38), LookupError)
+    errors |= {16: RecursionError, 27: asyncio.CancelledError}
 
     @client.worker(TOPIC, concurrency=3, order=order, **OPTIONS)
     async def work(order: Order, message: pydanube.Message[Order]):
@@ -448,7 +466,9 @@ async def test_calls_that_wait_or_fail_among_others_are_settled_alone(
         if order.number % 7 == 3:
             await asyncio.sleep(0)
         if order.number % 11 == 5 and message.attempt == 1:
-            raise LookupError("the first time")
+            raise errors[order.number]("the first time")
+        if order.number % 13 == 1:
+            message.ack()
         done.add(order.number)
 
     async with client.running_workers():

@@ -614,7 +614,12 @@ class RunningWorker:
         while work is not None:
             call = self._call_of(work)
             rest = None if call is None else self._begin(call)
-            if rest is None and self._passes and not task.cancelling():
+            if (
+                rest is None
+                and self._passes
+                and monotonic() < turn_end
+                and not task.cancelling()
+            ):
                 call, rest = self._pass_calls(task, turn_end)
             if call is not None and rest is not None:
                 if self._task_count < self._worker.concurrency:
