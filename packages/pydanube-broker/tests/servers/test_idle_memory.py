@@ -8,12 +8,15 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from pydanube.wire.files.segment_checksums import _borrowed_memory, _free_memory
+from pydanube_broker.servers import idle_memory
 from pydanube_broker.servers.idle_memory import (
     IDLE_LOAD,
     Schedule,
     memory_upkeep,
     release_free_memory,
 )
+from support.fakes.storages import until
 
 MIB = 1024 * 1024
 EAGER = Schedule(check_s=0.01, collect_s=0.0, collect_s_max=0.0, release_s=0.0)
@@ -72,3 +75,16 @@ def test_freed_memory_goes_back_to_the_system():
     buffers.clear()
     release_free_memory()
     assert process.memory_info().rss < full - 128 * MIB
+
+
+async def test_memory_of_row_groups_is_released_whenever_the_broker_is_idle(
+    monkeypatch,
+):
+    monkeypatch.setattr(idle_memory, "wanted_processor_time", lambda: 0.0)
+    async with memory_upkeep(EAGER):
+        # Reading a single row group later does not make the broker busy.
+        for _ in range(3):
+            with _borrowed_memory(MIB):
+                pass
+            assert _free_memory
+            await until(lambda: not _free_memory)

@@ -87,9 +87,12 @@ async def _run(schedule: Schedule) -> None:
             collected_at = now
         if load > IDLE_LOAD:
             busy_at, is_released = now, False
-        elif not is_released and now - busy_at >= schedule.release_s:
-            await asyncio.to_thread(release_free_memory)
-            is_released = True
+        elif now - busy_at >= schedule.release_s:
+            # Somebody may read a row group now and then without making it busy.
+            release_row_group_memory()
+            if not is_released:
+                await asyncio.to_thread(release_free_memory)
+                is_released = True
 
 
 def release_free_memory() -> None:

@@ -1,6 +1,8 @@
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from random import Random
+from threading import Barrier
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +12,12 @@ from pydanube.model.batch import Column
 from pydanube.model.errors import CorruptSegment
 from pydanube.model.segments import SegmentEntry
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec
-from pydanube.wire.files.segment_checksums import part_checksums_of
+from pydanube.wire.files.segment_checksums import (
+    FREE_MEMORY_MAX,
+    _free_memory,
+    part_checksums_of,
+    release_row_group_memory,
+)
 from pydanube.wire.files.segment_format import SCHEMA, SegmentIdentity
 from pydanube.wire.files.segment_ranges import RangeFile
 from pydanube_broker.storage.segments.segments import (
@@ -275,6 +282,26 @@ def test_reading_a_row_group_leaves_those_that_were_read_before_unchanged():
     again = read_all(reader)
     assert payloads_of(first) == payloads_of(log)[: len(payloads_of(first))]
     assert payloads_of(again) == payloads_of(log)
+
+
+def test_threads_that_read_row_groups_at_once_do_not_share_memory():
+    logs = [log_of(frame_of([randbytes(8_000)] * 40)) for _ in range(4)]
+    readers = [reader_of(log, verified=True) for log in logs]
+    barrier = Barrier(len(logs))
+
+    def read(number):
+        barrier.wait(60)
+        expected = payloads_of(logs[number])
+        return [payloads_of(read_all(readers[number])) == expected for _ in range(20)]
+
+    release_row_group_memory()
+    with ThreadPoolExecutor(len(logs)) as pool:
+        for equal in pool.map(read, range(len(logs))):
+            assert all(equal)
+    # There were more at once than are kept.
+    assert 0 < len(_free_memory) <= FREE_MEMORY_MAX
+    release_row_group_memory()
+    assert not _free_memory
 
 
 def test_a_damaged_row_group_does_not_change_what_is_read_next():

@@ -56,6 +56,37 @@ async def test_client_gives_up_on_a_broker_that_answers_nothing(broker, client):
     assert await client.requester.connection() is not connection
 
 
+async def test_memory_of_long_frames_is_used_again_and_freed_when_idle(client):
+    # Each of these does not fit into one delivery with others.
+    payloads = [bytes([number]) * 600_000 for number in range(16)]
+    async with client.producer("/default/long") as producer:
+        for payload in payloads:
+            await producer.send(payload)
+    connection = await client.requester.connection()
+    memory = connection._protocol.body_memory
+    # Only the test checks.
+    connection._next_check.cancel()
+    columns, received = [], []
+    async with client.consumer(
+        "/default/long", subscription="s", start="earliest"
+    ) as consumer:
+        while len(received) < len(payloads):
+            batch = await consumer.receive_batch()
+            received += batch.payloads
+            columns.append(batch.to_arrow().column("payload"))
+            await consumer.ack(batch)
+            del batch
+        assert received == payloads
+        # The columns refer to what was received, which later frames left alone.
+        assert [each for column in columns for each in column.to_pylist()] == payloads
+        columns.clear()
+        await until(lambda: memory.free_bytes >= 600_000)
+    connection._check_alive()
+    assert memory.free_bytes >= 600_000
+    connection._check_alive()
+    assert memory.free_bytes == 0
+
+
 async def test_a_slow_answer_is_awaited_while_the_broker_answers_pings():
     broker = ScriptedBroker()
     broker.answers[Kind.PING] = lambda _: (Kind.PONG, pb.Pong())

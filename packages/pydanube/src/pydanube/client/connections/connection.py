@@ -437,6 +437,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """
         Fail if the broker is silent; send a PING if either side has been silent.
 
+        Memory that no frame took since the last check is freed.
+
         It counts checks, not seconds: a process that was suspended, or whose event
         loop was blocked, first reads what has arrived.
 
@@ -446,6 +448,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         has_heard = self._reads != self._reads_seen
         self._checks_unheard = 0 if has_heard else self._checks_unheard + 1
         self._reads_seen = self._reads
+        self._protocol.body_memory.release_unused()
         has_sent = self._write_buffer.writes != self._writes_seen
         self._checks_unsent = 0 if has_sent else self._checks_unsent + 1
         self._writes_seen = self._write_buffer.writes

@@ -709,7 +709,9 @@ def _payloads_of(slices: Iterable[tuple[ReceivedBatch, int, int]]) -> list[bytes
     """Return the payloads of *slices*, in a list of the caller's own."""
     payloads: list[bytes] = []
     for batch, base, end in slices:
-        payloads += batch.payloads[base:end]
+        whole = batch.payloads
+        # A slice would copy the list once more.
+        payloads += whole if end - base == len(whole) else whole[base:end]
     return payloads
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from operator import itemgetter
@@ -190,7 +191,7 @@ def _borrowed_memory(byte_count: int) -> Iterator[memoryview]:
         # It fails if Arrow still refers to the memory, which is not used again then.
         with suppress(BufferError):
             view.release()
-            if len(_free_memory) < FREE_MEMORY_MAX and byte_count <= FREE_BYTES_MAX:
+            if byte_count <= FREE_BYTES_MAX:
                 _free_memory.append(memory)
 
 
@@ -199,8 +200,8 @@ FREE_MEMORY_MAX = 2
 FREE_BYTES_MAX = 16 * 1024 * 1024
 """The most bytes that are kept for each of them."""
 
-_free_memory: list[bytearray] = []
-"""Memory of row groups that nothing refers to."""
+_free_memory: deque[bytearray] = deque(maxlen=FREE_MEMORY_MAX)
+"""Memory of row groups that nothing refers to; several threads take and add it."""
 
 
 def release_row_group_memory() -> None:

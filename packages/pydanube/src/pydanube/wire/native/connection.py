@@ -25,6 +25,7 @@ from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame
 from pydanube.wire.batches import decode as decode_batch
 from pydanube.wire.buffer import Buffer
+from pydanube.wire.native.body_memory import BodyMemory
 from pydanube.wire.native.frames import (
     FRAME_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
@@ -119,7 +120,11 @@ class StreamConnection:
         """The longest frame that we accept."""
         self.peer_frame_bytes_max = HANDSHAKE_BYTES_MAX
         """The longest frame that the peer accepts."""
-        self.reader = FrameReader(HANDSHAKE_BYTES_MAX)
+        self.body_memory = BodyMemory()
+        """The memory that a client receives long frames into."""
+        # A broker keeps the batches that it receives.
+        reused = self.body_memory if side is Side.CLIENT else None
+        self.reader = FrameReader(HANDSHAKE_BYTES_MAX, reused)
         self._channels: dict[int, ChannelState] = {}
         # Our requests that the peer has not answered, and the peer's that we have not.
         self._pending_requests: dict[int, Kind] = {}

@@ -12,6 +12,8 @@ import struct
 
 from pydanube.model.errors import ProtocolViolation
 from pydanube.model.lazy_dataclasses import dataclass
+from pydanube.wire.buffer import Buffer
+from pydanube.wire.native.body_memory import BodyMemory
 from pydanube.wire.native.kinds import Kind
 
 FRAME_BYTES_MAX = 8 * 1024 * 1024
@@ -63,7 +65,7 @@ class RawFrame:
     kind: Kind
     channel: int
     correlation: int
-    body: bytearray
+    body: Buffer
 
 
 def header(kind: Kind, channel: int, correlation: int, body_length: int) -> bytes:
@@ -96,11 +98,18 @@ class FrameReader:
     Finds the frames in received bytes, for ``asyncio.BufferedProtocol``.
 
     Bounds: It holds at most one receive buffer, and the body of one longer frame,
-        whose length is checked before the next ``get_buffer`` allocates its memory.
+        whose length is checked before the next ``get_buffer`` allocates its memory;
+        and what *body_memory* keeps for longer frames.
     """
 
-    def __init__(self, frame_bytes_max: int = HANDSHAKE_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        frame_bytes_max: int = HANDSHAKE_BYTES_MAX,
+        body_memory: BodyMemory | None = None,
+    ) -> None:
+        """Without *body_memory*, each longer frame is received into new memory."""
         self.frame_bytes_max = frame_bytes_max
+        self._body_memory = body_memory
         self._view: memoryview | None = None
         self._start = 0
         self._end = 0
@@ -124,8 +133,9 @@ class FrameReader:
         long = self._long
         if long is not None:
             if self._view is not None:
-                long.body = bytearray(self.long_frame_bytes)
-                long.body[: self._long_filled] = self._view[self._start : self._end]
+                body = self._take_memory(self.long_frame_bytes)
+                body[: self._long_filled] = self._view[self._start : self._end]
+                long.body = body
                 self._release_buffer()
             return memoryview(long.body)[self._long_filled :]
         if self._view is None:
@@ -190,6 +200,13 @@ class FrameReader:
         """Release all memory; nothing more is received."""
         self._long, self.long_frame_bytes, self._long_filled = None, 0, 0
         self._release_buffer()
+        if self._body_memory is not None:
+            self._body_memory.release()
+
+    def _take_memory(self, byte_count: int) -> bytearray | memoryview:
+        if self._body_memory is None:
+            return bytearray(byte_count)
+        return self._body_memory.take(byte_count)
 
     def _release_buffer(self) -> None:
         view, self._view = self._view, None
