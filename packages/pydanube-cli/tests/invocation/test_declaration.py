@@ -59,5 +59,21 @@ def test_documented_argument_must_exist():
             other: Something.
         """
 
+    other = typer.Typer()
+    command(other)(function)
     with pytest.raises(AssertionError):
-        command(app)(function)
+        typer.main.get_command(other)
+
+
+def test_parameters_of_commands_that_are_not_run_are_not_read():
+    group = typer.Typer()
+
+    def broken(first: "NoSuchType") -> Result:  # noqa: F821
+        """Have a parameter whose type cannot be read."""
+
+    command(group)(add)
+    command(group)(broken)
+    group.registered_commands = [
+        each for each in group.registered_commands if each.callback.__name__ == "add"
+    ]
+    assert CliRunner().invoke(group, ["1"]).stdout == "The sum is 1.\n"

@@ -6,8 +6,8 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import wraps
-from inspect import Parameter, cleandoc, signature
+from functools import cached_property
+from inspect import Parameter, Signature, cleandoc, signature
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -39,6 +39,9 @@ F = TypeVar("F", bound=Callable[..., Result | None])
 _KEPT = ("min", "exists", "dir_okay", "autocompletion")
 """Options of Typer that stay as declared; help comes from docstrings."""
 
+_ARGUMENTS = "\n\nArgs:\n"
+"""The text between the help of a command and that of its arguments."""
+
 _ARGUMENT = re.compile(
     r"^ {4}(?P<name>\w+)(?: \((?P<form>[^)]+)\))?: (?P<help>.+(?:\n {8}.+)*)",
     re.MULTILINE,
@@ -62,52 +65,81 @@ def command(
     """
 
     def add(function: F) -> F:
-        declared = signature(function, eval_str=True)
-        text, _, listed = cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
-        documented = {each["name"]: each for each in _ARGUMENT.finditer(listed)}
-        assert documented.keys() <= declared.parameters.keys()
-        parameters = [
-            _with_help(each, documented[each.name]) if each.name in documented else each
-            for each in declared.parameters.values()
-            if each.name not in {"connect", "output_format"}
-            and each.kind is not Parameter.VAR_KEYWORD
-        ]
-        parameters += more
-        uses_broker = "connect" in declared.parameters
-        uses_format = "output_format" in declared.parameters
-        has_result = declared.return_annotation is Result
-        if uses_broker:
-            # Not all commands use the client.
-            from pydanube.client.client import DEFAULT_URL  # noqa: PLC0415
-
-            parameters.append(option("url", Url, DEFAULT_URL))
-        if has_result or uses_format:
-            default = OutputFormat.TABLE
-            parameters.append(option("output_format", FormatOption, default))
-
-        @wraps(function)
-        def run(output_format: OutputFormat = OutputFormat.TABLE, **given: Any) -> None:
-            if uses_broker:
-                from pydanube.sync import connect  # noqa: PLC0415
-
-                url = given.pop("url")
-                given["connect"] = lambda: connect(url)
-            if uses_format:
-                given["output_format"] = output_format
-            with raising_on_sigterm() if uses_broker else nullcontext():
-                result = function(**given)
-            if result is not None:
-                print_result(result, output_format)
-
-        # Typer reads the parameters from here.
-        run.__signature__ = declared.replace(  # type: ignore[attr-defined]
-            parameters=parameters
-        )
-        run.__annotations__ = {}
+        text, _, _ = cleandoc(function.__doc__ or "").partition(_ARGUMENTS)
+        run = _Callback(function, more)
         app.command(name, cls=HelpfulCommand, help=text, epilog=examples(*lines))(run)
         return function
 
     return add
+
+
+class _Callback:
+    """
+    A command as Typer calls it, which gives it a connection and prints its result.
+
+    Typer reads the parameters of the command that is run, so those of its siblings are
+    not looked at.
+    """
+
+    def __init__(
+        self, function: Callable[..., Result | None], more: Sequence[Parameter]
+    ) -> None:
+        self._function = function
+        self._more = more
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        # Typer finds the types in the signature.
+        self.__annotations__: dict[str, Any] = {}
+
+    @cached_property
+    def _declared(self) -> Signature:
+        return signature(self._function, eval_str=True)
+
+    @property
+    def _uses_broker(self) -> bool:
+        return "connect" in self._declared.parameters
+
+    @property
+    def _uses_format(self) -> bool:
+        return "output_format" in self._declared.parameters
+
+    @property
+    def __signature__(self) -> Signature:
+        """The parameters that become options and arguments."""
+        _, _, listed = cleandoc(self._function.__doc__ or "").partition(_ARGUMENTS)
+        documented = {each["name"]: each for each in _ARGUMENT.finditer(listed)}
+        assert documented.keys() <= self._declared.parameters.keys()
+        parameters = [
+            _with_help(each, documented[each.name]) if each.name in documented else each
+            for each in self._declared.parameters.values()
+            if each.name not in {"connect", "output_format"}
+            and each.kind is not Parameter.VAR_KEYWORD
+        ]
+        parameters += self._more
+        if self._uses_broker:
+            # Not all commands use the client.
+            from pydanube.client.client import DEFAULT_URL  # noqa: PLC0415
+
+            parameters.append(option("url", Url, DEFAULT_URL))
+        if self._uses_format or self._declared.return_annotation is Result:
+            default = OutputFormat.TABLE
+            parameters.append(option("output_format", FormatOption, default))
+        return self._declared.replace(parameters=parameters)
+
+    def __call__(
+        self, output_format: OutputFormat = OutputFormat.TABLE, **given: Any
+    ) -> None:
+        if self._uses_broker:
+            from pydanube.sync import connect  # noqa: PLC0415
+
+            url = given.pop("url")
+            given["connect"] = lambda: connect(url)
+        if self._uses_format:
+            given["output_format"] = output_format
+        with raising_on_sigterm() if self._uses_broker else nullcontext():
+            result = self._function(**given)
+        if result is not None:
+            print_result(result, output_format)
 
 
 def option(name: str, annotation: Any, default: object) -> Parameter:
