@@ -52,6 +52,8 @@ class Feature:
         self.rng = world.rng
         self.sent: dict[bytes, int] = {}
         """The messages that were acknowledged, with their offsets."""
+        self.repeating = 0
+        """The number of applications that may still publish something."""
 
     async def prepare(self, admin: Any) -> None:
         """Create what the applications need."""
@@ -81,6 +83,7 @@ class Feature:
 
     async def repeat(self, work: Any, *allowed: type[BaseException]) -> None:
         """Connect and *work*, again and again, until the run stops."""
+        self.repeating += 1
         while not self.is_stopping:
             try:
                 async with self.world.connect() as client:
@@ -88,6 +91,7 @@ class Feature:
             except (BrokerError, TimeoutError) as error:
                 self.world.note(error, *allowed)
                 await self.pause(0.2)
+        self.repeating -= 1
 
     async def produce(self, topic: str, mean_s: float, send: Any) -> None:
         """Call *send* with a producer and 0, 1, …, until the run stops."""
