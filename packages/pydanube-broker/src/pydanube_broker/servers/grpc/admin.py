@@ -526,14 +526,16 @@ async def encode_list(
         StatusError: The answer is longer than ``ANSWER_BYTES_MAX``.
     """
     encoded, byte_count, work = list[bytes](), 0, LongWork()
-    for begin in range(0, len(records), ENCODED_AT_ONCE):
-        part = records[begin : begin + ENCODED_AT_ONCE]
-        answer = kind(topics=[describe(*each) for each in part])
-        encoded.append(answer.SerializeToString())
-        byte_count += len(encoded[-1])
-        _check_length(byte_count, f"{len(records)} topics")
-        await work.did(len(part) * DESCRIBING_STEPS)
-    await free(records)
+    try:
+        for begin in range(0, len(records), ENCODED_AT_ONCE):
+            part = records[begin : begin + ENCODED_AT_ONCE]
+            answer = kind(topics=[describe(*each) for each in part])
+            encoded.append(answer.SerializeToString())
+            byte_count += len(encoded[-1])
+            _check_length(byte_count, f"{len(records)} topics")
+            await work.did(len(part) * DESCRIBING_STEPS)
+    finally:
+        await free(records)
     return b"".join(encoded)
 
 
