@@ -21,12 +21,13 @@ more processes cost: the goals are 0.85 of one process, and 0.8 for batches.  It
 the right to make cgroups, and says so.
 
 Each process has the same work, whatever their number: so many topics, connections and
-devices, and 512 single messages on their way, for example.  With ``--fixed-load`` all
-processes together have as many as one, so that a process of eight has an eighth of
-them, and commits smaller groups, which cost more for each message.
+devices, and 512 single messages on their way, for example, and as much memory for
+unsealed messages.  With ``--fixed-load`` all processes together have as much as one, so
+that a process of eight has an eighth: it commits smaller groups and seals topics
+earlier, which costs more for each message.
 
 The clients and the processes share the machine, so the quotas of all processes should
-leave it room: eight processes with 5 % of a core use a fifth of two cores.  For each
+leave it room: eight processes with 15 % of a core use 1.2 cores.  For each
 workload the program prints the cores that the clients use, the part of the machine that
 is idle, and in what part of the periods processes have spent their quotas.  If nothing
 is idle, the machine is the limit, and the rates are not those of more cores.
@@ -78,6 +79,8 @@ PERIOD_US = 20_000
 CLIENTS = 2
 TOPICS = {"native": 64, "grpc": 64, "mqtt": 64, "batches": 8}
 """For each process."""
+TAIL_BYTES_MAX = 512 * 1024 * 1024
+"""For each process, as one has by default."""
 GOALS = {"native": 0.85, "grpc": 0.85, "mqtt": 0.85, "batches": 0.8}
 SPARE = 1.4
 """How many times as many topics are created as are used, the same number on each
@@ -193,11 +196,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip())
     parser.add_argument("--processes", default="1,2,4,8", help="numbers of processes")
     parser.add_argument("--workloads", default=",".join(TOPICS))
-    parser.add_argument("--share", type=float, default=0.05, help="of a core for each")
+    parser.add_argument("--share", type=float, default=0.15, help="of a core for each")
     parser.add_argument(
         "--fixed-load",
         action="store_true",
-        help="as many topics for all processes together as one process has",
+        help="as many topics, and memory, for all processes as one process has",
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each workload")
@@ -242,10 +245,10 @@ def measure(
             tempfile.TemporaryDirectory(
                 prefix="processes-", dir=given.data_dir
             ) as scratch,
-            running_processes(count, names, Path(scratch), workloads) as (
-                endpoint,
-                supervisor,
-            ),
+            running_processes(
+                *(count, names, Path(scratch), workloads),
+                tail_bytes_max=TAIL_BYTES_MAX * (1 if given.fixed_load else count),
+            ) as (endpoint, supervisor),
         ):
             topics = asyncio.run(spread_topics(endpoint, count, names, needed))
             pids = broker_processes(supervisor, endpoint.stream, count)
@@ -274,7 +277,12 @@ def measure(
 
 @contextmanager
 def running_processes(
-    count: int, names: Sequence[str], scratch: Path, workloads: Sequence[str]
+    count: int,
+    names: Sequence[str],
+    scratch: Path,
+    workloads: Sequence[str],
+    *,
+    tail_bytes_max: int,
 ) -> Iterator[tuple[Endpoint, int]]:
     """Run a broker with *count* processes; yields its ports and the supervisor."""
     endpoint = Endpoint(free_port(), free_port(), free_port(), free_port())
@@ -283,7 +291,10 @@ def running_processes(
     ]
     has_mqtt = "mqtt" in workloads
     # Topics stay where they are: what a move costs is another question.
-    settings = {"DANUBE_CLUSTER__IMBALANCE_PERCENT_MAX": "1000"}
+    settings = {
+        "DANUBE_CLUSTER__IMBALANCE_PERCENT_MAX": "1000",
+        "DANUBE_STORAGE__TAIL_BYTES_MAX": str(tail_bytes_max),
+    }
     if has_mqtt:
         settings["DANUBE_MQTT__PORT"] = str(endpoint.mqtt)
         settings["DANUBE_MQTT__RULES"] = json.dumps(rules)
