@@ -61,7 +61,7 @@ MARKS, WINDOWS = "/default/marks", "/default/windows"
 KEYS = 499
 BATCH = 50
 CHANGES_MIN = 10_000
-"""So many changes complete some windows."""
+"""The number of changes after which some windows are complete."""
 BEGIN = 1_700_000_000
 """The second of the first change; Spark takes those of 1970 as late."""
 WINDOW = 1000

@@ -1,8 +1,8 @@
 """
 Drivers that are killed at each step of micro-batches with truncations.
 
-Whoever comes next writes the micro-batch again, as other tasks.  The rows are those of
-a change feed, cut into micro-batches and tasks in any way, with truncations,
+The next driver writes the micro-batch again, divided into other tasks.  The rows are
+those of a change feed, cut into micro-batches and tasks in any way, with truncations,
 deletions and new columns among them.
 """
 
@@ -49,10 +49,10 @@ COLUMNS = UpsertColumns(
 )
 KEYS = 5
 COLUMN_EVERY = 5
-"""After so many micro-batches comes a new column."""
+"""The number of micro-batches after which a new column comes."""
 FOREVER = 1 << 30
 ENDS = 3
-"""So many micro-batches whose drivers are not killed end a test."""
+"""The number of micro-batches without a kill after which a test ends."""
 STEPS_MIN = {"delta": 8, "iceberg": 16}
 
 

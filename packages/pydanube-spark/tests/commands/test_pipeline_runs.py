@@ -34,7 +34,7 @@ mirrors:
 def test_a_run_leaves_the_master_to_the_session_if_nobody_has_named_one(
     tmp_path, monkeypatch, master
 ):
-    """That of ``spark-submit`` counts then."""
+    """The session takes the master of ``spark-submit``."""
     asked = []
 
     def session(name, **how):

@@ -296,9 +296,10 @@ class Subscription:
 
     def take_freed(self) -> set[int]:
         """
-        Return the keys of consumers that have fewer messages in flight than before.
+        Return the keys of consumers that had more messages in flight before.
 
-        That is since the last call; the consumers may have got others meanwhile.
+        Messages were acknowledged or returned since the previous call.  The consumers
+        may have received other messages meanwhile.
         """
         freed, self._machine.freed = self._machine.freed, set()
         return freed
