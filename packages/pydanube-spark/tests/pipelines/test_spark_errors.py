@@ -8,6 +8,7 @@ pytest.importorskip("pyspark")
 
 from pydanube_spark.pipelines.spark_errors import (
     CHARACTERS_MAX,
+    SLOW_START,
     error_message,
     location_in,
 )
@@ -29,6 +30,25 @@ def test_message_is_the_cause_of_the_query_end():
     assert error_message(ValueError(text)) == "the disk is full"
     without_code = "It failed.\n=== Streaming Query ===\nIdentifier: x"
     assert error_message(ValueError(without_code)) == "It failed."
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "org.apache.spark.SparkException: Python worker failed to connect back.",
+        (
+            "java.net.SocketTimeoutException: Timed out while waiting for the Python "
+            "worker to connect back"
+        ),
+    ],
+)
+def test_message_of_a_slow_start_names_the_setting(cause):
+    text = (
+        "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: Job "
+        f"aborted due to stage failure: Lost task 0.0 in stage 1.0: {cause}\n\tat org."
+    )
+    assert error_message(ValueError(text)) == SLOW_START
+    assert "slow_starts" in SLOW_START
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,12 @@ _SLOW_STARTS = (
     "InitializationTimeoutException",
 )
 
+SLOW_START = (
+    "A Python process of Spark took more than ten seconds to start, which Spark does "
+    "not allow: the machine that runs it is too busy. `spark: {slow_starts: …}` says "
+    "how often and after which delays the query is retried"
+)
+
 CHARACTERS_MAX = 500
 
 
@@ -38,12 +44,15 @@ def error_message(error: BaseException) -> str:
     """
     Return the message of *error* without stack traces, plans and codes.
 
-    If Python code that Spark ran has failed, return the message of its exception.
+    If Python code that Spark ran has failed, return the message of its exception.  If
+    a Python process started too slowly, say so, and what changes the retries.
     """
     text = str(error).strip() or type(error).__name__
     raised = _raised_in_python(text)
     if raised is not None:
         return _short(raised)
+    if is_slow_start(error):
+        return SLOW_START
     by_sql = _RAISED_IN_SQL.search(text)
     if by_sql is not None:
         return _short(by_sql[1])
