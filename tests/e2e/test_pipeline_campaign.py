@@ -23,9 +23,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -45,7 +44,7 @@ from support.servers.cluster_processes import cluster_broker, cluster_settings
 from support.servers.etcd import etcd_member
 from support.servers.postgres import PostgresProcess
 from support.servers.processes import BrokerProcess
-from support.servers.spark_processes import spark_master, spark_worker
+from support.servers.spark_processes import executors_in, spark_master, spark_worker
 
 pytestmark = [
     pytest.mark.e2e,
@@ -332,15 +331,7 @@ class Cluster:
 
     def executors(self):
         """The processes of the executors."""
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                home = str((process / "cwd").readlink())
-                words = (process / "cmdline").read_bytes()
-                is_executor = b"CoarseGrainedExecutorBackend" in words
-                if is_executor and home.startswith(f"{self._directory}/worker-"):
-                    found.append(int(process.name))
-        return found
+        return executors_in(self._directory)
 
 
 def start_brokers(directory, stack, *, is_cluster):

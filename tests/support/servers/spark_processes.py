@@ -72,6 +72,19 @@ def standalone_cluster(directory, *, workers=2, hosts=("127.0.0.1",)):
         yield master.url
 
 
+def executors_in(directory):
+    """The processes of the executors of workers in *directory*."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            home = str((process / "cwd").readlink())
+            words = (process / "cmdline").read_bytes()
+            is_executor = b"CoarseGrainedExecutorBackend" in words
+            if is_executor and home.startswith(f"{directory}/worker-"):
+                found.append(int(process.name))
+    return found
+
+
 @contextmanager
 def connect_server(directory, *, python=sys.executable):
     """The URL of a Spark Connect server whose tasks run in this machine's *python*."""
