@@ -68,7 +68,7 @@ def lose_executors(rows):
 
 
 def pass_on(batches):
-    # The sink has rows of this task, and the task has not ended.
+    # The task of the write has read its rows, and has not ended.
     for batch in batches:
         yield batch
         for number in batch.column("n").to_pylist():
@@ -91,7 +91,7 @@ def lose_executor(number):
         stat = Path(f"/proc/{{process}}/stat").read_text()
         process = int(stat.rpartition(")")[2].split()[1])
     os.kill(process, signal.SIGKILL)
-    # Nothing of this attempt is written after the loss.
+    # This attempt must not end before its executor does.
     signal.pause()
 
 
