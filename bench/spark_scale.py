@@ -93,11 +93,12 @@ def measure(broker: Broker, partitions: int, segments: int, data: Path) -> None:
             client.topics.create(name, partitions=count)
         client.topics.create(SMALL)
     broker.stop()
-    asyncio.run(_record(data / "metadata.sqlite", segments))
+    asyncio.run(_record(data / "metadata.sqlite", 0, segments))
     broker.start()
     measuring = Measuring(broker, Table())
     _measure_partitions(measuring, broker.url, [name for name, _ in wide], partitions)
     _measure_segments(measuring, broker.url, segments)
+    _measure_catalog(measuring, broker, data / "metadata.sqlite", segments)
 
 
 def _measure_partitions(
@@ -159,6 +160,22 @@ def _measure_segments(measuring: Measuring, url: str, count: int) -> None:
     measuring.tell("its tasks", f"{len(plan):,}, {_pickled(plan):,} bytes")
 
 
+def _measure_catalog(
+    measuring: Measuring, broker: Broker, store: Path, count: int
+) -> None:
+    """Load the Iceberg table of SMALL; it changes while the broker is stopped."""
+    table = "/iceberg/v1/namespaces/default/tables/small"
+    measuring.step("Iceberg table, first state", lambda: broker.get(table))
+    measuring.step("Iceberg table, the same state", lambda: broker.get(table))
+    broker.stop()
+    asyncio.run(_record(store, count, count + 1))
+    broker.start()
+    measuring.step(
+        "Iceberg table with one segment more, after a restart",
+        lambda: broker.get(table),
+    )
+
+
 def _batch(options: dict[str, str]) -> BatchReader:
     return BatchReader(parse_read_options(options, Mode.BATCH), SCHEMA_DEFAULT)
 
@@ -170,20 +187,19 @@ def _pickled(plan: list[Any]) -> int:
     return sum(len(cloudpickle.dumps(each)) for each in plan)
 
 
-async def _record(path: Path, segments: int) -> None:
-    """Record *segments* segments of SMALL, and one of each partition."""
+async def _record(path: Path, begin: int, end: int) -> None:
+    """Record the segments *begin* to *end* of SMALL; the first also of partitions."""
     async with open_sqlite(path) as store:
         puts: list[Any] = []
         for key, stored in await store.scan(keys.TOPICS):
             name, topic_id = keys.TOPICS.name_of(key), TopicId(stored.value.topic_id)
-            count = segments if f"/{name}" == SMALL else 1
-            puts += _puts(topic_id, count)
+            puts += _puts(topic_id, begin, end if f"/{name}" == SMALL else 1)
         for first in range(0, len(puts), OPERATIONS_MAX):
             await store.transaction([], puts[first : first + OPERATIONS_MAX])
 
 
-def _puts(topic_id: TopicId, count: int) -> Iterator[Put[SegmentEntry]]:
-    for base in range(0, count * MESSAGES, MESSAGES):
+def _puts(topic_id: TopicId, begin: int, end: int) -> Iterator[Put[SegmentEntry]]:
+    for base in range(begin * MESSAGES, end * MESSAGES, MESSAGES):
         entry = SegmentEntry(
             base=base,
             end=base + MESSAGES,

@@ -11,7 +11,13 @@ from pydanube.model.names import TopicName
 from pydanube.model.policy import DispatchMode, TopicPolicy
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.memory import MemoryObjects
-from pydanube.wire.files.iceberg_metadata import OFFSETS
+from pydanube.wire.files.iceberg_metadata import (
+    MANIFESTS,
+    OFFSETS,
+    SMALL_MANIFESTS_MAX,
+    decode_manifest,
+    decode_manifest_list,
+)
 from pydanube_broker.broker.governance.iceberg_tables import (
     PREFIX,
     STATES_MAX,
@@ -79,6 +85,12 @@ class World:
         found = msgspec.json.decode(snapshots[-1]["summary"][OFFSETS])
         return found[str(TOPIC)]
 
+    async def read(self, url):
+        return await self.objects.read(url.removeprefix("memory:///"))
+
+    async def damage(self, name):
+        await self.objects.put(name, b"Obj\x01")
+
     async def states(self):
         names = await self.objects.names(PREFIX)
         return {name for name in names if name.endswith(".metadata.json")}
@@ -125,6 +137,67 @@ async def test_new_segments_make_a_new_snapshot_after_the_refresh_time(world):
     assert [old] == first["snapshots"]
     assert new["parent-snapshot-id"] == old["snapshot-id"]
     assert new["sequence-number"] > old["sequence-number"]
+
+
+async def files(world):
+    """Return the names of the data files in the manifests of the newest snapshot."""
+    found = await world.load()
+    [newest] = found["snapshots"][-1:]
+    rows = decode_manifest_list(await world.read(newest["manifest-list"]))
+    manifests = [
+        decode_manifest(row, await world.read(row["manifest_path"])) for row in rows
+    ]
+    return [url.rpartition("/")[2] for each in manifests for url in each.files]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_new_state_has_only_a_manifest_of_what_is_new(world, is_restarted):
+    await world.seal(segment(0, 10))
+    await world.load()
+    for at in range(1, 3 * SMALL_MANIFESTS_MAX):
+        before = await world.objects.names(PREFIX)
+        await world.seal(segment(at * 10, at * 10 + 10))
+        world.now_s += REFRESH_S
+        if is_restarted:
+            world.tables = world.restarted()
+        expected = [f"{each * 10}-{each * 10 + 10}.parquet" for each in range(at + 1)]
+        assert sorted(await files(world)) == sorted(expected)
+        new = {*await world.objects.names(PREFIX)} - {*before}
+        # The metadata, the list, and what was added; more only after a merge.
+        assert len(new) == 3 + (at % SMALL_MANIFESTS_MAX == 1 and at > 1)
+
+
+async def test_manifests_stay_as_long_as_a_snapshot_has_them(world):
+    await world.seal(segment(0, 10), segment(10, 20))
+    await world.load()
+    for at in range(2, 9):
+        world.now_s += KEEP_S // 2
+        await world.seal(segment(at * 10, at * 10 + 10))
+        assert len(await files(world)) == at + 1
+    used = {
+        url.removeprefix("memory:///")
+        for each in (await world.load())["snapshots"]
+        for url in msgspec.json.decode(each["summary"][MANIFESTS])
+    }
+    stored = {
+        name
+        for name in await world.objects.names(PREFIX)
+        if name.endswith(".avro") and not name.endswith("-list.avro")
+    }
+    assert stored == used
+
+
+async def test_a_manifest_that_is_missing_or_damaged_is_written_again(world):
+    await world.seal(segment(0, 10))
+    for at, damage in enumerate([world.objects.delete, world.damage], 1):
+        metadata = await world.load()
+        rows = msgspec.json.decode(metadata["snapshots"][-1]["summary"][MANIFESTS])
+        for url in rows:
+            await damage(url.removeprefix("memory:///"))
+        await world.seal(segment(at * 10, at * 10 + 10))
+        world.now_s += REFRESH_S
+        world.tables = world.restarted()
+        assert len(await files(world)) == at + 1
 
 
 async def test_dropped_segments_are_not_in_the_new_snapshot(world):

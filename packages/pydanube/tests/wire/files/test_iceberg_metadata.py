@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -11,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from pydanube.model.segments import SegmentEntry
 from pydanube.wire.files import iceberg_metadata as iceberg
-from pydanube.wire.files.iceberg_metadata import TopicSegments
+from pydanube.wire.files.iceberg_metadata import Origin, TopicSegments
 
 OFFSET, PUBLISH_TIME = 1, 2
 
@@ -45,8 +46,10 @@ def topic(*segments, topic_id=7, partition=None):
 def snapshot_of(topics, parent=None, snapshot_id=1):
     return iceberg.new_snapshot(
         topics,
-        snapshot_id=snapshot_id,
-        sequence_number=1 if parent is None else parent["sequence-number"] + 1,
+        [],
+        origin=Origin(
+            snapshot_id, 1 if parent is None else parent["sequence-number"] + 1
+        ),
         parent=parent,
         timestamp_ms=5,
         manifest_list="file:///list.avro",
@@ -54,37 +57,46 @@ def snapshot_of(topics, parent=None, snapshot_id=1):
 
 
 class Files:
-    """Writes the metadata of a snapshot to a directory, and reads it."""
+    """Writes the metadata of snapshots to a directory, and reads it."""
 
     def __init__(self, path):
         self.path = path
+        self.number = 0
+        self.manifests = []
+        self.written = []
 
-    def entries(self, topics, parent=None):
-        """Return the manifests and their entries."""
+    def add(self, *topics):
+        """Add a snapshot, and return its manifests and their entries."""
+        self.number += 1
         names = [each.object_name for found in topics for each in found.segments]
-        manifests = iceberg.encode_manifests(
+        origin = Origin(self.number, self.number)
+        manifests = iceberg.next_manifests(
             topics,
+            self.manifests,
             urls={name: f"file:///data/{name}" for name in names},
-            snapshot_id=2,
-            sequence_number=2,
-            parent=parent,
+            origin=origin,
+            new_url=lambda at: (self.path / f"{self.number}-{at}.avro").as_uri(),
         )
-        listed = []
-        for at, each in enumerate(manifests):
-            path = self.path / f"{at}.avro"
-            path.write_bytes(each.data)
-            listed.append((path.as_uri(), each))
-        path = self.path / "list.avro"
-        path.write_bytes(
-            iceberg.encode_manifest_list(
-                listed, snapshot_id=2, sequence_number=2, parent=parent
-            )
-        )
+        self.written = [each for each in manifests if each.data]
+        for each in self.written:
+            Path(each.url.removeprefix("file://")).write_bytes(each.data)
+        path = self.path / f"{self.number}-list.avro"
+        path.write_bytes(iceberg.encode_manifest_list(manifests, origin, None))
+        self.manifests = [
+            iceberg.decode_manifest(row, self._read(row["manifest_path"]))
+            for row in iceberg.decode_manifest_list(path.read_bytes())
+        ]
+        assert [(each.row, each.files) for each in self.manifests] == [
+            (each.row, each.files) for each in manifests
+        ]
         io = PyArrowFileIO()
         found = list(read_manifest_list(io.new_input(path.as_uri())))
         return found, [
             entry for each in found for entry in each.fetch_manifest_entry(io)
         ]
+
+    def _read(self, url):
+        return Path(url.removeprefix("file://")).read_bytes()
 
 
 @pytest.fixture
@@ -104,7 +116,7 @@ def test_readable_segments_end_at_one_that_is_not_uploaded():
 
 
 def test_a_data_file_has_what_the_manifest_of_the_topic_says(files):
-    [manifest], [entry] = files.entries([topic(segment(10, 30))])
+    [manifest], [entry] = files.add(topic(segment(10, 30)))
     assert manifest.added_files_count == 1
     assert manifest.added_rows_count == 20
     assert entry.status == ManifestEntryStatus.ADDED
@@ -119,41 +131,88 @@ def test_a_data_file_has_what_the_manifest_of_the_topic_says(files):
 
 
 def test_bounds_of_a_segment_with_gaps_are_left_out_because_they_are_not_exact(files):
-    _, [entry] = files.entries([topic(segment(0, 30, count=5))])
+    _, [entry] = files.add(topic(segment(0, 30, count=5)))
     assert OFFSET not in entry.data_file.lower_bounds
     assert PUBLISH_TIME in entry.data_file.lower_bounds
 
 
 def test_a_segment_without_messages_is_not_a_file(files):
-    _, [entry] = files.entries([topic(segment(0, 30, count=0), segment(30, 40))])
+    _, [entry] = files.add(topic(segment(0, 30, count=0), segment(30, 40)))
     assert entry.data_file.record_count == 10
 
 
-def test_files_of_the_parent_are_not_added_again(files):
-    parent = snapshot_of([topic(segment(0, 10))])
-    manifests, entries = files.entries([topic(segment(0, 10), segment(10, 20))], parent)
-    assert [entry.status for entry in entries] == [
-        ManifestEntryStatus.EXISTING,
-        ManifestEntryStatus.ADDED,
-    ]
+def test_manifests_whose_files_all_remain_are_listed_again(files):
+    files.add(topic(segment(0, 10)))
+    manifests, entries = files.add(topic(segment(0, 10), segment(10, 20)))
+    assert len(files.written) == 1
+    assert [each.added_snapshot_id for each in manifests] == [1, 2]
     assert [entry.snapshot_id for entry in entries] == [1, 2]
+    assert all(entry.status == ManifestEntryStatus.ADDED for entry in entries)
+
+
+def test_files_that_remain_of_a_manifest_are_listed_as_existing(files):
+    files.add(topic(segment(0, 10), segment(10, 20), segment(20, 30)))
+    merged = segment(10, 30, object_name="merged.parquet")
+    manifests, entries = files.add(topic(segment(0, 10), merged))
+    assert [(entry.status, entry.snapshot_id) for entry in entries] == [
+        (ManifestEntryStatus.EXISTING, 1),
+        (ManifestEntryStatus.ADDED, 2),
+    ]
     assert [each.min_sequence_number for each in manifests] == [1, 2]
+    assert [each.sequence_number for each in manifests] == [2, 2]
+
+
+def test_manifests_are_merged_when_many_are_small(files):
+    segments = []
+    sizes = []
+    for at in range(3 * iceberg.SMALL_MANIFESTS_MAX):
+        segments.append(segment(at, at + 1))
+        manifests, entries = files.add(topic(*segments))
+        sizes.append(len(manifests))
+        assert [entry.snapshot_id for entry in entries] == [*range(1, at + 2)]
+    assert max(sizes) == iceberg.SMALL_MANIFESTS_MAX + 1
+    origins = files.manifests[0].files.values()
+    assert {each.sequence_number for each in origins} > {1, 2}
+
+
+def test_large_manifests_are_not_merged(files):
+    large = [segment(at, at + 1) for at in range(iceberg.MANIFEST_FILES_MAX // 2)]
+    files.add(topic(*large))
+    [first] = [each.url for each in files.manifests]
+    for _ in range(2 * iceberg.SMALL_MANIFESTS_MAX):
+        large.append(segment(len(large), len(large) + 1))
+        files.add(topic(*large))
+    assert files.manifests[0].url == first
+
+
+def test_what_is_no_manifest_is_an_error(files):
+    files.add(topic(segment(0, 10)))
+    data = (files.path / "1-list.avro").read_bytes()
+    for damaged in (b"", data[:-20], data.replace(b"manifest_file", b"manifest_fill")):
+        with pytest.raises(ValueError, match="manifest_file"):
+            iceberg.decode_manifest_list(damaged)
+    with pytest.raises(ValueError, match="manifest_entry"):
+        iceberg.decode_manifest({}, data)
 
 
 def test_manifests_are_split(files):
     count = iceberg.MANIFEST_FILES_MAX + 1
     segments = [segment(at, at + 1) for at in range(count)]
-    manifests, entries = files.entries([topic(*segments)])
+    manifests, entries = files.add(topic(*segments))
     assert [each.added_files_count for each in manifests] == [count - 1, 1]
     assert len(entries) == count
 
 
 def test_partitions_are_values_of_the_partition_column(files):
     topics = [
-        topic(segment(0, 10), topic_id=7 + number, partition=number)
+        topic(
+            segment(0, 10, object_name=f"{number}.parquet"),
+            topic_id=7 + number,
+            partition=number,
+        )
         for number in range(300)
     ]
-    [manifest], entries = files.entries(topics)
+    [manifest], entries = files.add(*topics)
     assert [entry.data_file.partition[0] for entry in entries] == list(range(300))
     [summary] = manifest.partitions
     assert int.from_bytes(summary.lower_bound, "little") == 0

@@ -13,10 +13,11 @@ present segments is used, whichever broker wrote it.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 import msgspec
@@ -27,8 +28,9 @@ from pydanube.model.ids import TopicId
 from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.names import TopicName
 from pydanube.objects.store import Objects
+from pydanube.wire.buffer import Buffer
 from pydanube.wire.files import iceberg_metadata as iceberg
-from pydanube.wire.files.iceberg_metadata import TopicSegments
+from pydanube.wire.files.iceberg_metadata import ManifestFile, Origin, TopicSegments
 from pydanube_broker.broker.governance.catalog import Catalog
 from pydanube_broker.storage.segments.manifest import Manifest
 
@@ -91,6 +93,8 @@ class _Known:
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     state: _State | None = None
+    manifests: dict[str, ManifestFile] = field(default_factory=dict)
+    """Those of the newest state that this broker has written, by their URL."""
 
 
 class IcebergTables:
@@ -160,15 +164,15 @@ class IcebergTables:
                 self._tables.popitem(last=False)
         self._tables.move_to_end(name)
         async with known.lock:
-            known.state = await self._current_state(name, known.state)
+            known.state = await self._current_state(name, known)
             return known.state.table
 
     async def _ids_of(self, name: TopicName) -> dict[TopicName, TopicId]:
         names = await self._catalog.partitions_of(name)
-        found = [(each, await self._catalog.find(each)) for each in names]
+        found = await self._catalog.find_each(names)
         ids = {
             each: TopicId(record.value.topic_id)
-            for each, record in found
+            for each, record in zip(names, found, strict=True)
             if record is not None and record.value.policy.is_reliable
         }
         if not ids or len(ids) != len(names):
@@ -178,12 +182,14 @@ class IcebergTables:
             )
         return ids
 
-    async def _current_state(self, name: TopicName, state: _State | None) -> _State:
+    async def _current_state(self, name: TopicName, known: _Known) -> _State:
+        state = known.state
         topics: list[TopicSegments] = []
         # Whose first segment that cannot be read yet begins where.
         waiting: dict[str, int] = {}
-        for each, topic_id in (await self._ids_of(name)).items():
-            segments = await self._manifest.load(topic_id)
+        ids = await self._ids_of(name)
+        loaded = await self._manifest.load_each([*ids.values()])
+        for (each, topic_id), segments in zip(ids.items(), loaded, strict=True):
             readable = iceberg.readable_segments(
                 segments, must_be_uploaded=self._must_be_uploaded
             )
@@ -206,10 +212,12 @@ class IcebergTables:
         names = await self._objects.names(_directory(name))
         state = await self._newest(name, names)
         if state is None or not self._is_of(state, name, topics):
-            return await self._write(name, topics, names, now, None)
+            known.state = None
+            return await self._write(name, topics, names, now, known)
         if state.has(topics) or _is_behind(state, waiting):
             return state
-        return await self._write(name, topics, names, now, state)
+        known.state = state
+        return await self._write(name, topics, names, now, known)
 
     def _is_of(
         self, state: _State, name: TopicName, topics: Sequence[TopicSegments]
@@ -259,9 +267,10 @@ class IcebergTables:
         topics: Sequence[TopicSegments],
         names: Sequence[str],
         now: int,
-        last: _State | None,
+        known: _Known,
     ) -> _State:
-        """Write a state after *last*; delete old ones from the objects *names*."""
+        """Write a state after that of *known*; delete old ones from objects *names*."""
+        last = known.state
         states = sorted({_state_of(each) for each in names})
         created_at = max([now, *(_created_at(each) + 1 for each in states[-1:])])
         digest = iceberg.digest_of(topics)
@@ -274,9 +283,7 @@ class IcebergTables:
         ]
         if snapshots or any(topic.segments for topic in topics):
             snapshots.append(
-                await self._write_snapshot(
-                    prefix, topics, created_at, last.snapshots if last else ()
-                )
+                await self._write_snapshot(name, prefix, topics, created_at, known)
             )
         data = iceberg.encode_metadata(
             topics,
@@ -286,7 +293,16 @@ class IcebergTables:
             snapshots=snapshots,
         )
         await self._objects.put(prefix + _METADATA, data)
-        obsolete = [each for each in names if _state_of(each) not in kept]
+        used = {
+            _basename(url)
+            for each in snapshots
+            for url in json.loads(each["summary"][iceberg.MANIFESTS])
+        }
+        obsolete = [
+            each
+            for each in names
+            if _state_of(each) not in kept and _basename(each) not in used
+        ]
         await self._delete(name, obsolete, now)
         return self._state(prefix + _METADATA, data)
 
@@ -301,43 +317,78 @@ class IcebergTables:
             if end > now - self._keep_us
         }
 
+    async def _manifests(
+        self, name: TopicName, snapshot: dict[str, Any], known: _Known
+    ) -> list[ManifestFile]:
+        """
+        Return the manifests of *snapshot*, of which those *known* are not read again.
+
+        There are none if one cannot be read; then all files are written anew.
+        """
+        try:
+            data = await self._read(name, snapshot["manifest-list"])
+            rows = iceberg.decode_manifest_list(data)
+            return await gather(self._manifest_of(name, row, known) for row in rows)
+        except ValueError as error:
+            log.warning("the manifests of %s: %s", snapshot["manifest-list"], error)
+            return []
+
+    async def _manifest_of(
+        self, name: TopicName, row: dict[str, Any], known: _Known
+    ) -> ManifestFile:
+        url = row["manifest_path"]
+        if url in known.manifests:
+            return known.manifests[url]
+        data = await self._read(name, url)
+        return await asyncio.to_thread(iceberg.decode_manifest, row, data)
+
+    async def _read(self, name: TopicName, url: str) -> Buffer:
+        data = await self._objects.read(_directory(name) + _basename(url))
+        if data is None:
+            raise ValueError(f"{url} is missing")
+        return data
+
     async def _write_snapshot(
         self,
+        name: TopicName,
         prefix: str,
         topics: Sequence[TopicSegments],
         created_at: int,
-        earlier: Sequence[dict[str, Any]],
+        known: _Known,
     ) -> dict[str, Any]:
-        parent = earlier[-1] if earlier else None
-        snapshot_id = iceberg.snapshot_id_of(prefix)
-        number = 1 if parent is None else parent["sequence-number"] + 1
+        last = known.state
+        parent = last.snapshots[-1] if last is not None and last.snapshots else None
+        earlier = [] if parent is None else await self._manifests(name, parent, known)
+        origin = Origin(
+            iceberg.snapshot_id_of(prefix),
+            1 if parent is None else parent["sequence-number"] + 1,
+        )
         urls = {
             each.object_name: self._url(each.object_name)
             for topic in topics
             for each in topic.segments
         }
         manifests = await asyncio.to_thread(
-            iceberg.encode_manifests,
+            iceberg.next_manifests,
             topics,
+            earlier,
             urls=urls,
-            snapshot_id=snapshot_id,
-            sequence_number=number,
-            parent=parent,
+            origin=origin,
+            new_url=lambda number: self._url(f"{prefix}-{number}.avro"),
         )
-        paths = [f"{prefix}-{at}.avro" for at in range(len(manifests))]
-        listed = iceberg.encode_manifest_list(
-            [(self._url(p), each) for p, each in zip(paths, manifests, strict=True)],
-            snapshot_id=snapshot_id,
-            sequence_number=number,
-            parent=parent,
-        )
-        objects = dict(zip(paths, (each.data for each in manifests), strict=True))
+        listed = iceberg.encode_manifest_list(manifests, origin, parent)
+        objects = {
+            _directory(name) + _basename(each.url): each.data
+            for each in manifests
+            if each.data
+        }
         objects[prefix + _LIST] = listed
         await gather(self._objects.put(*each) for each in objects.items())
+        known.manifests = {each.url: replace(each, data=b"") for each in manifests}
         return iceberg.new_snapshot(
             topics,
-            snapshot_id=snapshot_id,
-            sequence_number=number,
+            manifests,
+            origin=origin,
             parent=parent,
             timestamp_ms=created_at // 1000,
             manifest_list=self._url(prefix + _LIST),
@@ -380,9 +431,13 @@ def _directory(name: TopicName) -> str:
     return f"{PREFIX}{name.namespace}/{name.topic}/"
 
 
+def _basename(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
 def _state_of(path: str) -> str:
     """Return the state that an object of a table belongs to."""
-    created_at, _, rest = path.rpartition("/")[2].partition("-")
+    created_at, _, rest = _basename(path).partition("-")
     return f"{created_at}-{rest[:8]}"
 
 

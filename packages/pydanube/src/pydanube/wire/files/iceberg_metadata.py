@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.segments import SegmentEntry
+from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.segment_format import SCHEMA
 
 FORMAT_VERSION = 2
@@ -26,11 +27,15 @@ PARTITION = "partition"
 
 MANIFEST_FILES_MAX = 2000
 """The most data files that one manifest lists."""
+SMALL_MANIFESTS_MAX = 16
+"""The most manifests with less than half of that; then they are merged."""
 
 DIGEST = "danube.segments-digest"
 """The entry of a snapshot's summary that identifies its segments."""
 OFFSETS = "danube.offsets"
 """The entry of a snapshot's summary with the offsets of each topic, as JSON."""
+MANIFESTS = "danube.manifests"
+"""The entry of a snapshot's summary with the URLs of its manifests, as JSON."""
 
 _TYPES = {
     pa.int64(): "long",
@@ -65,17 +70,28 @@ class TopicSegments:
         return self.segments[-1].end if self.segments else 0
 
 
+class Origin(NamedTuple):
+    """The snapshot that added a data file."""
+
+    snapshot_id: int
+    sequence_number: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFile:
-    """A manifest, as the manifest list names it."""
+    """A manifest: the data files that it lists, and what the manifest list says."""
 
+    row: dict[str, Any]
+    """Its entry in the manifest list."""
+    files: Mapping[str, Origin]
+    """The URLs of its data files."""
     data: bytes
-    is_added: bool
-    """Whether its files are new in the snapshot."""
-    file_count: int
-    row_count: int
-    partitions: tuple[int, int] | None
-    """The lowest and the highest number of a partition."""
+    """Its content; empty if it has been read from the object store."""
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return str(self.row["manifest_path"])
 
 
 def readable_segments(
@@ -120,73 +136,109 @@ def snapshot_id_of(name: str) -> int:
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) >> 1 or 1
 
 
-def encode_manifests(
+def next_manifests(
     topics: Sequence[TopicSegments],
+    known: Sequence[ManifestFile],
     *,
-    urls: dict[str, str],
-    snapshot_id: int,
-    sequence_number: int,
-    parent: dict[str, Any] | None,
+    urls: Mapping[str, str],
+    origin: Origin,
+    new_url: Callable[[int], str],
 ) -> list[ManifestFile]:
     """
-    Return the manifests of a snapshot: those of new files are separate.
+    Return the manifests of a snapshot that follows one with the manifests *known*.
+
+    Those of which every file is still a file of the table stay as they are, unless so
+    many are small that they are merged.  New files are in manifests of their own.
 
     Args:
         topics: The data files.
+        known: The manifests of the snapshot before it.
         urls: The URL of each object.
-        snapshot_id: The id of the snapshot.
-        sequence_number: Its sequence number.
-        parent: The snapshot before it, if its files are still files of the table.
+        origin: The id and the sequence number of the snapshot.
+        new_url: Returns the URL of the first, second, … manifest that is new.
     """
-    known = {} if parent is None else ends_of(parent)
-    found = []
-    for is_added in (False, True):
-        files = [
-            (topic.partition, each)
-            for topic in topics
-            for each in topic.segments
-            if each.count and (each.base >= known.get(topic.topic, 0)) is is_added
-        ]
-        origin = (snapshot_id, sequence_number)
-        if not is_added and parent is not None:
-            origin = (parent["snapshot-id"], parent["sequence-number"])
-        for begin in range(0, len(files), MANIFEST_FILES_MAX):
-            part = files[begin : begin + MANIFEST_FILES_MAX]
-            numbers = [number for number, _ in part if number is not None]
-            found.append(
-                ManifestFile(
-                    data=_encode_manifest(part, urls, origin, is_added=is_added),
-                    is_added=is_added,
-                    file_count=len(part),
-                    row_count=sum(each.count for _, each in part),
-                    partitions=(min(numbers), max(numbers)) if numbers else None,
-                )
-            )
-    return found
+    files = {
+        urls[each.object_name]: (topic.partition, each)
+        for topic in topics
+        for each in topic.segments
+        if each.count
+    }
+    kept = [each for each in known if each.files.keys() <= files.keys()]
+    small = [each for each in kept if len(each.files) < MANIFEST_FILES_MAX // 2]
+    if len(small) > SMALL_MANIFESTS_MAX:
+        kept = [each for each in kept if len(each.files) >= MANIFEST_FILES_MAX // 2]
+    listed = {url for each in kept for url in each.files}
+    origins = {url: found for each in known for url, found in each.files.items()}
+    # In the order of the topics, so that a manifest has few partitions.
+    others = [url for url in files if url not in listed]
+    existing = [url for url in others if url in origins]
+    added = [url for url in others if url not in origins]
+    for some in (existing, added):
+        for begin in range(0, len(some), MANIFEST_FILES_MAX):
+            part = some[begin : begin + MANIFEST_FILES_MAX]
+            new = sum(1 for each in kept if each.data)
+            entries = [(url, *files[url], origins.get(url, origin)) for url in part]
+            kept.append(_manifest(new_url(new), entries, origin))
+    return kept
 
 
-def _encode_manifest(
-    files: Sequence[tuple[int | None, SegmentEntry]],
-    urls: dict[str, str],
-    origin: tuple[int, int],
-    *,
-    is_added: bool,
-) -> bytes:
-    is_partitioned = files[0][0] is not None
-    snapshot_id, sequence_number = origin
-    entries = (
+_Entry = tuple[str, int | None, SegmentEntry, Origin]
+
+
+def _manifest(url: str, entries: Sequence[_Entry], origin: Origin) -> ManifestFile:
+    """Return a new manifest; its files are added if they have the same *origin*."""
+    is_added = entries[0][3] == origin
+    data = _encode_manifest(entries, is_added=is_added)
+    count = len(entries), sum(each.count for _, _, each, _ in entries)
+    added, existing = (count, (0, 0)) if is_added else ((0, 0), count)
+    partitions = [number for _, number, _, _ in entries if number is not None]
+    row = {
+        "manifest_path": url,
+        "manifest_length": len(data),
+        "partition_spec_id": 0,
+        "content": 0,
+        "sequence_number": origin.sequence_number,
+        "min_sequence_number": min(each[3].sequence_number for each in entries),
+        "added_snapshot_id": origin.snapshot_id,
+        "added_files_count": added[0],
+        "existing_files_count": existing[0],
+        "deleted_files_count": 0,
+        "added_rows_count": added[1],
+        "existing_rows_count": existing[1],
+        "deleted_rows_count": 0,
+        "partitions": _range_of(partitions) if partitions else None,
+    }
+    return ManifestFile(
+        row=row, files={each[0]: each[3] for each in entries}, data=data
+    )
+
+
+def _range_of(partitions: Sequence[int]) -> list[dict[str, Any]]:
+    return [
+        {
+            "contains_null": False,
+            "contains_nan": False,
+            "lower_bound": min(partitions).to_bytes(4, "little"),
+            "upper_bound": max(partitions).to_bytes(4, "little"),
+        }
+    ]
+
+
+def _encode_manifest(entries: Sequence[_Entry], *, is_added: bool) -> bytes:
+    is_partitioned = entries[0][1] is not None
+    records = (
         {
             "status": _ADDED if is_added else _EXISTING,
-            "snapshot_id": snapshot_id,
-            "sequence_number": sequence_number,
-            "file_sequence_number": sequence_number,
-            "data_file": _data_file(partition, each, urls[each.object_name]),
+            "snapshot_id": origin.snapshot_id,
+            "sequence_number": origin.sequence_number,
+            "file_sequence_number": origin.sequence_number,
+            "data_file": _data_file(partition, each, url),
         }
-        for partition, each in files
+        for url, partition, each, origin in entries
     )
     return _encode(
         _manifest_schema(is_partitioned=is_partitioned),
-        entries,
+        records,
         {
             "schema": json.dumps(_schema(is_partitioned=is_partitioned)),
             "schema-id": "0",
@@ -224,68 +276,58 @@ def _bounds(values: dict[int, int]) -> list[dict[str, Any]]:
 
 
 def encode_manifest_list(
-    manifests: Sequence[tuple[str, ManifestFile]],
-    *,
-    snapshot_id: int,
-    sequence_number: int,
-    parent: dict[str, Any] | None,
+    manifests: Iterable[ManifestFile], origin: Origin, parent: dict[str, Any] | None
 ) -> bytes:
-    """Return the manifest list of a snapshot with *manifests*, by their URL."""
-    rows = []
-    for url, each in manifests:
-        count = each.file_count, each.row_count
-        added, existing = (count, (0, 0)) if each.is_added else ((0, 0), count)
-        oldest = sequence_number
-        if not each.is_added and parent is not None:
-            oldest = parent["sequence-number"]
-        summary = None
-        if each.partitions is not None:
-            lowest, highest = (n.to_bytes(4, "little") for n in each.partitions)
-            summary = [
-                {
-                    "contains_null": False,
-                    "contains_nan": False,
-                    "lower_bound": lowest,
-                    "upper_bound": highest,
-                }
-            ]
-        rows.append(
-            {
-                "manifest_path": url,
-                "manifest_length": len(each.data),
-                "partition_spec_id": 0,
-                "content": 0,
-                "sequence_number": sequence_number,
-                "min_sequence_number": oldest,
-                "added_snapshot_id": snapshot_id,
-                "added_files_count": added[0],
-                "existing_files_count": existing[0],
-                "deleted_files_count": 0,
-                "added_rows_count": added[1],
-                "existing_rows_count": existing[1],
-                "deleted_rows_count": 0,
-                "partitions": summary,
-            }
-        )
+    """Return the manifest list of the snapshot *origin* with *manifests*."""
     metadata = {
-        "snapshot-id": str(snapshot_id),
+        "snapshot-id": str(origin.snapshot_id),
         "parent-snapshot-id": "null" if parent is None else str(parent["snapshot-id"]),
-        "sequence-number": str(sequence_number),
+        "sequence-number": str(origin.sequence_number),
         "format-version": str(FORMAT_VERSION),
     }
-    return _encode(_MANIFEST_LIST, rows, metadata)
+    return _encode(_MANIFEST_LIST, [each.row for each in manifests], metadata)
+
+
+def decode_manifest_list(data: Buffer) -> list[dict[str, Any]]:
+    """
+    Return the entries of a manifest list that ``encode_manifest_list`` has made.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    return _decode(data, "manifest_file")
+
+
+def decode_manifest(row: dict[str, Any], data: Buffer) -> ManifestFile:
+    """
+    Return the manifest of an entry of a manifest list.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    files = {
+        each["data_file"]["file_path"]: Origin(
+            each["snapshot_id"], each["sequence_number"]
+        )
+        for each in _decode(data, "manifest_entry")
+    }
+    return ManifestFile(row=row, files=files, data=b"")
 
 
 def new_snapshot(
     topics: Sequence[TopicSegments],
+    manifests: Iterable[ManifestFile],
     *,
-    snapshot_id: int,
-    sequence_number: int,
+    origin: Origin,
     parent: dict[str, Any] | None,
     timestamp_ms: int,
     manifest_list: str,
 ) -> dict[str, Any]:
-    """Return a snapshot of the table; *parent* is the one before it."""
+    """
+    Return a snapshot of the table; *parent* is the one before it.
+
+    *manifest_list* is the URL of the list of its *manifests*.
+    """
     segments = [each for topic in topics for each in topic.segments if each.count]
     offsets = {
         topic.topic: [topic.segments[0].base, topic.end]
@@ -294,8 +336,8 @@ def new_snapshot(
     }
     has_all = parent is None or holds_all_of(topics, parent)
     snapshot = {
-        "snapshot-id": snapshot_id,
-        "sequence-number": sequence_number,
+        "snapshot-id": origin.snapshot_id,
+        "sequence-number": origin.sequence_number,
         "timestamp-ms": timestamp_ms,
         "manifest-list": manifest_list,
         "schema-id": 0,
@@ -309,6 +351,7 @@ def new_snapshot(
             "total-equality-deletes": "0",
             DIGEST: digest_of(topics),
             OFFSETS: json.dumps(offsets),
+            MANIFESTS: json.dumps([each.url for each in manifests]),
         },
     }
     if parent is not None:
@@ -444,6 +487,19 @@ def _encode(
     sink = BytesIO()
     fastavro.writer(sink, schema, records, codec="deflate", metadata=metadata)
     return sink.getvalue()
+
+
+def _decode(data: Buffer, name: str) -> list[dict[str, Any]]:
+    import fastavro  # noqa: PLC0415
+
+    try:
+        reader: Any = fastavro.reader(BytesIO(data))
+        if reader.writer_schema["name"] == name:
+            return list(reader)
+    except Exception as error:
+        # fastavro raises arbitrary exceptions for malformed data.
+        raise ValueError(f"not a file with records {name}: {error!r}") from error
+    raise ValueError(f"not a file with records {name}")
 
 
 def _field(number: int, name: str, kind: Any, *, optional: bool = False) -> Any:
