@@ -55,7 +55,6 @@ from pydanube_broker.storage.segments.replacement import (
     verify_replacement,
 )
 from pydanube_broker.storage.segments.seal_planning import (
-    pressure_bytes,
     small_segments_problem,
 )
 from pydanube_broker.storage.segments.sealing import Sealer, no_room_needed
@@ -107,11 +106,7 @@ class Storage:
         """The segments of ``logs``."""
         self.offset_changes = OffsetChanges()
         """The changes of ``logs``."""
-        self.memory = TailMemory(
-            config.seal_bytes,
-            pressure_bytes(config.tail_bytes_max),
-            config.tail_bytes_max,
-        )
+        self.memory = TailMemory(config.seal_bytes, config.tail_bytes_max)
         self.cache = cache
         self.retention_interval_s = config.retention_interval_s
         """How often retention is applied to open topics."""

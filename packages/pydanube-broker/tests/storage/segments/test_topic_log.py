@@ -306,7 +306,7 @@ async def test_missing_offsets_between_segments_are_reported_and_counted(storage
 
 
 def test_publishers_wait_for_the_memory_that_sealing_takes():
-    memory = TailMemory(seal_bytes=10_000, pressure_bytes=60_000, bytes_max=80_000)
+    memory = TailMemory(seal_bytes=10_000, bytes_max=80_000)
     memory.byte_count = 75_000
     assert memory.has_room
     with memory.sealing(1000):
@@ -324,10 +324,25 @@ def test_publishers_wait_for_the_memory_that_sealing_takes():
 
 
 def test_sealing_of_many_topics_counts_no_more_than_that_of_one():
-    memory = TailMemory(seal_bytes=10_000, pressure_bytes=60_000, bytes_max=80_000)
+    memory = TailMemory(seal_bytes=10_000, bytes_max=80_000)
     with memory.sealing(8000), memory.sealing(8000), memory.sealing(8000):
         assert memory.sealing_bytes == 10_000
     assert memory.sealing_bytes == 0
+
+
+def test_the_sealer_wakes_when_what_it_can_seal_is_three_quarters_of_its_memory():
+    memory = TailMemory(seal_bytes=100_000, bytes_max=80_000)
+    memory.on_grown(59_000, 59_000, memory.seal_bytes)
+    assert not memory.due.is_set()
+    memory.on_grown(60_000, 1000, memory.seal_bytes)
+    assert memory.due.is_set()
+    memory.due.clear()
+    # What cannot be sealed counts neither here nor for the limit.
+    memory.unsealable_bytes = 40_000
+    memory.on_grown(69_000, 9000, memory.seal_bytes)
+    assert not memory.due.is_set()
+    memory.on_grown(70_000, 1000, memory.seal_bytes)
+    assert memory.due.is_set()
 
 
 async def test_publishers_need_not_wait_for_batches_that_a_full_disk_refused():

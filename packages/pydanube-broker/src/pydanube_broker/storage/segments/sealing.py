@@ -53,7 +53,6 @@ from pydanube_broker.storage.segments.retention import plan_drops
 from pydanube_broker.storage.segments.seal_planning import (
     SealCandidate,
     plan_seals,
-    pressure_bytes,
 )
 from pydanube_broker.storage.segments.segments import publish_times_of, write_frames
 from pydanube_broker.storage.segments.tail import Tail
@@ -290,9 +289,8 @@ class Sealer:
         await loop.run_in_executor(self._executor, reserve.refill)
 
     def _is_under_pressure(self) -> bool:
-        memory = self._memory
         return (
-            memory.sealable_bytes >= pressure_bytes(memory.sealable_bytes_max)
+            self._memory.is_under_pressure
             or self._journal.byte_count > self._config.journal_bytes_max
         )
 

@@ -28,6 +28,7 @@ from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import Batch, TopicSealed
 from pydanube_broker.storage.journal.journal import Journal
 from pydanube_broker.storage.pure.offset_changes import OffsetChanges
+from pydanube_broker.storage.segments.seal_planning import pressure_bytes
 from pydanube_broker.storage.segments.segment_cache import SegmentCache
 from pydanube_broker.storage.segments.tail import Tail, held_bytes_of
 
@@ -56,8 +57,6 @@ class TailMemory:
     seal_bytes: int
     """The size of the decoded messages at which one tail is sealed, unless its topic's
     policy has another."""
-    pressure_bytes: int
-    """The size of all tails from which the largest are sealed."""
     bytes_max: int
     """The size of all tails from which publishers wait."""
     byte_count: int = 0
@@ -87,6 +86,11 @@ class TailMemory:
         It is at least half of the total, even if other topics cannot be sealed.
         """
         return max(self.bytes_max - self.unsealable_bytes, self.bytes_max // 2)
+
+    @property
+    def is_under_pressure(self) -> bool:
+        """Whether the largest tails that can be sealed are to be sealed."""
+        return self.sealable_bytes >= pressure_bytes(self.sealable_bytes_max)
 
     @property
     def used_bytes(self) -> int:
@@ -141,12 +145,11 @@ class TailMemory:
         The sealer is woken if the tail is to be sealed at *seal_bytes*, or memory is
         short.
         """
-        before = self.byte_count
-        self.byte_count = before + size
+        was_under_pressure = self.is_under_pressure
+        self.byte_count += size
         # Only at the moment of crossing a limit: the sealer also wakes by itself.
-        if (
-            tail_bytes - size < seal_bytes <= tail_bytes
-            or before < self.pressure_bytes <= self.byte_count
+        if tail_bytes - size < seal_bytes <= tail_bytes or (
+            self.is_under_pressure and not was_under_pressure
         ):
             self.due.set()
 
