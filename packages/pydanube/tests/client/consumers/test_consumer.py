@@ -423,6 +423,37 @@ async def test_parts_of_messages_with_gaps_are_acknowledged_and_no_others(client
     assert done == acknowledged
 
 
+async def test_parts_with_gaps_of_partitions_are_acknowledged_and_no_others(client):
+    await client.topics.create(TOPIC, partitions=2)
+    async with (
+        client.consumer(TOPIC, **KEY_SHARED, name="one") as one,
+        client.consumer(TOPIC, **KEY_SHARED, name="two") as two,
+    ):
+        await keyed(client, 1000, keys=50)
+        acknowledged, seen, parts, received = {}, 0, 0, set()
+        while seen < 1000:
+            for consumer in (one, two):
+                batch = await consumer.receive_batch(max_messages=40, timeout_s=0.05)
+                seen += len(batch)
+                parts += 1
+                received |= {part.bits_of(*span) for part, *span in batch.slices}
+                if parts % 3:
+                    await consumer.ack(batch)
+                    for message in batch:
+                        done = acknowledged.setdefault(message.topic, set())
+                        done.add(message.offset)
+        assert received > {None}, "some parts have gaps"
+        await one.flush()
+        await two.flush()
+        assert len(acknowledged) == 2
+        for topic, offsets in acknowledged.items():
+            facts = await client.subscriptions.describe(topic, "s")
+            done = {*range(facts.cursor)}
+            for base, end in facts.done:
+                done |= {*range(base, end)}
+            assert done == offsets
+
+
 async def test_key_shared_consumers_with_the_smallest_prefetch_get_all_messages(client):
     await keyed(client, 40, keys=7)
     async with (

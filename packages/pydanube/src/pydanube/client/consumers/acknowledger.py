@@ -22,8 +22,6 @@ class RangeAcknowledger(Protocol):
 
     def _check_origin(self, topic: str, batch: ReceivedBatch | None) -> None: ...
 
-    def _ack_nowait(self, messages: AckTarget) -> None: ...
-
     def _ack_ranges(self, ranges: Iterable[Range]) -> None: ...
 
     def _ack_through(self, offset: int) -> None: ...
@@ -73,11 +71,6 @@ class Acknowledger(Openable):
 
     def _ack_nowait(self, messages: AckTarget) -> None:
         """Acknowledge messages, as ``ack`` does."""
-        if type(messages) is Message:
-            consumer = self._consumer_of(messages.topic)
-            if consumer is not None:
-                consumer._ack_nowait(messages)
-            return
         for consumer, ranges in self._acknowledgeable(messages):
             consumer._ack_ranges(ranges)
 

@@ -21,6 +21,7 @@ from pydanube.client.consumers.consumer import Consumer, TopicConsumer
 from pydanube.client.messages.messages import Message, MessageBatch, T_co
 from pydanube.client.messages.options import ConsumerOptions, check_max_messages
 from pydanube.client.pure.credit import SharedCredit
+from pydanube.client.pure.offsets import AckTarget
 from pydanube.model.errors import Closed, InvalidRequest, TimedOut
 from pydanube.model.names import TopicName
 from pydanube.model.policy import Start
@@ -121,6 +122,19 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
             if found:
                 return found
         return MessageBatch(self.topic, [])
+
+    def _ack_nowait(self, messages: AckTarget) -> None:
+        # The consumer of a partition acknowledges its messages in the shortest form.
+        if type(messages) is Message:
+            topics = {messages.topic}
+        elif type(messages) is MessageBatch:
+            topics = {batch.topic for batch, _, _ in messages.slices}
+        else:
+            topics = set()
+        if len(topics) != 1:
+            super()._ack_nowait(messages)
+        elif (consumer := self._consumer_of(topics.pop())) is not None:
+            consumer._ack_nowait(messages)
 
     async def flush(self) -> None:
         await run_all([self._flush_one(each) for each in self._channels.values()])
