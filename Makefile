@@ -39,6 +39,7 @@ soak: servers  ## Run the long tests: kill suites, clusters, many seeds of the s
 	@tools/zookeeper
 	@tools/opensearch
 	@tools/kafka
+	@tools/dbt
 	@$(PYTHON) -m pytest -m 'soak or rotated' $(ARGS)
 	@$(if $(ARGS),,$(PYTHON) -m pytest -m 'not soak' --hypothesis-profile soak \
 		tests/properties)
