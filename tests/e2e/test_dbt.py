@@ -40,7 +40,6 @@ def test_a_model_of_dbt_is_a_table_made_of_a_topic(client, broker_url, tmp_path)
         | {
             "DANUBE_URL": broker_url,
             "JAVA_HOME": str(find_java()),
-            "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={tmp_path}",
             "PYSPARK_PYTHON": str(DBT / "python"),
         },
         capture_output=True,
