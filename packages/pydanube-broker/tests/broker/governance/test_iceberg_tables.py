@@ -54,7 +54,7 @@ class World:
         self.now_s = 1000
         self.tables = self.restarted()
 
-    def restarted(self, *, must_be_uploaded=False):
+    def restarted(self, *, must_be_uploaded=False, files_max=100):
         """Return the tables of a broker that has just started."""
         return IcebergTables(
             self.broker.catalog,
@@ -64,6 +64,7 @@ class World:
             wall_clock_us=lambda: self.now_s * 1_000_000,
             refresh_s=REFRESH_S,
             keep_s=KEEP_S,
+            files_max=files_max,
         )
 
     async def create(self, name=TOPIC, policy=None):
@@ -165,6 +166,34 @@ async def test_a_new_state_has_only_a_manifest_of_what_is_new(world, is_restarte
         new = {*await world.objects.names(PREFIX)} - {*before}
         # The metadata, the list, and what was added; more only after a merge.
         assert len(new) == 3 + (at % SMALL_MANIFESTS_MAX == 1 and at > 1)
+
+
+@pytest.mark.parametrize(("files_max", "expected"), [(3, 0), (2, 1)])
+async def test_manifests_of_few_files_are_in_memory(world, files_max, expected):
+    other = TopicName.parse("/default/other")
+    await world.create(other)
+    world.tables = world.restarted(files_max=files_max)
+    for name, count in ((TOPIC, 1), (other, 2)):
+        segments = [segment(at, at + 1, f"{name}-{at}") for at in range(count)]
+        await world.seal(*segments, name=name)
+        await world.load(name)
+    world.now_s += REFRESH_S
+    await world.seal(segment(1, 2))
+    reads = world.objects.read
+    read = []
+
+    async def recorded(name, *args):
+        read.append(name)
+        return await reads(name, *args)
+
+    world.objects.read = recorded
+    assert await world.offsets() == [0, 2]
+    manifests = [
+        each
+        for each in read
+        if each.endswith(".avro") and not each.endswith("-list.avro")
+    ]
+    assert len(manifests) == expected
 
 
 async def test_manifests_stay_as_long_as_a_snapshot_has_them(world):

@@ -46,6 +46,8 @@ STATES_MAX = 32
 """The most states of a table that are kept."""
 TABLES_MAX = 1000
 """The most tables whose newest state is in memory."""
+KNOWN_FILES_MAX = 200_000
+"""The most data files whose manifests are in memory, of all tables together."""
 
 _SWEPT = 200
 """The number of objects that each new state examines for tables without a topic."""
@@ -101,7 +103,8 @@ class IcebergTables:
     """
     Writes and finds the metadata of topics' Iceberg tables.
 
-    Bounds: ``TABLES_MAX`` tables in memory; ``STATES_MAX`` states of a table in the
+    Bounds: ``TABLES_MAX`` tables in memory, and the manifests of *files_max* data
+        files, about 50 MB; ``STATES_MAX`` states of a table in the
         object store, and one new one in *refresh_s*.
     """
 
@@ -115,6 +118,7 @@ class IcebergTables:
         wall_clock_us: Callable[[], int],
         refresh_s: float = REFRESH_S,
         keep_s: float = STATE_KEEP_S,
+        files_max: int = KNOWN_FILES_MAX,
     ) -> None:
         """
         *objects* has the segments that engines read, and the metadata of tables.
@@ -128,6 +132,7 @@ class IcebergTables:
         self._wall_clock_us = wall_clock_us
         self._refresh_us = refresh_s * _US_PER_S
         self._keep_us = keep_s * _US_PER_S
+        self._files_max = files_max
         self._tables: OrderedDict[TopicName, _Known] = OrderedDict()
         # The object at which the next sweep begins.
         self._swept = ""
@@ -165,7 +170,16 @@ class IcebergTables:
         self._tables.move_to_end(name)
         async with known.lock:
             known.state = await self._current_state(name, known)
+            self._forget_manifests()
             return known.state.table
+
+    def _forget_manifests(self) -> None:
+        """Keep those of the tables that were used last; others are read again."""
+        left = self._files_max
+        for known in reversed(self._tables.values()):
+            left -= sum(len(each.files) for each in known.manifests.values())
+            if left < 0:
+                known.manifests = {}
 
     async def _ids_of(self, name: TopicName) -> dict[TopicName, TopicId]:
         names = await self._catalog.partitions_of(name)
