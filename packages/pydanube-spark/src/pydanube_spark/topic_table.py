@@ -94,7 +94,8 @@ def table(
     with their checksums.  The tail is read from the broker.  The table is a snapshot:
     each query of it reads the same messages.  A hold keeps the segments for an hour
     after this call, and after the last job of this application; it needs the permission
-    to manage the topic, and without it retention or compaction can end a query.
+    to manage the topic, and without it merging, retention or compaction can end a
+    query.
 
     Spark can read segments that this machine has, if tasks run here (a local master),
     or with ``readThrough=never`` wherever all executors have the broker's directory at
@@ -202,8 +203,8 @@ class _Snapshot:
             if self._is_held:
                 raise NotNative(f"its segments cannot be held: {error}")
             log.warning(
-                "%s is read without a hold, so retention or compaction may end the "
-                "query: %s",
+                "%s is read without a hold, so merging, retention or compaction may "
+                "end the query: %s",
                 _named(self._given),
                 error,
             )

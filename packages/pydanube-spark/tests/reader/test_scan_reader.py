@@ -13,8 +13,10 @@ from pydanube.model.envelope import TIME_TYPE
 from pydanube.model.errors import CorruptSegment, InvalidRequest, OffsetDropped
 from pydanube_spark.pushdown import condition_of
 from pydanube_spark.reader import scan_reader
+from pydanube_spark.reader.pure.read_options import ReadThrough
 from pydanube_spark.reader.pure.scans import plan_scans
 from pydanube_spark.reader.scan_reader import SCHEMA, check_schema, read_scan
+from pydanube_spark.reader.segment_access import SegmentAccess
 from support.fakes.topic_directory import FIRST_TIME_US, TopicDirectory
 
 TOPIC = "/default/orders"
@@ -47,7 +49,15 @@ def rewritten(planned, change):
     return [replace(scan, segments=(replace(piece, segment=segment),))]
 
 
-def rows(topics, planned, schema=SCHEMA, *, fail_on_data_loss=True, conditions=()):
+def rows(
+    topics,
+    planned,
+    schema=SCHEMA,
+    *,
+    fail_on_data_loss=True,
+    conditions=(),
+    access=None,
+):
     batches = [
         batch
         for scan in planned
@@ -57,6 +67,7 @@ def rows(topics, planned, schema=SCHEMA, *, fail_on_data_loss=True, conditions=(
             topics,
             fail_on_data_loss=fail_on_data_loss,
             conditions=conditions,
+            access=access,
         )
     ]
     assert all(batch.schema.equals(schema) for batch in batches)
@@ -125,6 +136,27 @@ def test_segment_replaced_since_the_plan_is_planned_again(topics):
     planned = scans(topics, 10, 95)
     topics.compact(TOPIC)
     assert offsets(rows(topics, planned)) == list(range(10, 95))
+
+
+def test_segments_replaced_again_and_again_are_read_where_they_are_then(topics):
+    planned = scans(topics, 10, 80)
+
+    class Restless(TopicDirectory):
+        replacements = 0
+
+        def layouts(self, ranges):
+            found = super().layouts(ranges)
+            if self.replacements < 3:
+                # The broker merges what it has just listed.
+                self.replacements += 1
+                self.thin_out(TOPIC, lambda _: True)
+            return found
+
+    restless = Restless(topics.path)
+    topics.compact(TOPIC)
+    access = SegmentAccess(ReadThrough.NEVER)
+    assert offsets(rows(restless, planned, access=access)) == list(range(10, 80))
+    assert restless.replacements == 3
 
 
 def test_tail_sealed_since_the_plan_is_read_once(topics):

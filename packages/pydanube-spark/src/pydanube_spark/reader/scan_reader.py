@@ -4,7 +4,7 @@ Reading a scan as Arrow batches of exactly the schema that Spark requests.
 Segments are read from the object store: only the row groups that the scan needs, by
 their statistics, and only the requested columns.  The tail is read from the broker.  A
 segment may have been replaced, or the tail sealed, since the scan was planned; then the
-reader asks the broker once more where the messages are.
+reader asks the broker again where the messages are, as often as that happens.
 
 The reader compares the offsets of every batch with the plan.  Whatever a file or a
 broker returns, a scan yields exactly its own messages, each once.  Only a segment that
@@ -135,38 +135,39 @@ def read_scan(
         decoder = decoder_for(decoding, value_type_of(schema))
     reading = _ScanReader(catalog, _names(schema, conditions), conditions)
     access = access or SegmentAccess()
-    position = scan.base
-    try:
-        for batch, next_offset in reading.batches(_reachable(scan, access)):
-            yield from conform(batch, scan.topic, schema, decoder)
-            position = next_offset
-    except (FileNotFoundError, OffsetDropped) as moved:
-        log.info("%s: planning again from offset %d: %s", scan.topic, position, moved)
-    except NoAccess as error:
-        rest = _without_segments(scan, position, access, error)
-        for batch, _ in reading.batches(rest):
-            yield from conform(batch, scan.topic, schema, decoder)
-        return
-    else:
-        return
-    if position == scan.end:
-        return
     stop = Position(scan.topic_id, scan.end)
-    left = find_range(
-        catalog, scan.topic, position, stop, fail_on_data_loss=fail_on_data_loss
-    )
-    scan_bytes_max = max(1, scan.byte_count)
-    scans = plan_scans([left], scan_bytes_max=scan_bytes_max) if left else []
-    for rest in scans:
-        position = rest.base
+    planned: tuple[int, list[str]] | None = None
+    left = [scan]
+    while left:
+        part = left[0]
+        position = part.base
         try:
-            for batch, next_offset in reading.batches(_reachable(rest, access)):
-                yield from conform(batch, rest.topic, schema, decoder)
+            for batch, next_offset in reading.batches(_reachable(part, access)):
+                yield from conform(batch, scan.topic, schema, decoder)
                 position = next_offset
-        except (FileNotFoundError, NoAccess) as error:
-            again = _without_segments(rest, position, access, error)
-            for batch, _ in reading.batches(again):
-                yield from conform(batch, rest.topic, schema, decoder)
+        except NoAccess as error:
+            left[0] = _without_segments(part, position, access, error)
+            continue
+        except (FileNotFoundError, OffsetDropped) as moved:
+            if position == scan.end:
+                return
+            found = find_range(
+                catalog, scan.topic, position, stop, fail_on_data_loss=fail_on_data_loss
+            )
+            if found is None:
+                return
+            plan = found.base, [each.object_name for each in found.segments]
+            if plan == planned:
+                # The broker still lists what cannot be read.
+                if isinstance(moved, OffsetDropped):
+                    raise
+                left[0] = _without_segments(part, position, access, moved)
+                continue
+            log.info("%s: planned again from %d: %s", scan.topic, found.base, moved)
+            planned = plan
+            left = plan_scans([found], scan_bytes_max=max(1, scan.byte_count))
+        else:
+            del left[0]
 
 
 def _reachable(scan: Scan, access: SegmentAccess) -> Scan:
