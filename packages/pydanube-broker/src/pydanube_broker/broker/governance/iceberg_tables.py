@@ -1,10 +1,10 @@
 """
 The Iceberg tables of topics, whose data files are the topics' segments.
 
-A *state* of a table is a metadata file with a manifest list and manifests.  They are
-objects beside the segments, because engines read them from there.  A request for a
-table writes a new state if the topic's segments have changed since the last one; so a
-table that nobody requests costs nothing.
+A *state* of a table is a metadata file with a manifest list and manifests, which it
+shares with the states before it.  They are objects beside the segments, because engines
+read them from there.  A request for a table writes a new state if the topic's segments
+have changed since the last one; so a table that nobody requests costs nothing.
 
 Each broker of a cluster may write states: the newest metadata file that lists the
 present segments is used, whichever broker wrote it.
@@ -104,8 +104,8 @@ class IcebergTables:
     Writes and finds the metadata of topics' Iceberg tables.
 
     Bounds: ``TABLES_MAX`` tables in memory, and the manifests of *files_max* data
-        files, about 50 MB; ``STATES_MAX`` states of a table in the
-        object store, and one new one in *refresh_s*.
+        files, about 50 MB; ``STATES_MAX`` states of a table in the object store, and
+        one new one in *refresh_s*.
     """
 
     def __init__(
@@ -170,7 +170,6 @@ class IcebergTables:
         self._tables.move_to_end(name)
         async with known.lock:
             known.state = await self._current_state(name, known)
-            self._forget_manifests()
             return known.state.table
 
     def _forget_manifests(self) -> None:
@@ -399,6 +398,7 @@ class IcebergTables:
         objects[prefix + _LIST] = listed
         await gather(self._objects.put(*each) for each in objects.items())
         known.manifests = {each.url: replace(each, data=b"") for each in manifests}
+        self._forget_manifests()
         return iceberg.new_snapshot(
             topics,
             manifests,
