@@ -126,14 +126,16 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
     def _ack_nowait(self, messages: AckTarget) -> None:
         # The consumer of a partition acknowledges its messages in the shortest form.
         if type(messages) is Message:
-            topics = {messages.topic}
-        elif type(messages) is MessageBatch:
-            topics = {batch.topic for batch, _, _ in messages.slices}
+            topic = messages.topic
+        elif (
+            type(messages) is MessageBatch
+            and len(topics := {batch.topic for batch, _, _ in messages.slices}) == 1
+        ):
+            topic = topics.pop()
         else:
-            topics = set()
-        if len(topics) != 1:
             super()._ack_nowait(messages)
-        elif (consumer := self._consumer_of(topics.pop())) is not None:
+            return
+        if (consumer := self._consumer_of(topic)) is not None:
             consumer._ack_nowait(messages)
 
     async def flush(self) -> None:
