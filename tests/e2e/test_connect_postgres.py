@@ -426,6 +426,55 @@ async def test_a_table_is_mirrored_by_its_changes(database, identity):
     )
 
 
+async def test_tables_are_emptied_with_those_that_they_mirror(database, caplog):
+    database.execute(
+        "CREATE TABLE lines (id int PRIMARY KEY, of int REFERENCES orders)",
+        "CREATE TABLE mirror (LIKE orders INCLUDING ALL)",
+        "CREATE TABLE kept (LIKE orders INCLUDING ALL)",
+        "INSERT INTO orders VALUES (1, 'Ann', 1)",
+        # As earlier versions created it.
+        f"CREATE PUBLICATION {database.slot} FOR TABLE orders, lines "
+        "WITH (publish = 'insert, update, delete')",
+    )
+    options = "key: [id], envelope: debezium, truncate: {}"
+    source = text = database.declaration(
+        "tables: {public.orders: , public.lines: /default/lines}"
+    )
+    for name, truncate in (("mirror", "apply"), ("kept", "ignore")):
+        text += SINK.replace("mirror:", f"{name}:").format(
+            topic=TOPIC,
+            url=database.url,
+            table=name,
+            options=options.format(truncate),
+        )
+    async with broker_with_topics("/default/lines") as (broker, client):
+        async with running(declared(source, broker.url)):
+            await events_of(client, 1)
+        [hint] = [each for each in caplog.messages if "no truncations" in each]
+        database.execute(hint[hint.index("ALTER") :])
+        async with running(declared(text, broker.url)) as until:
+            database.execute(
+                "INSERT INTO orders VALUES (2, 'Bob', 2)",
+                "INSERT INTO lines VALUES (7, 2)",
+                "TRUNCATE orders, lines",
+                "INSERT INTO orders VALUES (1, 'Cid', 3), (3, 'Dan', 4)",
+            )
+            database.execute("TRUNCATE lines")
+            events = await events_of(client, 5)
+            lines = await events_of(client, 3, "/default/lines")
+            for name in ("mirror", "kept"):
+                await until(lambda found, name=name: found[name].messages == 5)
+    assert [event["op"] for _, event in events] == ["r", "c", "t", "c", "c"]
+    assert [event["op"] for _, event in lines] == ["c", "t", "t"]
+    key, event = events[2]
+    assert (key, event["before"], event["after"]) == (None, None, None)
+    assert event["source"]["table"] == "orders"
+    rows = "SELECT id, who FROM {} ORDER BY id"
+    wanted = [(1, "Cid"), (3, "Dan")]
+    assert database.query(rows.format("mirror")) == wanted
+    assert database.query(rows.format("kept")) == [wanted[0], (2, "Bob"), wanted[1]]
+
+
 async def test_vectors_are_written_to_columns_of_pgvector(database):
     database.execute(
         "CREATE EXTENSION vector",

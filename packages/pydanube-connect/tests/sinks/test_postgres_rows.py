@@ -10,17 +10,23 @@ from pydanube_connect.sinks.postgres_rows import (
     InvalidRow,
     Row,
     TableFormat,
+    Truncate,
 )
 
 COLUMNS = ["id", "who", "total"]
 
 
-def table(envelope=Envelope.ROW, key=("id",)):
-    return TableFormat('"orders"', COLUMNS, key, envelope)
+TRUNCATION = b'{"before": null, "after": null, "op": "t"}'
 
 
-def row_of(payload, key=None, **table_options):
-    message = SimpleNamespace(payload=payload, key_bytes=key and key.encode())
+def table(envelope=Envelope.ROW, key=("id",), truncate=Truncate.FAIL):
+    return TableFormat('"orders"', COLUMNS, key, envelope, truncate)
+
+
+def row_of(payload, key=None, topic="/default/orders", **table_options):
+    message = SimpleNamespace(
+        payload=payload, key_bytes=key and key.encode(), topic=topic
+    )
     found = table(**table_options).row(message)
     return found and (
         {name: bytes(each) for name, each in found.values.items()},
@@ -99,6 +105,22 @@ def test_other_events_are_refused(payload):
         row_of(payload, envelope=Envelope.DEBEZIUM)
 
 
+@pytest.mark.parametrize(
+    ("truncate", "row"), [(Truncate.IGNORE, None), (Truncate.APPLY, ({}, True))]
+)
+def test_a_truncation_is_ignored_or_deletes_all_rows(truncate, row):
+    options = {"envelope": Envelope.DEBEZIUM, "truncate": truncate}
+    assert row_of(TRUNCATION, **options) == row
+    wrapped = b'{"schema": {}, "payload": %s}' % TRUNCATION
+    assert row_of(wrapped, **options) == row
+
+
+def test_a_truncation_is_refused_where_it_has_no_order():
+    options = {"envelope": Envelope.DEBEZIUM, "truncate": Truncate.APPLY}
+    with pytest.raises(InvalidRow, match="needs a topic with one partition"):
+        row_of(TRUNCATION, topic="/default/orders-part-0", **options)
+
+
 def rows(*given):
     return [
         Row({name: Raw(b"%d" % value) for name, value in values.items()}, is_deleted)
@@ -131,6 +153,23 @@ def test_rows_of_a_key_are_merged_and_deletions_come_first():
         [({"id": 1, "total": 1, "who": 5}, False)],
         [({"id": 3, "total": 2}, False)],
     ]
+
+
+def test_rows_before_a_truncation_are_not_written():
+    given = rows(
+        ({"id": 1, "total": 1}, False),
+        ({}, True),
+        ({"id": 2, "total": 1}, False),
+        ({}, True),
+        ({"id": 3}, True),
+        ({"id": 1, "total": 2}, False),
+    )
+    assert shown(table().runs(given)) == [
+        [({}, True)],
+        [({"id": 3}, True)],
+        [({"id": 1, "total": 2}, False)],
+    ]
+    assert table().statement(given[1]) == 'DELETE FROM "orders"'
 
 
 def test_without_a_key_every_row_stays():

@@ -32,6 +32,13 @@ def test_a_change_has_the_fields_of_debezium():
     }
 
 
+def test_a_truncation_has_no_key_and_no_rows_and_no_tombstone():
+    [record] = events("t", None, None, tombstones=True)
+    assert record.key is None
+    shown = [record.value[each] for each in ("op", "before", "after")]
+    assert shown == ["t", None, None]
+
+
 def test_a_change_of_the_key_is_a_deletion_and_an_insertion():
     found = events("u", {"id": 1}, {"id": 2}, tombstones=True)
     assert [(each.key, each.value and each.value["op"]) for each in found] == [

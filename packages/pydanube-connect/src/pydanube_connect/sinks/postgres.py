@@ -22,6 +22,7 @@ from pydanube_connect.sinks.postgres_rows import (
     InvalidRow,
     Row,
     TableFormat,
+    Truncate,
     UnknownColumn,
 )
 
@@ -71,6 +72,13 @@ class PostgresSinkOptions(Section, frozen=True, kw_only=True):
             "Debezium."
         ),
     ] = Envelope.ROW
+    truncate: Annotated[
+        Truncate,
+        Meta(
+            description="Whether an event of Debezium that empties its table is "
+            "refused, ignored, or deletes all rows of this one, too."
+        ),
+    ] = Truncate.FAIL
 
 
 class PostgresSink(Sink):
@@ -102,6 +110,10 @@ class PostgresSink(Sink):
             found["table"] = "is 'table' or 'schema.table'"
         if options.envelope is Envelope.DEBEZIUM and not options.key:
             found["key"] = "is missing: events of Debezium change and delete rows"
+        if options.truncate is not Truncate.FAIL and (
+            options.envelope is not Envelope.DEBEZIUM
+        ):
+            found["truncate"] = "is only for envelope: debezium"
         return found
 
     async def __aenter__(self) -> Self:
@@ -166,7 +178,9 @@ class PostgresSink(Sink):
                     f"the table {options.table} has no column {each!r}; it has "
                     f"{', '.join(columns)}"
                 )
-        self._table = TableFormat(name, columns, options.key, options.envelope)
+        self._table = TableFormat(
+            name, columns, options.key, options.envelope, options.truncate
+        )
 
     async def _write(self, messages: Sequence[Message]) -> None:
         from psycopg import Error  # noqa: PLC0415
@@ -229,8 +243,12 @@ class PostgresSink(Sink):
     async def _execute(self, rows: Sequence[Row]) -> None:
         assert self._connection is not None
         for run in self._table.runs(rows):
+            statement = self._table.statement(run[0])
+            if run[0].is_truncation:
+                await self._connection.execute(statement)
+                continue
             values = msgspec.json.encode([each.values for each in run]).decode()
-            await self._connection.execute(self._table.statement(run[0]), (values,))
+            await self._connection.execute(statement, (values,))
 
 
 def _is_of_row(error: Error) -> bool:

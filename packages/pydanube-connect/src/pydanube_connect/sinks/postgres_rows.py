@@ -10,6 +10,7 @@ from msgspec import Raw
 from msgspec.json import decode, encode
 
 from pydanube.client.messages.messages import Message
+from pydanube.model.names import TopicName
 from pydanube_connect.postgres_access import quoted
 from pydanube_connect.pure.failures import JSON_ERRORS
 from pydanube_connect.sources.pure.change_events import UNAVAILABLE
@@ -28,6 +29,14 @@ class Envelope(Enum):
     DEBEZIUM = "debezium"
 
 
+class Truncate(Enum):
+    """The treatment of an event that empties the table which the events come from."""
+
+    FAIL = "fail"
+    IGNORE = "ignore"
+    APPLY = "apply"
+
+
 class InvalidRow(Exception):
     """A message is no row of the table."""
 
@@ -41,7 +50,13 @@ class Row:
     """A row to insert or to delete."""
 
     values: Values
+    """Those of the key if the row is deleted; none if all rows are."""
     is_deleted: bool
+
+    @property
+    def is_truncation(self) -> bool:
+        """Whether all rows of the table are deleted."""
+        return self.is_deleted and not self.values
 
     @property
     def kind(self) -> tuple[bool, frozenset[str]]:
@@ -59,6 +74,7 @@ class TableFormat:
     key: Sequence[str]
     """The columns that identify a row; empty: every message is a new row."""
     envelope: Envelope
+    truncate: Truncate = Truncate.FAIL
 
     def row(self, message: Message) -> Row | None:
         """
@@ -76,11 +92,30 @@ class TableFormat:
             event = value
             if "schema" in value and "payload" in value:
                 event = _object_in(value["payload"])
+            if _operation_of(event) == "t":
+                return self._truncation(message)
             found, is_deleted = _row_of_event(event)
             if found is None:
                 return None
             value = found
         return Row(self._checked(value, is_deleted=is_deleted), is_deleted)
+
+    def _truncation(self, message: Message) -> Row | None:
+        if self.truncate is Truncate.IGNORE:
+            return None
+        if self.truncate is Truncate.FAIL:
+            raise InvalidRow(
+                "the event empties the table that it comes from: set truncate: apply "
+                "to empty this one, too, or truncate: ignore to keep its rows"
+            )
+        topic = message.topic
+        if TopicName.parse(topic).split_partition() is not None:
+            raise InvalidRow(
+                "the event empties the table that it comes from, and has no order "
+                f"among those in other partitions than {topic}: truncate: apply needs "
+                "a topic with one partition"
+            )
+        return Row({}, is_deleted=True)
 
     def _tombstone(self, message: Message) -> Row | None:
         if self.envelope is Envelope.DEBEZIUM:
@@ -113,7 +148,13 @@ class TableFormat:
         Yield runs of rows that one statement can write, to the effect of *rows*.
 
         With a key, those of a key are merged: first a deletion, then an insertion.
+        Rows before the last truncation have no effect.
         """
+        for at in reversed(range(len(rows))):
+            if rows[at].is_truncation:
+                yield [rows[at]]
+                rows = rows[at + 1 :]
+                break
         if self.key:
             rows = self._merged(rows)
         runs: dict[tuple[bool, frozenset[str]], list[Row]] = {}
@@ -135,7 +176,13 @@ class TableFormat:
         return [*deleted.values(), *present.values()]
 
     def statement(self, row: Row) -> str:
-        """Return the statement for rows of the kind of *row*; it takes a JSON array."""
+        """
+        Return the statement for rows of the kind of *row*.
+
+        It takes a JSON array, except if *row* is a truncation.
+        """
+        if row.is_truncation:
+            return f"DELETE FROM {self.name}"
         source = f"jsonb_populate_recordset(NULL::{self.name}, %s::jsonb) AS new"
         if row.is_deleted:
             same = " AND ".join(f"t.{quoted(c)} = new.{quoted(c)}" for c in self.key)
@@ -167,9 +214,13 @@ def _object_in(payload: bytes | Raw) -> dict[str, Raw]:
         raise InvalidRow(f"the payload is no JSON object: {error}") from error
 
 
+def _operation_of(event: Values) -> str:
+    return bytes(event.get("op", NULL)).decode().strip('"')
+
+
 def _row_of_event(event: Values) -> tuple[Values | None, bool]:
     """Return the row of an event of Debezium, and whether it is deleted."""
-    operation = bytes(event.get("op", NULL)).decode().strip('"')
+    operation = _operation_of(event)
     if operation == "m":
         return None, False
     if operation not in {"c", "r", "u", "d"}:

@@ -116,6 +116,7 @@ class Reading:
         """
         system = await self.check_server()
         await self._create_publication()
+        await self._warn_of_truncations()
         slot = self._options.slot
         found = await self._slot()
         if stored is None:
@@ -180,10 +181,14 @@ class Reading:
         )
 
     async def _has_publication(self) -> bool:
-        found = await self.server.query(
-            "SELECT 1 FROM pg_publication WHERE pubname = %s", (self.publication,)
+        return bool(await self._published_operations())
+
+    async def _published_operations(self) -> list[tuple[Any, ...]]:
+        """Return a row that says whether deletions and truncations are published."""
+        return await self.server.query(
+            "SELECT pubdelete, pubtruncate FROM pg_publication WHERE pubname = %s",
+            (self.publication,),
         )
-        return bool(found)
 
     async def _check_publication(self) -> None:
         """Check that the publication has the tables, or can be created for them."""
@@ -210,6 +215,17 @@ class Reading:
                     f"{quoted(schema)}.{quoted(table)}"
                 )
 
+    async def _warn_of_truncations(self) -> None:
+        """Warn if tables are emptied without an event, but rows have events."""
+        if (True, False) in await self._published_operations():
+            log.warning(
+                "the publication %s publishes no truncations: a TRUNCATE leaves the "
+                "rows in all copies of the tables. ALTER PUBLICATION %s SET (publish = "
+                "'insert, update, delete, truncate')",
+                self.publication,
+                quoted(self.publication),
+            )
+
     async def _create_publication(self) -> None:
         """Create the publication for the tables, unless it exists."""
         if await self._has_publication():
@@ -219,7 +235,7 @@ class Reading:
         )
         await self.server.execute(
             f"CREATE PUBLICATION {quoted(self.publication)} FOR TABLE {listed} "
-            "WITH (publish = 'insert, update, delete')"
+            "WITH (publish = 'insert, update, delete, truncate')"
         )
 
     async def _check_identities(self, tables: Sequence[tuple[str, str]]) -> None:

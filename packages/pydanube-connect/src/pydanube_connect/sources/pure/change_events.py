@@ -144,9 +144,10 @@ class ChangeEvents:
 
         Args:
             table: The table.
-            operation: ``c``, ``u``, ``d`` or ``r``.
+            operation: ``c``, ``u``, ``d``, ``r`` or ``t``.
             before: The row before the change, or the columns that identify it, or None.
-            after: The row after the change; None: it is deleted.
+            after: The row after the change; None: it is deleted, or, with ``t``, all
+                rows are.
             source: The fields of ``source`` of this change.
             time_ms: The time now, in milliseconds since 1970.
         """
