@@ -81,7 +81,6 @@ TOPICS = {"native": 64, "grpc": 64, "mqtt": 64, "batches": 8}
 """For each process."""
 TAIL_BYTES_MAX = 512 * 1024 * 1024
 """For each process, as one has by default."""
-GOALS = {"native": 0.85, "grpc": 0.85, "mqtt": 0.85, "batches": 0.8}
 SPARE = 1.4
 """How many times as many topics are created as are used, the same number on each
 process, because some processes get fewer than others."""

@@ -151,11 +151,6 @@ class Link:
         self.broker = End(self, to.host, protocol, context)
         self.client.other, self.broker.other = self.broker, self.client
 
-    @property
-    def client_name(self) -> str:
-        """The name of the client's process."""
-        return self.client.host.name
-
     def begin(self, tap: Tap) -> None:
         """Tell both protocols that they are connected."""
         self.broker.tap = tap

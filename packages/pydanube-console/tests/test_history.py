@@ -30,12 +30,11 @@ def test_rates_need_two_samples():
     history = History()
     history.add(sample(0, 10))
     assert not history.totals
-    assert history.activity_of("/default/t0").published_per_s == 0
+    assert [each.published_per_s for each in history.found] == [0]
     history.add(sample(2, 30))
     [point] = history.totals
     assert (point.published_per_s, point.lag) == (10.0, 5)
     assert history.of_topic("/default/t0") == [point]
-    assert history.activity_of("/default/t9") is None
 
 
 def test_history_keeps_the_last_points_of_topics_that_exist():

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from warnings import catch_warnings, simplefilter
 
 from joserfc import jws
-from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
+from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 import pydanube
 from pydanube_broker.servers.run import serve
@@ -64,11 +64,6 @@ def claims(now_s=None, **changes):
         "groups": ["traders"],
     } | changes
     return {name: value for name, value in found.items() if value is not None}
-
-
-def secret_key(text: str) -> OctKey:
-    """The key of an algorithm with a secret."""
-    return OctKey.import_key(text)
 
 
 PERMITTED = ("alice", "billing", "localhost")

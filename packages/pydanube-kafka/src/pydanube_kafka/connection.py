@@ -24,7 +24,8 @@ from pydanube_broker.servers.connections.authentication import (
     certificate_of,
 )
 from pydanube_broker.servers.connections.connections import enable_keepalive
-from pydanube_broker.servers.settings.addresses import address_of, binding, peer_text
+from pydanube_broker.servers.connections.listeners import accepting
+from pydanube_broker.servers.settings.addresses import address_of, peer_text
 from pydanube_broker.servers.settings.tls import ServerTls, over_tls
 from pydanube_kafka.calls import NO_ANSWER, Call
 from pydanube_kafka.pure.fetch_sessions import FetchSession
@@ -387,17 +388,9 @@ async def listen_kafka(
         InvalidConfig: The address is not available.
     """
     factory = over_tls(partial(KafkaConnection, server), tls)
-    with binding(host, port, "Kafka clients", "--kafka-port"):
-        listeners = [
-            await asyncio.get_running_loop().create_server(
-                factory, host, each, backlog=1024, reuse_port=own_port is not None
-            )
-            for each in ([port] if own_port is None else [port, own_port])
-        ]
-    bound: int = listeners[0].sockets[0].getsockname()[1]
-    server.brokers.port = bound
-    try:
+    name, flag = "Kafka clients", "--kafka-port"
+    async with accepting(
+        factory, host, port, name=name, flag=flag, own_port=own_port
+    ) as bound:
+        server.brokers.port = bound
         yield bound
-    finally:
-        for listener in listeners:
-            listener.close()

@@ -14,7 +14,7 @@ from pydanube_broker.broker.serving.open_connections import ConnectionFacts
 from pydanube_broker.operations.authorization import Caller
 from pydanube_broker.servers.connections.authentication import NOBODY, certificate_of
 from pydanube_broker.servers.connections.connections import enable_keepalive
-from pydanube_broker.servers.settings.addresses import binding
+from pydanube_broker.servers.connections.listeners import accepting
 from pydanube_broker.servers.settings.tls import ServerTls, over_tls
 from pydanube_mqtt.arrivals import Arrival, Introduction, open_arrivals
 from pydanube_mqtt.clients import Client
@@ -537,11 +537,13 @@ async def listen_mqtt(
                 ),
             )
         factory = over_tls(accept, tls)
-        with binding(host, port, "MQTT", "--mqtt-port"):
-            listener = await server.loop.create_server(
-                factory, host, port, backlog=1024, reuse_port=group is not None
+        yield await stack.enter_async_context(
+            accepting(
+                factory,
+                host,
+                port,
+                name="MQTT",
+                flag="--mqtt-port",
+                is_shared=group is not None,
             )
-        try:
-            yield listener.sockets[0].getsockname()[1]
-        finally:
-            listener.close()
+        )

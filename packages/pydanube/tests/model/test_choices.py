@@ -6,10 +6,8 @@ import pytest
 
 from pydanube.model import choices
 from pydanube.model.policy import (
-    Backoff,
     CorruptionPolicy,
     Durability,
-    PoisonPolicy,
     ProducerAccess,
     Start,
     SubscriptionType,
@@ -24,8 +22,6 @@ from pydanube.model.policy import (
         (choices.StartName, Start),
         (choices.DurabilityName, Durability),
         (choices.CorruptionPolicyName, CorruptionPolicy),
-        (choices.BackoffName, Backoff),
-        (choices.PoisonPolicyName, PoisonPolicy),
     ],
 )
 def test_words_are_those_of_the_enumeration(words, enumeration):

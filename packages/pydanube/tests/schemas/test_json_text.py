@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.schemas.pure.json_text import is_writable, row_texts, texts
+from pydanube.schemas.pure.json_text import is_writable, texts
 
 TEXT = st.text(max_size=8)
 LEAVES = st.sampled_from(["string", "int64", "bool", "double", "binary"])
@@ -104,7 +104,7 @@ def test_times_decimals_and_numbers_have_standard_json_forms():
             "by_number": pa.array([[(7, 1)]], pa.map_(pa.int64(), pa.int8())),
         }
     )
-    assert row_texts(row)[0].as_py() == (
+    assert texts(row.to_struct_array())[0].as_py() == (
         '{"utc":"2024-02-29T12:00:00.000005Z","local":"2024-02-29T12:00:00.000005",'
         '"day":"2024-02-29","sum":1.50,"ratio":1.5,"nothing":null,'
         '"by_day":{"2024-02-29":1},"by_number":{"7":1}}'

@@ -112,10 +112,6 @@ class History:
         """Return the points of a topic; of a partitioned one by its base name."""
         return list(self._topics.get(topic, ()))
 
-    def activity_of(self, topic: str) -> Activity | None:
-        """Return the last activity of a topic."""
-        return next((each for each in self.found if each.topic == topic), None)
-
 
 def _point_of(activity: Activity) -> Point:
     return Point(activity.published_per_s, activity.delivered_per_s, activity.lag)

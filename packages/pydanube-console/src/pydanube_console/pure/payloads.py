@@ -9,8 +9,6 @@ from typing import Any
 
 SHOWN_BYTES_MAX = 4096
 """Longer payloads are truncated in lists."""
-SHOWN_WHOLE_BYTES_MAX = 256 * 1024
-"""Longer payloads are truncated everywhere."""
 _HEX_LINE = 16
 
 

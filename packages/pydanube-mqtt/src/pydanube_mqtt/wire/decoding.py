@@ -71,11 +71,6 @@ class PacketReader:
         # The length of the incomplete packet, if it is known.
         self._needed = 0
 
-    @property
-    def has_partial_packet(self) -> bool:
-        """Whether an incomplete packet was received."""
-        return bool(self._received)
-
     def add(self, data: bytes | memoryview) -> None:
         """Add received bytes; call ``packets`` afterwards."""
         self._received += data

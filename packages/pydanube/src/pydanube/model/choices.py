@@ -13,6 +13,4 @@ AccessName: TypeAlias = Literal[
 StartName: TypeAlias = Literal["earliest", "latest"]
 DurabilityName: TypeAlias = Literal["durable", "written"]
 CorruptionPolicyName: TypeAlias = Literal["stop", "skip"]
-BackoffName: TypeAlias = Literal["fixed", "exponential"]
-PoisonPolicyName: TypeAlias = Literal["dead_letter", "block", "drop"]
 CompressionName: TypeAlias = Literal["lz4", "zstd"]

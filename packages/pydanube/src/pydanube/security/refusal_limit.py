@@ -53,11 +53,6 @@ class RefusalLimit:
             del self._sources[next(iter(self._sources))]
         return is_admitted
 
-    @property
-    def has_suppressed(self) -> bool:
-        """Whether there is something to summarize."""
-        return bool(self._suppressed)
-
     def take_suppressed(self) -> dict[Hashable, int]:
         """Return how many refusals were not recorded since the last call, by source."""
         suppressed, self._suppressed = self._suppressed, {}

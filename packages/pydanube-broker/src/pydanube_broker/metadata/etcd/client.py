@@ -69,7 +69,6 @@ class Method(Generic[A]):
 
 RANGE = Method("/etcdserverpb.KV/Range", pb.RangeResponse)
 PUT = Method("/etcdserverpb.KV/Put", pb.PutResponse)
-DELETE_RANGE = Method("/etcdserverpb.KV/DeleteRange", pb.DeleteRangeResponse)
 TXN = Method("/etcdserverpb.KV/Txn", pb.TxnResponse)
 LEASE_GRANT = Method("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantResponse)
 LEASE_REVOKE = Method("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeResponse)

@@ -7,8 +7,9 @@ TLS, identities, permissions, quotas and limits.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from pkgutil import resolve_name
 from typing import Any, TypeAlias
 
@@ -19,6 +20,7 @@ from pydanube_broker.metadata.store import MetadataStore
 from pydanube_broker.servers.connections.authentication import Authenticator
 from pydanube_broker.servers.connections.connections import ConnectionCounts
 from pydanube_broker.servers.connections.process_sockets import ProcessGroup
+from pydanube_broker.servers.settings.addresses import binding
 from pydanube_broker.servers.settings.listener_config import ListenerConfig
 from pydanube_broker.servers.settings.tls import ServerTls
 
@@ -92,6 +94,44 @@ class OpenListener:
     def url(self, host: str, *, is_encrypted: bool) -> str:
         """Return the URL of clients; *host* is as in URLs."""
         return self.config.url(host, self.state.port, is_encrypted=is_encrypted)
+
+
+@asynccontextmanager
+async def accepting(
+    factory: Callable[[], asyncio.BaseProtocol],
+    host: str,
+    port: int,
+    *,
+    name: str,
+    flag: str,
+    own_port: int | None = None,
+    is_shared: bool = False,
+) -> AsyncIterator[int]:
+    """
+    Accept connections on *host* and *port* (0: any free port); yields the port.
+
+    If *is_shared*, or with *own_port*, other processes may accept at *port*, too; no
+    other accepts at *own_port*.  Errors contain *name*, the name of the protocol, and
+    *flag*, the option for the port.
+
+    Raises:
+        InvalidConfig: The address is not available.
+    """
+    loop = asyncio.get_running_loop()
+    with ExitStack() as listeners:
+        bound = port
+        with binding(host, port, name, flag):
+            for each in [port] if own_port is None else [own_port, port]:
+                listener = await loop.create_server(
+                    factory,
+                    host,
+                    each,
+                    backlog=1024,
+                    reuse_port=is_shared or own_port is not None,
+                )
+                listeners.callback(listener.close)
+                bound = listener.sockets[0].getsockname()[1]
+        yield bound
 
 
 @asynccontextmanager

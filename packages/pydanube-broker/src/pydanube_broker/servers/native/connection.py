@@ -54,11 +54,12 @@ from pydanube_broker.servers.connections.authentication import (
 )
 from pydanube_broker.servers.connections.connections import enable_keepalive
 from pydanube_broker.servers.connections.errors import as_broker_error
+from pydanube_broker.servers.connections.listeners import accepting
 from pydanube_broker.servers.native.channels import CHANNEL_REQUESTS
 from pydanube_broker.servers.native.consumers import ConsumerChannel
 from pydanube_broker.servers.native.link import Channel, ClientLink
 from pydanube_broker.servers.native.server import NativeServer
-from pydanube_broker.servers.settings.addresses import address_of, binding, peer_text
+from pydanube_broker.servers.settings.addresses import address_of, peer_text
 from pydanube_broker.servers.settings.tls import PLAIN_REFUSED, ServerTls, over_tls
 
 log = logging.getLogger(__name__)
@@ -602,22 +603,14 @@ async def listen(
     Raises:
         InvalidConfig: The address is not available.
     """
-    loop = asyncio.get_running_loop()
     refusal = error_to_wire(ProtocolViolation(PLAIN_REFUSED))
     factory = over_tls(
         partial(NativeConnection, server),
         tls,
         plain_answer=StreamConnection(Side.BROKER).send(Kind.ERROR, refusal),
     )
-    with binding(host, port, "the native protocol", "--stream-port"):
-        listeners = [
-            await loop.create_server(
-                factory, host, each, backlog=1024, reuse_port=own_port is not None
-            )
-            for each in ([port] if own_port is None else [port, own_port])
-        ]
-    try:
-        yield listeners[0].sockets[0].getsockname()[1]
-    finally:
-        for listener in listeners:
-            listener.close()
+    name, flag = "the native protocol", "--stream-port"
+    async with accepting(
+        factory, host, port, name=name, flag=flag, own_port=own_port
+    ) as bound:
+        yield bound

@@ -16,7 +16,6 @@ from pydanube.model.lazy_dataclasses import dataclass
 from pydanube.model.schemas import SchemaType
 
 VERSION = "3.0.0"
-DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
 _BINARY = "application/octet-stream"
 _PRIMITIVES: dict[SchemaType, tuple[str, dict[str, Any]]] = {

@@ -28,16 +28,6 @@ def is_writable(kind: pa.DataType) -> bool:
     return scalar_schema(kind) is not None or bool(pa.types.is_time(kind))
 
 
-def row_texts(batch: pa.RecordBatch) -> Any:
-    """
-    Return each row of *batch* as one JSON object, with all columns in order.
-
-    Raises:
-        InvalidConfig: A column's type has no JSON form.
-    """
-    return _object(batch.schema.names, batch.columns, batch.num_rows)
-
-
 def texts(column: Any) -> Any:
     """
     Return the values of *column* as JSON; null stays null.
