@@ -143,8 +143,15 @@ async def test_a_client_reads_its_api_key_from_a_file(broker, admin, tmp_path):
     created = await admin.security.create_api_key("billing")
     file = tmp_path / "api-key"
     file.write_text(f"{created.key}\n")
-    async with pydanube.connect(f"{broker.stream_url}?api_key_file={file}") as client:
+    url = f"{broker.stream_url}?api_key_file={file}"
+    async with pydanube.connect(url) as client:
         assert await client.topics.list() == []
+    file.write_text(WRONG_KEY)
+    with pytest.raises(
+        pydanube.Unauthenticated, match=f"expired .from the file {file}"
+    ):
+        async with pydanube.connect(url):
+            pass
 
 
 async def test_api_keys_are_listed_without_the_keys(broker, admin, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -19,6 +20,7 @@ SOURCE, TABLE, STREAM, SECRET = (
     "/bank/accounts",
 )
 COUNT = 1000
+DEADLINE_S = 240
 
 
 @pytest.fixture
@@ -105,3 +107,44 @@ def test_spark_with_credentials_copies_a_topic_over_tls(
     with pytest.raises(Exception, match="this broker needs credentials"):
         copy(spark, tls, checkpoint)
     assert len(numbers(admin, TABLE)) == 2 * COUNT
+
+
+@pytest.mark.soak
+def test_a_stream_goes_on_with_the_key_that_replaces_its_key(
+    spark, broker_url, admin, files, tmp_path
+):
+    options = {"url": broker_url, "tls.caFile": str(files["ca"][0])}
+    key = tmp_path / "billing.key"
+    key.write_text(admin.security.create_api_key("billing").key)
+    query = (
+        spark.readStream.format("danube")
+        .options(**options, **{"auth.apiKeyFile": str(key)})
+        .options(subscribe=SOURCE, startingOffsets="earliest")
+        .load()
+        .select("payload")
+        .writeStream.format("danube")
+        .options(**options, **{"auth.apiKeyFile": str(key)})
+        .options(topic=STREAM, checkpointLocation=str(tmp_path / "checkpoint"))
+        .start()
+    )
+
+    def wait_for(count):
+        give_up_at = time.monotonic() + DEADLINE_S
+        while len(numbers(admin, STREAM)) < count:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < give_up_at
+            time.sleep(0.1)
+
+    try:
+        wait_for(COUNT)
+        key.write_text(
+            admin.security.create_api_key("billing-2", principal="billing").key
+        )
+        # Ends the connections of the planner and of all tasks.
+        admin.security.revoke_api_key("billing")
+        with admin.producer(SOURCE) as producer:
+            producer.send_batch([b"%d" % number for number in range(COUNT, COUNT + 9)])
+        wait_for(COUNT + 9)
+    finally:
+        query.stop()
+    assert numbers(admin, STREAM) == list(range(COUNT + 9))

@@ -1,5 +1,7 @@
 """Tests of the manifests for Kubernetes."""
 
+from itertools import pairwise
+
 import pytest
 
 from pydanube.model.errors import InvalidRequest
@@ -70,6 +72,24 @@ def test_the_workload_follows_the_trigger_and_the_schedule(found, more, schedule
     assert "spark.executor.instances=2" in line
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "version", ["1.29", pytest.param("1.37", marks=pytest.mark.soak)]
+)
+def test_manifests_follow_the_schemas_of_kubernetes(found, version):
+    validator = pytest.importorskip("kubernetes_validate")
+    made = [
+        *found("metrics: {listen: '0.0.0.0:9400'}\n", secret="keys").values(),
+        found("trigger: continuous\n", claim="own")["Deployment"],
+        found(schedule="0 3 * * *", timezone="Europe/Berlin")["CronJob"],
+    ]
+    for each in made:
+        validator.validate(each, version, strict=True)
+    wrong = made[-1] | {"spec": made[-1]["spec"] | {"timezone": "UTC"}}
+    with pytest.raises(validator.ValidationError, match="timezone"):
+        validator.validate(wrong, version, strict=True)
+
+
 def test_a_job_is_repeated_but_not_if_the_file_is_invalid(found):
     spec = found()["Job"]["spec"]
     assert spec["backoffLimit"] == RETRIES
@@ -109,6 +129,10 @@ def test_files_are_beside_the_state_in_the_volume(found):
     assert mounts["/pipeline/sql/q.sql"]["subPath"] == "sql__q.sql"
     assert {each["name"] for each in pod["volumes"]} == {"files", "state", "secrets"}
     assert container["envFrom"] == [{"secretRef": {"name": "keys"}}]
+    # Tasks read the files that options name.
+    directory = mounts["/run/secrets/danube"]["mountPath"]
+    setting = f"spark.kubernetes.executor.secrets.keys={directory}"
+    assert ["--conf", setting] in [*map(list, pairwise(container["args"]))]
 
 
 def test_the_port_of_metrics_is_declared(found):

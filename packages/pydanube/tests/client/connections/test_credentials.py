@@ -143,6 +143,19 @@ def test_url_with_another_value_is_refused():
         pydanube.connect("danube://b?allow_plaintext_credentials=yes", token="t")
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"DANUBE_TOKEN": "t"}, "no (from the variable DANUBE_TOKEN)"),
+        ({"DANUBE_API_KEY": KEY}, "no (from the variable DANUBE_API_KEY)"),
+        ({"token": "t"}, "no"),
+        ({}, "no"),
+    ],
+)
+def test_errors_name_the_variable_of_refused_credentials(given, shown):
+    assert found(**given).refused(Unauthenticated("no")) == shown
+
+
 def test_secrets_are_not_shown():
     credentials = Credentials("secret", may_be_plain=False)
     assert "secret" not in repr(credentials)

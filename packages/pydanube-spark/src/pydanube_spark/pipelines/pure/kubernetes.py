@@ -22,6 +22,8 @@ from pydanube_spark.pipelines.pure.spec import Spec, Trigger
 
 DIRECTORY = "/pipeline"
 """Where the pod has the files of the pipeline and its state."""
+SECRETS = "/run/secrets/danube"
+"""Where all pods have the keys of the secret as files."""
 CONFIG_BYTES_MAX = 900 * 1024
 """The size of the files of a pipeline; a ConfigMap may have 1 MiB."""
 DRIVER_PORT, BLOCK_MANAGER_PORT = 7078, 7079
@@ -43,7 +45,7 @@ class Deployment:
     claim: str | None = None
     """An existing volume claim for the state; None: one is created."""
     secret: str | None = None
-    """A secret, whose keys are environment variables and files of the pod."""
+    """A secret; its keys are files of all pods, and variables of the driver's."""
     schedule: str | None = None
     """When a pipeline that ends by itself is run, as ``CronJob`` has it."""
     timezone: str = "UTC"
@@ -178,8 +180,11 @@ def _pod(
         "spark.driver.host": f"{name}.{to.namespace}.svc",
         "spark.driver.port": str(DRIVER_PORT),
         "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
-        **to.settings,
     }
+    if to.secret is not None:
+        # Options such as auth.apiKeyFile name files that each task reads.
+        settings[f"spark.kubernetes.executor.secrets.{to.secret}"] = SECRETS
+    settings |= to.settings
     confs = [word for pair in settings.items() for word in ("--conf", "=".join(pair))]
     mounts = [{"name": "state", "mountPath": DIRECTORY}]
     mounts += [
@@ -209,10 +214,8 @@ def _pod(
         container["ports"] = [{"name": "metrics", "containerPort": port}]
     if to.secret is not None:
         container["envFrom"] = [{"secretRef": {"name": to.secret}}]
-        mounts.append({"name": "secrets", "mountPath": "/run/secrets/danube"})
-        container["env"].append(
-            {"name": "DANUBE_SECRETS", "value": "/run/secrets/danube"}
-        )
+        mounts.append({"name": "secrets", "mountPath": SECRETS})
+        container["env"].append({"name": "DANUBE_SECRETS", "value": SECRETS})
         volumes.append({"name": "secrets", "secret": {"secretName": to.secret}})
     return {
         "metadata": {"labels": {"app.kubernetes.io/name": name}},

@@ -256,9 +256,14 @@ class BrokerPool:
             )
         except TimedOut as error:
             raise ConnectionLost(f"no broker answers at {url}") from error
-        except (ProtocolViolation, Unauthenticated) as error:
+        except Unauthenticated as error:
             connection.close()
-            raise type(error)(f"{url}: {error}") from error
+            raise Unauthenticated(
+                f"{url}: {self._credentials.refused(error)}"
+            ) from error
+        except ProtocolViolation as error:
+            connection.close()
+            raise ProtocolViolation(f"{url}: {error}") from error
         except BaseException:
             connection.close()
             raise

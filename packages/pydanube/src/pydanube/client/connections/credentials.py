@@ -24,14 +24,22 @@ TokenSource = Callable[[], str | Awaitable[str]]
 class Credentials:
     """A token, a source of tokens, or an API key; or none of them."""
 
-    def __init__(self, source: str | TokenSource = "", *, may_be_plain: bool) -> None:
+    def __init__(
+        self,
+        source: str | TokenSource = "",
+        *,
+        may_be_plain: bool,
+        origin: str | None = None,
+    ) -> None:
         """
         Use the token or the API key that *source* is or returns.
 
         *may_be_plain*: Whether they may be sent to other machines without TLS.
+        *origin*: The file or variable that they are read from, for errors.
         """
         self._source = source
         self._may_be_plain = may_be_plain
+        self._origin = origin
         # The last one, for texts from which it is removed.
         self._last = source if isinstance(source, str) else ""
 
@@ -51,6 +59,10 @@ class Credentials:
     def is_renewed(self) -> bool:
         """Whether there may be a new token before the last one expires."""
         return not isinstance(self._source, str)
+
+    def refused(self, error: Exception) -> str:
+        """Return the text of *error*, which refuses them, and where they are from."""
+        return f"{error}" if self._origin is None else f"{error} ({self._origin})"
 
     async def get(self) -> str:
         """
@@ -112,28 +124,35 @@ def credentials_of(
     Raises:
         InvalidRequest: There are several, or one is malformed.
     """
-    given: list[str | TokenSource] = []
+    given: list[tuple[str | TokenSource, str | None]] = []
     if token:
-        given.append(_checked("token", token) if isinstance(token, str) else token)
+        own = _checked("token", token) if isinstance(token, str) else token
+        given.append((own, None))
     if api_key:
-        given.append(_checked_key(api_key))
+        given.append((_checked_key(api_key), None))
     if not given:
-        if options.token_file is not None:
-            given.append(_from_file("token_file", options.token_file))
-        if options.api_key_file is not None:
-            given.append(_from_file("api_key_file", options.api_key_file))
+        for name, path in (
+            ("token_file", options.token_file),
+            ("api_key_file", options.api_key_file),
+        ):
+            if path is not None:
+                given.append((_from_file(name, path), f"from the file {path}"))
     if not given:
         if text := environment.get(TOKEN_VARIABLE):
-            given.append(_checked(TOKEN_VARIABLE, text))
+            own = _checked(TOKEN_VARIABLE, text)
+            given.append((own, f"from the variable {TOKEN_VARIABLE}"))
         if text := environment.get(API_KEY_VARIABLE):
-            given.append(_checked_key(text))
+            own = _checked_key(text)
+            given.append((own, f"from the variable {API_KEY_VARIABLE}"))
     if len(given) > 1:
         raise InvalidRequest(
             "a token and an API key are given: a client has one of both"
         )
+    source, origin = given[0] if given else ("", None)
     return Credentials(
-        given[0] if given else "",
+        source,
         may_be_plain=may_be_plain or options.allows_plaintext_credentials,
+        origin=origin,
     )
 
 
