@@ -114,6 +114,7 @@ class LakeTarget:
     """A table of a lakehouse, and the sinks that write to it."""
 
     def __init__(self, directory, kind):
+        directory.mkdir(exist_ok=True)
         self._directory = directory
         self._kind = kind
         self._table = table_in(directory, kind)
@@ -257,9 +258,9 @@ def test_several_sinks_of_one_query_are_right_wherever_it_is_killed(tmp_path):
     with PostgresProcess() as server:
         kill_at_every_step(
             [
-                LakeTarget(tmp_path, "delta"),
+                LakeTarget(tmp_path / "delta", "delta"),
                 PostgresTarget(server),
-                LakeTarget(tmp_path, "iceberg"),
+                LakeTarget(tmp_path / "iceberg", "iceberg"),
             ],
             steps_min=60,
         )

@@ -100,5 +100,8 @@ async def release_query(call: Call, m: pb.ReleaseQuery) -> None:
 @operation
 async def describe_staging(call: Call, m: pb.DescribeStaging) -> pb.StagingDescription:
     """Return the versions and parts of a query."""
-    facts = await call.broker.staging.describe(parse_client_name("query", m.query))
+    query = parse_client_name("query", m.query)
+    facts = await call.broker.staging.describe(
+        query, counts_parts=not m.is_progress_only
+    )
     return to_wire(pb.StagingDescription, facts)

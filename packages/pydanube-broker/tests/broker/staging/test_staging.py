@@ -141,6 +141,16 @@ async def test_repeated_commit_changes_nothing(broker):
     assert await stored(broker, A) == [b"1"]
 
 
+async def test_progress_is_described_without_the_parts(broker):
+    await stage_part(broker, 1, "0", [(A, [b"1"])])
+    facts = await broker.staging.describe(A_QUERY)
+    assert facts.part_count == 1
+    assert facts.byte_count
+    facts = await broker.staging.describe(A_QUERY, counts_parts=False)
+    assert (facts.part_count, facts.byte_count) == (0, 0)
+    assert facts.committed_version is None
+
+
 async def test_version_without_messages_is_committed_as_well(broker):
     commit = await broker.staging.commit(A_QUERY, 0, [])
     assert (commit.message_count, commit.is_repeat) == (0, False)

@@ -332,6 +332,29 @@ async def test_part_for_topics_of_several_brokers_is_committed(cluster, cluster_
     assert await staging.is_committed()
 
 
+async def test_tasks_that_ask_for_the_progress_list_no_parts_of_others(
+    cluster, cluster_client, monkeypatch
+):
+    staging = cluster_client.staging("query", 0)
+    part = staging.part("0")
+    await part.write(TOPIC, keyed(0))
+    named = await part.finish()
+    remote, listed = cluster.cluster.remote, []
+    names = remote.names
+
+    async def listing(prefix, *more, **options):
+        listed.append(prefix)
+        return await names(prefix, *more, **options)
+
+    monkeypatch.setattr(remote, "names", listing)
+    assert not await staging.is_committed()
+    assert not any(each.startswith(".staging/") for each in listed)
+    assert (await staging.describe()).part_count == PARTITIONS
+    assert any(each.startswith(".staging/") for each in listed)
+    await staging.commit([named])
+    assert await staging.is_committed()
+
+
 @pytest.mark.parametrize("broker_id", ["a", "b"])
 async def test_part_is_staged_again_where_a_broker_is_lost(
     cluster, cluster_client, broker_id

@@ -399,15 +399,19 @@ class SharedStaging(PartStaging):
             async with self._locks.of(query):
                 await self._remove(query, version, names)
 
-    async def describe(self, query: str) -> StagingDescription:
+    async def describe(
+        self, query: str, *, counts_parts: bool = True
+    ) -> StagingDescription:
         """
-        Describe the progress of a query, and its staged parts.
+        Describe the progress of a query, and its staged parts if they are asked.
 
         Those are what is finished at any broker, and what is being written here.
         """
         record = (await self.commits.read(query)).value
-        sizes = await self._objects.sizes(query_prefix(query))
-        sizes += [part.byte_count for part in self.parts.of_query(query)]
+        sizes: list[int] = []
+        if counts_parts:
+            sizes += await self._objects.sizes(query_prefix(query))
+            sizes += [part.byte_count for part in self.parts.of_query(query)]
         decision = record.decision
         return StagingDescription(
             query=query,

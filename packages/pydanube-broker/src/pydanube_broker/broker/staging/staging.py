@@ -256,10 +256,12 @@ class Staging(PartStaging):
             for part in self.parts.of_query(query, version):
                 part.fail(StagingClosed(f"version {version} of {query} was dropped"))
 
-    async def describe(self, query: str) -> StagingDescription:
-        """Describe the progress of a query, and its staged parts."""
+    async def describe(
+        self, query: str, *, counts_parts: bool = True
+    ) -> StagingDescription:
+        """Describe the progress of a query, and its staged parts if they are asked."""
         await self._recovered.wait()
-        parts = self.parts.of_query(query)
+        parts = self.parts.of_query(query) if counts_parts else []
         return StagingDescription(
             query=query,
             committed_version=self._queries.decided_version(query),

@@ -99,12 +99,17 @@ class Staging:
                 one, so its writer is another one.
             PermissionDenied: The query belongs to another principal.
         """
-        committed = (await self.describe()).committed_version
-        return is_repeat(self.query, self.version, committed)
+        facts = await self._describe(is_progress_only=True)
+        return is_repeat(self.query, self.version, facts.committed_version)
 
     async def describe(self) -> StagingDescription:
         """Return the progress of the query, and what is staged for it."""
-        request = pb.DescribeStaging(query=self.query)
+        return await self._describe(is_progress_only=False)
+
+    async def _describe(self, *, is_progress_only: bool) -> StagingDescription:
+        request = pb.DescribeStaging(
+            query=self.query, is_progress_only=is_progress_only
+        )
         answer = await self._client.send_request(request)
         return from_wire(StagingDescription, answer, query=self.query)
 

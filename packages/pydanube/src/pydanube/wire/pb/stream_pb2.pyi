@@ -1518,10 +1518,12 @@ class ReleaseQuery(_message.Message):
     def __init__(self, query: _Optional[str] = ...) -> None: ...
 
 class DescribeStaging(_message.Message):
-    __slots__ = ("query",)
+    __slots__ = ("query", "is_progress_only")
     QUERY_FIELD_NUMBER: _ClassVar[int]
+    IS_PROGRESS_ONLY_FIELD_NUMBER: _ClassVar[int]
     query: str
-    def __init__(self, query: _Optional[str] = ...) -> None: ...
+    is_progress_only: bool
+    def __init__(self, query: _Optional[str] = ..., is_progress_only: bool = ...) -> None: ...
 
 class StagingDescription(_message.Message):
     __slots__ = ("committed_version", "is_finished", "part_count", "byte_count")
