@@ -1,5 +1,8 @@
-"""Numbers that a column of a database cannot have; without Spark."""
+"""Values that a column of a database cannot have; without Spark."""
 
+import math
+import re
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
@@ -16,6 +19,21 @@ from support.servers.postgres import PostgresProcess
 pytestmark = pytest.mark.slow
 
 KEY = BatchKey("nightly", 0, "")
+INTEGER, TEXT, REAL = pa.int64(), pa.string(), pa.float64()
+MONEY, DAY, TIME = pa.decimal128(12, 3), pa.date32(), pa.timestamp("us", "UTC")
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+def array(kind):
+    return pa.list_(kind)
+
+
+def by_name(kind):
+    return pa.map_(TEXT, kind)
+
+
+def pair(first, second=TEXT):
+    return pa.struct([("a", first), ("b", second)])
 
 
 def write(sink, rows):
@@ -23,37 +41,128 @@ def write(sink, rows):
     sink.commit(KEY, [sink.write(TaskKey(KEY, 0, 0), batches)])
 
 
-def test_clickhouse_gets_no_integers_beyond_its_columns(tmp_path):
-    """It would store their low bits."""
+OTHERS = [
+    (INTEGER, "Int32", 2**31 - 1, [2**31, -(2**31) - 1]),
+    (INTEGER, "Nullable(UInt8)", 255, [256, -1]),
+    (INTEGER, "UInt64", 2**63 - 1, [-1]),
+    (INTEGER, "Bool", 1, [5]),
+    (INTEGER, "Float64", 2**53, [2**53 + 1]),
+    (INTEGER, "LowCardinality(String)", -(2**63), []),
+    (array(INTEGER), "Array(Int16)", [-(2**15), 7], [[1, 2**15]]),
+    (array(array(INTEGER)), "Array(Array(Int8))", [[127], []], [[[], [1, 128]]]),
+    (by_name(INTEGER), "Map(String, UInt32)", [("a", 1)], [[("a", 1), ("b", -1)]]),
+    (
+        by_name(array(INTEGER)),
+        "Map(String, Array(Int8))",
+        [("a", [1])],
+        [[("a", [200])]],
+    ),
+    (
+        array(by_name(INTEGER)),
+        "Array(Map(String, Int8))",
+        [[("a", 1)]],
+        [[[("a", 200)]]],
+    ),
+    (
+        array(pair(array(INTEGER))),
+        "Array(Tuple(a Array(Int8), b String))",
+        [{"a": [1], "b": "x"}],
+        [[{"a": [], "b": "x"}, {"a": [200], "b": "x"}]],
+    ),
+    (
+        pair(INTEGER),
+        "Tuple(b String, a Int8)",
+        {"a": 1, "b": "x"},
+        [{"a": 128, "b": ""}],
+    ),
+    (pair(INTEGER), "Tuple(a Int64)", {"a": 1, "b": None}, [{"a": 1, "b": "lost"}]),
+    (MONEY, "Decimal(10, 2)", Decimal("1.230"), [Decimal("1.239")]),
+    (MONEY, "Float64", Decimal("0.290"), []),
+    (MONEY, "Int32", Decimal(5), [Decimal("5.001")]),
+    (REAL, "Float32", 0.1, [1e300, 1e-300]),
+    (REAL, "Int32", -2.0, [1.5, 1e30]),
+    (REAL, "Decimal(10, 2)", 0.25, [0.29, 0.255]),
+    (DAY, "Date", date(2149, 6, 6), [date(1969, 12, 31), date(2149, 6, 7)]),
+    (DAY, "DateTime", date(2106, 2, 7), [date(1900, 1, 1), date(2106, 2, 8)]),
+    (TIME, "DateTime", NOON + timedelta(microseconds=1), [NOON.replace(year=1969)]),
+    (TIME, "Date", NOON.replace(hour=0), [NOON]),
+    (TIME, "DateTime64(3)", NOON.replace(year=1900), []),
+    (TEXT, "UInt8", "7", ["256"]),
+    (TEXT, "Decimal(10, 2)", "1.23", ["1.239"]),
+    (TEXT, "Date", "2026-05-01", ["1900-01-01"]),
+    (TEXT, "DateTime", "2026-05-01 12:00:00", ["1900-01-01 12:00:00"]),
+    (TEXT, "LowCardinality(Nullable(String))", "", []),
+    (TEXT, "Enum8('a' = 1)", "a", []),
+]
+"""Types of rows and of a column, a value that fits, and others that do not."""
+
+REFUSED = [
+    (INTEGER, "Decimal(5, 2)", 10**12),
+    (array(INTEGER), "Array(Int64)", [None]),
+    (pair(INTEGER), "Tuple(a Int64, b String)", None),
+    (MONEY, "Decimal(5, 2)", Decimal(10**8)),
+    (REAL, "Int32", math.nan),
+    (TEXT, "UInt8", "x"),
+    (TEXT, "FixedString(3)", "four"),
+    (TEXT, "Enum8('a' = 1)", "b"),
+]
+"""Values that ClickHouse itself refuses."""
+
+
+def test_clickhouse_gets_no_values_that_its_columns_change(tmp_path):
+    names = [f"c{at}" for at in range(len(OTHERS))]
+    schema = pa.schema(
+        [("n", INTEGER), *zip(names, (kind for kind, *_ in OTHERS), strict=True)]
+    )
+    fits = [0, *(value for _, _, value, _ in OTHERS)]
+    nulls = [
+        1,
+        *(value if pa.types.is_nested(kind) else None for kind, _, value, _ in OTHERS),
+    ]
 
     def rows_of(*rows):
-        kinds = (pa.int64(), pa.int32(), pa.list_(pa.int64()))
-        columns = [
-            pa.array(each, kind)
-            for each, kind in zip(zip(*rows, strict=True), kinds, strict=True)
-        ]
-        return pa.table(columns, names=["n", "small", "many"])
+        columns = zip(zip(*rows, strict=True), schema.types, strict=True)
+        return pa.table([pa.array(*each) for each in columns], schema=schema)
 
-    fits = (2**31 - 1, None, [-(2**15), 7])
-    with ClickHouseProcess(tmp_path) as engine, LocalServer(engine.forward) as server:
+    def table_of(name, columns):
         engine.query(
-            "CREATE TABLE t (n Int32, small Nullable(UInt8), many Array(Int16)) "
-            "ENGINE = MergeTree ORDER BY tuple()"
+            f"CREATE TABLE {name} (n Int64, {columns}) ENGINE = MergeTree ORDER BY n"
         )
-        options = {"url": server.url, "password": PASSWORD, "table": "t"}
-        sink = ClickHouseSink.parse(options, rows_of(fits).schema)
-        for row, value in [
-            ((2**31, 1, []), 2**31),
-            ((1, -1, []), -1),
-            ((1, 1, [2**15, None]), 2**15),
-        ]:
-            with pytest.raises(InvalidRequest, match=f"a row has {value}: widen"):
-                write(sink, rows_of(fits, row))
+        return {"url": server.url, "password": PASSWORD, "table": name}
+
+    with ClickHouseProcess(tmp_path) as engine, LocalServer(engine.forward) as server:
+        columns = [
+            f"{name} {to}" for name, (_, to, *_) in zip(names, OTHERS, strict=True)
+        ]
+        sink = ClickHouseSink.parse(table_of("t", ", ".join(columns)), schema)
+        for at in range(2):
+            wrong = [each[at : at + 1] for *_, each in OTHERS]
+            row = [
+                each[0] if each else fit
+                for each, fit in zip([[], *wrong], fits, strict=True)
+            ]
+            with pytest.raises(InvalidRequest) as raised:
+                write(sink, rows_of(fits, nulls, row))
+            found = re.findall(r"the column '(\w+)' of", str(raised.value))
+            assert found == [
+                name for name, each in zip(names, wrong, strict=True) if each
+            ]
         assert engine.query("SELECT * FROM t") == []
         # The batch was not decided, so it is written when its rows fit.
-        write(sink, rows_of(fits))
-        found = engine.query("SELECT * FROM t")
-    assert found == [["2147483647", "\\N", "[-32768,7]"]]
+        write(sink, rows_of(fits, nulls))
+        assert engine.query("SELECT n, c0, c6 FROM t ORDER BY n") == [
+            ["0", "2147483647", "[-32768,7]"],
+            ["1", "0", "[-32768,7]"],
+        ]
+        for at, (kind, to, value) in enumerate(REFUSED):
+            rows = pa.table({"n": [1], "v": pa.array([value], kind)})
+            sink = ClickHouseSink.parse(table_of(f"t{at}", f"v {to}"), rows.schema)
+            with pytest.raises(InvalidRequest, match="ClickHouse: "):
+                write(sink, rows)
+            # No table has a row, nor a commit that every retry would resume.
+            assert engine.query(f"SELECT * FROM t{at}") == []
+        targets = engine.query("SELECT DISTINCT target FROM danube_commits")
+        assert targets == [["t"]]
 
 
 def test_postgres_gets_wider_numbers_if_they_fit():

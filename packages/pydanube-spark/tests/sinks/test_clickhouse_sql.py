@@ -60,33 +60,6 @@ def test_missing_and_computed_columns_are_reported():
     ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "to", "wanted"),
-    [
-        (pa.int64(), "Int64", {}),
-        (pa.int32(), "Nullable(Int64)", {}),
-        (pa.float64(), "Int32", {}),
-        (pa.int64(), "String", {}),
-        (pa.int64(), "Nullable(Int16)", {"n": (-(2**15), 2**15 - 1)}),
-        (pa.int8(), "LowCardinality(Nullable(UInt8))", {"n": (0, 255)}),
-        (pa.list_(pa.int64()), "Array(Int8)", {"n": (-128, 127)}),
-        (pa.list_(pa.list_(pa.int64())), "Array(Array(Int8))", {}),
-    ],
-)
-def test_columns_that_are_too_narrow_for_integers_have_a_range(kind, to, wanted):
-    assert plan(schema=pa.schema({"n": kind})).narrow_columns({"n": to}) == wanted
-    assert plan().narrow_columns({"n": to}) == {}
-
-
-def test_integers_beyond_the_range_of_a_column_are_problems():
-    ranges = {"a": (0, 255), "b": (-128, 127), "c": (0, 1)}
-    of_a, of_b = plan().problems_beyond(ranges, ["0", "256", "-129", "5", None, None])
-    assert "the column 'a' of `shop`.`orders` has integers from 0 to 255" in of_a
-    assert "and a row has 256: " in of_a
-    assert "and a row has -129: " in of_b
-    assert plan().problems_beyond({"a": (0, 255)}, ["0", "255"]) == []
-
-
 def test_commit_record_is_parsed():
     assert parse_commit_record([]) is None
     begun = CommitRecord(7, is_done=False, query="q", stagings=("a", "b"))

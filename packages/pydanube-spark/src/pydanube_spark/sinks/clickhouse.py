@@ -33,6 +33,7 @@ from pydanube_spark.sink_data_source import SinkDataSource
 from pydanube_spark.sinks.option_tables import CLICKHOUSE_OPTIONS
 from pydanube_spark.sinks.pure import clickhouse_sql
 from pydanube_spark.sinks.pure.chunks import arrow_stream, split_rows
+from pydanube_spark.sinks.pure.clickhouse_conversions import conversions, problem
 from pydanube_spark.sinks.pure.clickhouse_sql import (
     DONE,
     MOVE_SETTINGS,
@@ -251,7 +252,7 @@ class ClickHouseSink:
         wrong = self.plan.problems_with({name: kind for name, kind, _ in columns})
         if wrong:
             raise InvalidRequest("; ".join(wrong))
-        ranges = self.plan.narrow_columns({name: to for name, _, to in columns})
+        converted = conversions(self.plan.schema, {name: to for name, _, to in columns})
         for each in outputs:
             [(count,)] = server.query(self.plan.count(each.staging))
             if int(count) != each.row_count:
@@ -259,9 +260,14 @@ class ClickHouseSink:
                     f"{each.staging} has {count} rows instead of {each.row_count}; "
                     "check that the url leads to a single server"
                 )
-            if ranges:
-                [ends] = server.query(self.plan.ends(each.staging, ranges))
-                wrong += self.plan.problems_beyond(ranges, ends)
+            if converted:
+                queries = [conversion.query for conversion in converted]
+                [found] = server.query(self.plan.first_values(each.staging, queries))
+                wrong += [
+                    problem(self.plan.target, conversion, value)
+                    for conversion, value in zip(converted, found, strict=True)
+                    if value is not None
+                ]
         if wrong:
             # Before the decision, after which only a change of the table would help.
             raise InvalidRequest("; ".join(wrong))

@@ -11,8 +11,7 @@ instead of its own: a repeated batch may distribute its rows over other tasks.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -43,10 +42,6 @@ LIMITS = ValueLimits(
     name="ClickHouse", dates=_YEARS, times=_YEARS, has_broken_text=True
 )
 """It would store other times, which it then shows as the first or last one."""
-
-_INTEGERS = re.compile(
-    r"(?:Array\()?(?:LowCardinality\()?(?:Nullable\()?(U?)Int(\d{1,3})\)*"
-)
 
 _SIMPLE = {
     pa.bool_(): "Bool",
@@ -144,54 +139,9 @@ class Plan:
     def count(self, staging: str) -> str:
         return f"SELECT toString(count()) FROM {self.qualified(staging)}"
 
-    def narrow_columns(self, types: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-        """
-        Return the ranges of the columns whose integers are narrower than those of rows.
-
-        *types* are those of the table's columns.  ClickHouse itself would store the low
-        bits of an integer beyond the range.
-        """
-        found = {}
-        for field in self.schema:
-            kind = field.type.value_type if pa.types.is_list(field.type) else field.type
-            column = _INTEGERS.fullmatch(types.get(field.name, ""))
-            if column is None or not pa.types.is_integer(kind):
-                continue
-            bits = int(column[2])
-            if column[1]:
-                found[field.name] = 0, 2**bits - 1
-            elif bits < kind.bit_width:
-                found[field.name] = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-        return found
-
-    def ends(self, staging: str, names: Iterable[str]) -> str:
-        """Return the query for the least and greatest integer of each column."""
-        parts = []
-        for name in names:
-            each = "Array" if pa.types.is_list(self.schema.field(name).type) else ""
-            column = quote_identifier(name)
-            parts += [f"toString({end}{each}({column}))" for end in ("min", "max")]
-        return f"SELECT {', '.join(parts)} FROM {self.qualified(staging)}"
-
-    def problems_beyond(
-        self, ranges: Mapping[str, tuple[int, int]], ends: Sequence[str | None]
-    ) -> list[str]:
-        """Return the columns with values beyond *ranges*; *ends* has what they have."""
-        found = []
-        pairs = zip(ends[::2], ends[1::2], strict=True)
-        for (name, (first, last)), (least, greatest) in zip(
-            ranges.items(), pairs, strict=True
-        ):
-            if least is None or greatest is None:
-                continue
-            if int(least) < first or int(greatest) > last:
-                value = least if int(least) < first else greatest
-                found.append(
-                    f"the column {name!r} of {self.target} has integers from {first} "
-                    f"to {last}, and a row has {value}: widen it with ALTER TABLE "
-                    f"{self.target} MODIFY COLUMN"
-                )
-        return found
+    def first_values(self, staging: str, of: Iterable[str]) -> str:
+        """Return the query for the values that the SQL *of* returns."""
+        return f"SELECT {', '.join(of)} FROM {self.qualified(staging)}"
 
     def move(self, staging: str) -> str:
         """
@@ -287,28 +237,35 @@ def try_cast(kind: pa.DataType, to: str) -> str:
     return f"SELECT CAST(x, {literal(to)}) FROM null({columns})"
 
 
-def column_type(kind: pa.DataType, *, may_be_null: bool = True) -> str | None:
+def plain_type(kind: pa.DataType) -> str | None:
+    """Return the column type for values of *kind*, which has no parts, without null."""
+    if pa.types.is_decimal(kind):
+        return f"Decimal({kind.precision}, {kind.scale})"
+    return _SIMPLE.get(kind)
+
+
+def column_type(
+    kind: pa.DataType,
+    *,
+    may_be_null: bool = True,
+    plain: Callable[[pa.DataType], str | None] = plain_type,
+) -> str | None:
     """Return the column type for values of *kind*; None if there is none."""
     if pa.types.is_list(kind):
-        inner = column_type(kind.value_type)
+        inner = column_type(kind.value_type, plain=plain)
         return inner and f"Array({inner})"
     if pa.types.is_map(kind):
-        key = column_type(kind.key_type, may_be_null=False)
-        item = column_type(kind.item_type)
+        key = column_type(kind.key_type, may_be_null=False, plain=plain)
+        item = column_type(kind.item_type, plain=plain)
         return key and item and f"Map({key}, {item})"
     if pa.types.is_struct(kind):
-        fields = [(field.name, column_type(field.type)) for field in kind]
+        fields = [(field.name, column_type(field.type, plain=plain)) for field in kind]
         if not fields or not all(inner for _, inner in fields):
             return None
         parts = (f"{quote_identifier(name)} {inner}" for name, inner in fields)
         return f"Tuple({', '.join(parts)})"
-    if pa.types.is_decimal(kind):
-        plain = f"Decimal({kind.precision}, {kind.scale})"
-    elif kind in _SIMPLE:
-        plain = _SIMPLE[kind]
-    else:
-        return None
-    return f"Nullable({plain})" if may_be_null else plain
+    found = plain(kind)
+    return found and (f"Nullable({found})" if may_be_null else found)
 
 
 def quote_identifier(name: str) -> str:
