@@ -106,7 +106,7 @@ REFUSED = [
     (TEXT, "FixedString(3)", "four"),
     (TEXT, "Enum8('a' = 1)", "b"),
 ]
-"""Values that ClickHouse itself refuses."""
+"""Values of which ClickHouse itself refuses most, each in a table of its own."""
 
 
 def test_clickhouse_gets_no_values_that_its_columns_change(tmp_path):
@@ -157,7 +157,7 @@ def test_clickhouse_gets_no_values_that_its_columns_change(tmp_path):
         for at, (kind, to, value) in enumerate(REFUSED):
             rows = pa.table({"n": [1], "v": pa.array([value], kind)})
             sink = ClickHouseSink.parse(table_of(f"t{at}", f"v {to}"), rows.schema)
-            with pytest.raises(InvalidRequest, match="ClickHouse: "):
+            with pytest.raises(InvalidRequest, match=r"^ClickHouse: |cannot store"):
                 write(sink, rows)
             # No table has a row, nor a commit that every retry would resume.
             assert engine.query(f"SELECT * FROM t{at}") == []
