@@ -18,7 +18,7 @@ from functools import reduce
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -27,6 +27,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pydanube.model.descriptions import Segment
 from pydanube.wire.files import segment_format
+from pydanube_spark.pure.hadoop_files import (
+    LOCAL,
+    hadoop_url,
+    missing_access,
+    missing_package,
+    store_settings,
+)
 from pydanube_spark.reader import topics
 from pydanube_spark.reader.catalog import Catalog, process_client
 from pydanube_spark.reader.pure.bounds import split_name
@@ -54,8 +61,8 @@ READING = {
     "ignoreCorruptFiles": "false",
 }
 """How Spark reads segments, whatever the settings of the session are."""
-SPARK_SCHEMES = {"s3": "s3a", "gs": "gs"}
-"""The schemes of Hadoop's file systems, by those of our stores."""
+DEFAULT_ENDPOINT = "s3.amazonaws.com"
+"""The endpoint of S3 that Spark sets if nobody does."""
 
 _DIVIDING = ("minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition")
 """The options for the tasks of the source in Python."""
@@ -79,6 +86,10 @@ class NotNative(Exception):
     """The reason why Spark cannot read the segments itself."""
 
 
+class NoFiles(NotNative):
+    """The session has no access to the files; other settings may give it."""
+
+
 def table(
     spark: SparkSession,
     topic: str,
@@ -100,9 +111,10 @@ def table(
     Spark can read segments that this machine has, if tasks run here (a local master),
     or with ``readThrough=never`` wherever all executors have the broker's directory at
     the same path; and segments in S3 or Google Cloud Storage, if the session has
-    Hadoop's file system for ``s3a`` or ``gs``, with its own credentials.  Otherwise,
+    Hadoop's file system for ``s3a`` or ``gs``, with its own credentials.  The broker
+    tells where an S3 bucket is, unless the session has an endpoint for it.  Otherwise,
     and for decoded values, the table is read as ``format("danube")`` does, and the log
-    says why.
+    says why, as a warning if other settings would help.
 
     Args:
         spark: The session.
@@ -146,6 +158,8 @@ def read_topics(
     options = parse_read_options(given, Mode.BATCH)
     try:
         return _Snapshot(spark, options, given, schema, is_held=is_held).rows()
+    except NoFiles as reason:
+        log.warning("%s is read in Python, which is slower: %s", _named(given), reason)
     except NotNative as reason:
         log.info("%s is read in Python: %s", _named(given), reason)
     reader = spark.read.format("danube").options(**given)
@@ -174,6 +188,10 @@ class _Snapshot:
         self._given = given
         self._schema = schema
         self._is_held = is_held
+        self._settings = dict(READING)
+        """How Spark reads, and where stores are."""
+        self._stores: set[str] = set()
+        """The stores that Spark can find."""
 
     def rows(self) -> DataFrame:
         """
@@ -328,10 +346,10 @@ class _Snapshot:
         makes what that reader makes.  *values* are those of each directory.
         """
         try:
-            return _Relations(self._spark).of(files, columns, values)
+            relations = _Relations(self._spark, self._settings)
+            return relations.of(files, columns, values)
         except (Py4JError, PySparkException) as error:
-            reason = str(error).partition("\n")[0]
-            raise NotNative(f"Spark cannot find the segments: {reason}") from error
+            raise NoFiles(missing_access(files[0], _cause_of(error))) from error
 
     def _tail(
         self,
@@ -365,47 +383,66 @@ class _Snapshot:
         """
         parsed = urlsplit(segment.url)
         path = unquote(parsed.path)
-        if parsed.scheme == "file" and os.access(path, os.R_OK):
-            if not self._has_files:
-                raise NotNative(
-                    "executors may not have the files of the broker; if they do, set "
-                    "readThrough to never"
-                )
-            return f"file:{path}"
+        if parsed.scheme == LOCAL and os.access(path, os.R_OK):
+            return self._local(f"{LOCAL}:{path}")
         if not segment.remote_url:
             raise NotNative(f"this process cannot read {segment.url}")
-        scheme, _, rest = segment.remote_url.partition("://")
-        known = SPARK_SCHEMES.get(scheme)
-        if known is None or not self._has_file_system(known):
-            raise NotNative(
-                f"the session has no file system for {scheme}://; add Hadoop's, such "
-                "as the package hadoop-aws for s3a"
-            )
-        return f"{known}://{rest}"
+        found = hadoop_url(segment.remote_url)
+        if found is None:
+            scheme = segment.remote_url.partition(":")[0]
+            raise NotNative(f"Spark has no file system for {scheme}://")
+        if found.startswith(f"{LOCAL}:"):
+            return self._local(found)
+        store = found[: found.index("/", found.index("://") + 3)]
+        if store not in self._stores:
+            self._stores.add(store)
+            self._find_store(found, segment.store_options)
+        return found
 
-    @property
-    def _has_files(self) -> bool:
-        """Whether tasks can read the local files of this machine."""
+    def _local(self, path: str) -> str:
+        """
+        Return *path*, a file of this machine.
+
+        Raises:
+            NoFiles: Executors may not have it.
+        """
         never = self._options.read_through is ReadThrough.NEVER
-        return never or self._spark.sparkContext.master.startswith("local")
+        if never or self._spark.sparkContext.master.startswith("local"):
+            return path
+        raise NoFiles(
+            "executors may not have the files of the broker; if all have its directory "
+            "at the same path, set readThrough to never"
+        )
 
-    def _has_file_system(self, scheme: str) -> bool:
+    def _find_store(self, url: str, options: Mapping[str, str]) -> None:
+        """
+        Add the settings for the store of *url*, which the broker finds by *options*.
+
+        Raises:
+            NoFiles: The session has no file system for it.
+        """
         jvm: Any = self._spark._jvm  # noqa: SLF001
-        configuration = self._spark._jsc.hadoopConfiguration()  # noqa: SLF001
+        configuration = self._spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
         try:
             jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
-                scheme, configuration
+                url.partition(":")[0], configuration
             )
-        except Py4JError:
-            return False
-        return True
+        except Py4JError as error:
+            raise NoFiles(missing_package(url)) from error
+
+        def setting(name: str) -> str | None:
+            found = configuration.get(name)
+            return None if found == DEFAULT_ENDPOINT else found
+
+        self._settings |= store_settings(url, options, setting)
 
 
 class _Relations:
     """Relations of Parquet files, made of the classes of Spark's own source."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, settings: Mapping[str, str]) -> None:
         self._spark = spark
+        self._settings = dict(settings)
         self._jvm: Any = spark._jvm  # noqa: SLF001
         self._session: Any = spark._jsparkSession  # noqa: SLF001
         self._sources = self._jvm.org.apache.spark.sql.execution.datasources
@@ -432,7 +469,7 @@ class _Relations:
         specification = self._sources.PartitionSpec(
             partitions, self._jvm.PythonUtils.toSeq(paths)
         )
-        options = self._jvm.PythonUtils.toScalaMap(READING)
+        options = self._jvm.PythonUtils.toScalaMap(self._settings)
         index = self._sources.InMemoryFileIndex(
             self._session,
             self._paths(files),
@@ -476,6 +513,17 @@ class _Relations:
         strings: Any = self._jvm.org.apache.hadoop.util.StringUtils
         found = strings.stringToPath(strings.getStrings("\n".join(paths), "\n"))
         return self._jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(found)
+
+
+def _cause_of(error: Exception) -> str:
+    """Return the first line of what is at the bottom of *error*."""
+    text = str(error)
+    if isinstance(error, Py4JJavaError):
+        cause = error.java_exception
+        while (deeper := cause.getCause()) is not None:
+            cause = deeper
+        text = str(cause.toString())
+    return text.partition("\n")[0]
 
 
 def _ddl(columns: Sequence[tuple[str, str]]) -> str:
