@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from pydanube.client.client import DEFAULT_URL, connect
+from pydanube.client.connections.requester import READ_RETRY_S
 from pydanube_cli.administration.definitions.exporting import export_definitions
 from pydanube_cli.administration.definitions.pure.document import (
     Definitions,
@@ -30,7 +31,7 @@ def export(*, url: parameters.Url = DEFAULT_URL) -> None:
     """
 
     async def work(_: Interruption) -> Definitions:
-        async with connect(url) as client:
+        async with connect(url, retry_s=READ_RETRY_S) as client:
             return await export_definitions(client)
 
     print_line(encode_definitions(run(work)).decode().rstrip())

@@ -8,6 +8,7 @@ from contextlib import suppress
 import typer
 
 from pydanube.client.client import DEFAULT_URL, connect
+from pydanube.client.connections.requester import READ_RETRY_S
 from pydanube.model.errors import InvalidRequest
 from pydanube_cli.invocation import parameters
 from pydanube_cli.invocation.declaration import command
@@ -99,7 +100,9 @@ def read(
 
     async def work(_: Interruption) -> None:
         stream = OutputStream(STANDARD_OUTPUT)
-        async with connect(url, close_timeout_s=CLOSE_TIMEOUT_S) as client:
+        async with connect(
+            url, close_timeout_s=CLOSE_TIMEOUT_S, retry_s=READ_RETRY_S
+        ) as client:
             ranges = await find_ranges(client, topics, first, last)
             printer = options.printer(stream, ranges)
             if follow and sys.stdout.isatty() and sys.stderr.isatty():

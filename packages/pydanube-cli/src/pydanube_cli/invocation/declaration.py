@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import Parameter, Signature, cleandoc, signature
 from typing import (
     TYPE_CHECKING,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from pydanube.sync import Client
 
-Connect: TypeAlias = "Callable[[], AbstractContextManager[Client]]"
-"""A function that connects to the broker that ``--url`` names."""
+Connect: TypeAlias = "Callable[..., AbstractContextManager[Client]]"
+"""``pydanube.sync.connect`` with the broker that ``--url`` names."""
 
 F = TypeVar("F", bound=Callable[..., Result | None])
 
@@ -133,7 +133,7 @@ class _Callback:
             from pydanube.sync import connect  # noqa: PLC0415
 
             url = given.pop("url")
-            given["connect"] = lambda: connect(url)
+            given["connect"] = partial(connect, url)
         if self._uses_format:
             given["output_format"] = output_format
         with raising_on_sigterm() if self._uses_broker else nullcontext():

@@ -77,6 +77,7 @@ def run(
         target_bytes (SIZE): The target size of merged segments.
         plan: Only show what would be done.
     """
+    from pydanube.client.connections.requester import READ_RETRY_S  # noqa: PLC0415
     from pydanube_spark.tables.maintenance.run import MaintenanceOptions, maintain  # noqa: PLC0415
 
     if not (merge or compact_keys or verify):
@@ -90,7 +91,7 @@ def run(
         is_plan_only=plan,
     )
     reports: list[TopicReport] = []
-    with connect() as client:
+    with connect(retry_s=READ_RETRY_S) as client:
         names = _topic_names(client, topics or [], is_all=is_all)
         with job_runner("danube maintenance", master) as runner:
             for name in names:

@@ -61,6 +61,8 @@ CONNECT_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 10.0
 REQUEST_RETRY_S = 30.0
 """The default time for which a client repeats a repeatable request."""
+READ_RETRY_S = 120.0
+"""The time for which commands that read repeat one: as long as producers do."""
 OF_ONE_BROKER = (SessionLost, Draining, NotOwner, MetadataUnavailable, JournalFailed)
 """Errors of one broker of a cluster that another one may not have."""
 EXAMINED_TOPICS_MAX = 8
