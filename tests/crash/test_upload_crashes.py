@@ -1,5 +1,5 @@
 """
-After a crash at any step of sealing, uploading, evicting and dropping, nothing is lost.
+After a crash at any step of what moves, drops or merges segments, nothing is lost.
 
 The steps are the requests to both object stores and the changes of the manifest.  The
 process dies at each of them, just before or just after the request is carried out.
@@ -8,6 +8,7 @@ process dies at each of them, just before or just after the request is carried o
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -15,12 +16,17 @@ from pydanube.model.policy import Retention, TopicPolicy
 from pydanube_broker.storage.config import RemoteConfig
 from pydanube_broker.storage.remote.tiered_objects import TieredObjects
 from support.fakes.batches import payloads_of
-from support.fakes.storages import open_topic, publish, read_all, seal, until
+from support.fakes.object_storages import ObjectWorld
+from support.fakes.storages import open_topic, publish, read_all, seal, until, wake
 from support.fakes.upload_worlds import UploadWorld
 
 POLICY = TopicPolicy(retention=Retention(bytes_max=1))
 PAYLOADS = [b"a", b"b", b"c"]
 STEPS_MAX = 200
+SEGMENT = ".parquet"
+"""The end of the names of segments; journals may be beside them."""
+SMALL = [b"%d" % at for at in range(8)]
+"""Messages whose segments are merged."""
 
 
 class Death:
@@ -66,17 +72,26 @@ class MortalObjects:
         return request
 
 
-class MortalWorld(UploadWorld):
-    """A world in which processes die."""
+class Mortal:
+    """The segments of a world in which processes die."""
 
     death: Death
+    steps_before_merging = 0
 
-    def opened_objects(self):
+    def opened_objects(self, remote=None):
         """See World."""
         return TieredObjects(
             MortalObjects("local", self.objects, self.death),
-            MortalObjects("remote", self.remote, self.death),
+            MortalObjects("remote", remote or self.remote, self.death),
         )
+
+
+class MortalWorld(Mortal, UploadWorld):
+    """A world in which processes die."""
+
+
+class MortalObjectWorld(Mortal, ObjectWorld):
+    """One whose segments are uploaded before they become part of a topic."""
 
 
 async def live(world, death, published, script=None, **budget):
@@ -130,14 +145,32 @@ async def fill_the_budget(storage, published):
     assert storage.uploader.evictor.count == len(PAYLOADS) - 1
 
 
-async def recover(world, published):
+async def merge(world, storage, published):
+    """Seal and upload small segments, merge them, and let the old ones be deleted."""
+    await storage.uploader.loaded.wait()
+    log = await open_topic(storage)
+    for payload in SMALL:
+        await publish(log, payload)
+        published.append(payload)
+        await seal(storage, 1)
+    await until(lambda: not storage.uploader.tiers.backlog)
+    old = {segment.object_name for segment in log.segments}
+    world.steps_before_merging = len(world.death.names)
+    await storage.merger.merge_round()
+    await until(lambda: not storage.uploader.tiers.backlog)
+    world.now += 3600.0
+    wake(storage)
+    await until(lambda: not old & {*world.objects.stored, *world.remote.stored})
+
+
+async def recover(world, published, payloads=PAYLOADS):
     """Open the storage again, finish everything, and compare all copies."""
     world.death = Death(0, is_after=False)
     remote = RemoteConfig(url="s3://bucket")
     async with world.storage(remote=remote, orphan_keep_s=0) as storage:
         await storage.uploader.loaded.wait()
         log = await open_topic(storage, epoch=2)
-        stored = PAYLOADS[log.base_offset : log.end_offset]
+        stored = payloads[log.base_offset : log.end_offset]
         assert log.end_offset >= len(published)
         assert payloads_of(await read_all(log)) == stored
         await seal(storage, 1)
@@ -147,7 +180,8 @@ async def recover(world, published):
         await storage.uploader.orphans.search()
         names = {segment.object_name for segment in await world.manifest.load(1)}
         assert all(segment.is_uploaded for segment in await world.manifest.load(1))
-        assert set(world.remote.stored) == names
+        stored_names = {*world.remote.stored}
+        assert {each for each in stored_names if each.endswith(SEGMENT)} == names
         assert set(world.objects.stored) <= names
         await storage.uploader.evict()
         assert world.objects.stored == {}
@@ -191,3 +225,34 @@ async def test_crash_at_any_step_of_making_room_for_a_segment_loses_nothing(is_a
             break
     assert not death.is_dead
     assert "local delete" in death.names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("new_world", [MortalWorld, MortalObjectWorld])
+async def test_crash_at_any_step_of_a_merge_loses_nothing_and_leaves_no_orphans(
+    new_world, is_after
+):
+    world = new_world()
+    death = Death(0, is_after=is_after)
+    await live(world, death, [], partial(merge, world))
+    assert len(await world.manifest.load(1)) == 1
+    steps = {*death.names[world.steps_before_merging :]}
+    assert {"local put", "change the manifest", "local delete"} <= steps
+    assert {"remote put", "remote delete"} <= steps
+    for step in _ends_of_runs(death.names, world.steps_before_merging):
+        world, published = new_world(), []
+        death = Death(step, is_after=is_after)
+        await live(world, death, published, partial(merge, world))
+        assert death.is_dead
+        await recover(world, published, SMALL)
+
+
+def _ends_of_runs(names, begin):
+    """Return the numbers of the first and the last of equal steps, after *begin*."""
+    neighbours = zip(["", *names], names, [*names[1:], ""], strict=False)
+    return [
+        step
+        for step, (before, name, after) in enumerate(neighbours, start=1)
+        if step > begin and not before == name == after
+    ]

@@ -39,6 +39,10 @@ class ObjectWorld(UploadWorld):
         """Replace the local objects by an empty store."""
         self.objects = FlakyObjects()
 
+    def opened_objects(self, remote=None):
+        """Return the objects as a storage uses them that reaches *remote*."""
+        return TieredObjects(self.objects, remote or self.remote)
+
     @asynccontextmanager
     async def storage(self, *, link=None, **config):
         """Open a storage that reaches the remote store through *link*."""
@@ -56,7 +60,7 @@ class ObjectWorld(UploadWorld):
         async with open_storage(
             StorageConfig(**config),
             files=MemoryFiles(),
-            objects=TieredObjects(self.objects, remote),
+            objects=self.opened_objects(remote),
             manifest=self.manifest,
             clock=lambda: self.now,
             wall_clock=lambda: self.wall,

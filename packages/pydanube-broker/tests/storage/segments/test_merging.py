@@ -211,6 +211,32 @@ async def test_an_object_stays_if_the_outcome_is_unknown(world, storage):
     assert len(set(world.objects.stored) - names) == 1
 
 
+async def test_a_full_disk_stops_one_merge_and_loses_nothing(world, storage, caplog):
+    full, other = await fill(storage), await fill(storage, 2)
+    before = payloads_of(await read_all(full))
+    old, names = full.segments, set(world.objects.stored)
+    put = world.objects.put
+
+    async def put_unless_full(name, data):
+        if "/t1/" in name:
+            raise ObjectsUnavailable("No space left on device")
+        await put(name, data)
+
+    world.objects.put = put_unless_full
+    await storage.merger.merge_round()
+    assert full.segments == await world.manifest.load(1) == old
+    assert payloads_of(await read_all(full)) == before
+    assert len(other.segments) == 1
+    assert set(world.objects.stored) - names == {other.segments[0].object_name}
+    assert "No space left on device" in caplog.text
+    # With the next segment it is tried again.
+    world.objects.put = put
+    await seal(storage, 1)
+    await storage.merger.merge_round()
+    assert payloads_of(await read_all(full)) == before
+    assert len(full.segments) < len(old)
+
+
 async def test_nothing_is_left_behind_if_the_remote_store_does_not_answer(
     world, storage
 ):
