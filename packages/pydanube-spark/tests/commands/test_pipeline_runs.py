@@ -18,6 +18,7 @@ from pydanube_spark.pipelines import table_discovery
 from pydanube_spark.pipelines.broker_checks import NoBrokerAnswers
 from pydanube_spark.pipelines.pure.progress import RunState
 from pydanube_spark.pipelines.running import ChangedTables
+from pydanube_spark.pipelines.table_discovery import DiscoveredTables
 
 PIPELINE = """\
 name: p
@@ -60,7 +61,9 @@ def test_a_run_forgets_tables_that_cannot_be_together(tmp_path, monkeypatch):
 
     def run(*tables):
         monkeypatch.setattr(
-            table_discovery, "discover_tables", lambda *_: {"shop": list(tables)}
+            table_discovery,
+            "discover_tables",
+            lambda *_: DiscoveredTables({"shop": list(tables)}),
         )
         # With the tables that are known from before.
         pipeline = load_pipeline(file, None)
@@ -87,7 +90,7 @@ def test_a_run_finds_the_tables_that_are_new_or_gone(tmp_path, monkeypatch):
         def found(*_):
             if isinstance(result, Exception):
                 raise result
-            return {"shop": result}
+            return DiscoveredTables({"shop": result})
 
         monkeypatch.setattr(table_discovery, "discover_tables", found)
 
@@ -121,7 +124,7 @@ class Runs:
 
     def changed_to(self, *tables):
         found = {"shop": list(tables)}
-        return ChangedTables(pipeline=self.reload(found), tables=found)
+        return ChangedTables(pipeline=self.reload(found), found=DiscoveredTables(found))
 
     def __call__(self, pipeline):
         self.begun.append(list(pipeline.spec.sources))
@@ -137,7 +140,7 @@ class Runs:
         return run_to_end(
             self.pipeline,
             self,
-            lambda changed: self.begun.append(changed.tables["shop"]),
+            lambda changed: self.begun.append(changed.found.tables["shop"]),
             find,
             is_stop_requested=lambda: self.is_stopped,
             wait=self.wait,

@@ -6,10 +6,15 @@ import pytest
 
 from pydanube.declarations.pure.problems import InvalidDeclaration
 from pydanube.model.errors import ConnectionLost, PermissionDenied
+from pydanube.security.policy import Decision
 from pydanube_spark.pipelines.broker_checks import NoBrokerAnswers
 from pydanube_spark.pipelines.loading import load
 from pydanube_spark.pipelines.state import StateDirectory
-from pydanube_spark.pipelines.table_discovery import discover_tables, remember_tables
+from pydanube_spark.pipelines.table_discovery import (
+    DiscoveredTables,
+    discover_tables,
+    remember_tables,
+)
 
 PIPELINE = """\
 name: p
@@ -24,7 +29,7 @@ mirrors:
 """
 
 
-def discovered(tmp_path, *topics, error=None, text=PIPELINE):
+def discovered(tmp_path, *topics, error=None, text=PIPELINE, forbidden=()):
     file = tmp_path / "p.yaml"
     file.write_text(text)
     asked = []
@@ -34,8 +39,13 @@ def discovered(tmp_path, *topics, error=None, text=PIPELINE):
             asked.append(namespace)
             return [each for each in topics if each.startswith(f"/{namespace}/")]
 
+    class Security:
+        def check_access(self, permission, resource):
+            rule = f"no binding grants {permission} on {resource}"
+            return Decision(resource not in forbidden, rule)
+
     class Client:
-        topics = Topics()
+        topics, security = Topics(), Security()
 
     @contextmanager
     def connect(url):
@@ -51,7 +61,7 @@ def discovered(tmp_path, *topics, error=None, text=PIPELINE):
 
 def test_tables_are_those_that_have_topics(tmp_path):
     found = discovered(tmp_path, "/shop/b", "/shop/a-part-0", "/default/c")
-    assert found == {"shop": ["a", "b"]}
+    assert found.tables == {"shop": ["a", "b"]}
 
 
 @pytest.mark.parametrize(
@@ -72,16 +82,44 @@ def test_a_mirror_has_some_tables_and_not_too_many(tmp_path, topics, words):
 def test_a_mirror_with_other_tables_needs_no_topic_for_its_patterns(tmp_path):
     more = "    exclude: [a]\n"
     text = PIPELINE.replace('{"*": {', '{b: {key: id}, "*": {')
-    assert discovered(tmp_path, "/shop/a", "/shop/b", text=text + more) == {"shop": []}
+    assert discovered(tmp_path, "/shop/a", "/shop/b", text=text + more).tables == {
+        "shop": []
+    }
+
+
+def test_tables_that_may_not_be_seen_any_more_are_told_from_those_that_are_gone(
+    tmp_path,
+):
+    file = tmp_path / "p.yaml"
+    file.write_text(PIPELINE)
+    state = load(file).state
+    state.path.mkdir(parents=True)
+    remember_tables(state, DiscoveredTables({"shop": ["a", "b"]}))
+    b = ["/shop/b"]
+    found = discovered(tmp_path, "/shop/c", forbidden=b)
+    lacks = "no binding grants describe on /shop/b"
+    assert found.hidden == {"shop": {"b": lacks}}
+    _, gone, hidden = remember_tables(state, found)
+    assert gone.endswith("of these tables any more, which stay as they are: a")
+    assert hidden.endswith(f"any more, which stay as they are: b ({lacks})")
+    # If none is left, the error of the run says so.
+    remember_tables(state, DiscoveredTables({"shop": ["b"]}))
+    with pytest.raises(InvalidDeclaration, match=f"or none that may be seen: {lacks}"):
+        discovered(tmp_path, forbidden=b)
+
+
+def test_a_first_run_says_which_permission_may_be_missing(tmp_path):
+    with pytest.raises(InvalidDeclaration, match="seen: no binding grants describe on"):
+        discovered(tmp_path, forbidden=["/shop/t"])
 
 
 def test_a_run_remembers_the_tables_and_says_what_has_changed(tmp_path):
     state = StateDirectory(tmp_path)
-    assert remember_tables(state, {"shop": ["a", "b"]}) == [
+    assert remember_tables(state, DiscoveredTables({"shop": ["a", "b"]})) == [
         "shop has new tables: a, b",
     ]
-    assert remember_tables(state, {"shop": ["a", "b"]}) == []
-    [new, gone] = remember_tables(state, {"shop": ["b", "c"]})
+    assert remember_tables(state, DiscoveredTables({"shop": ["a", "b"]})) == []
+    [new, gone] = remember_tables(state, DiscoveredTables({"shop": ["b", "c"]}))
     assert new == "shop has new tables: c"
     assert gone.endswith("which stay as they are: a")
     assert state.read_mirrored_tables() == {"shop": ["b", "c"]}

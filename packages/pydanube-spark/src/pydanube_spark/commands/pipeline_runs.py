@@ -93,7 +93,7 @@ def with_mirrored_tables(
 
     found = discover_tables(pipeline, partial(sync.connect, wait_s=BROKER_WAIT_S))
     # Tables that the pipeline cannot have must not be known to the next run.
-    loaded = reload(found)
+    loaded = reload(found.tables)
     if is_run:
         for note in remember_tables(pipeline.state, found):
             print_note(f"{pipeline.name}: {note}")
@@ -127,8 +127,12 @@ def with_changed_tables(
     except NoBrokerAnswers:
         return None
     known = pipeline.state.read_mirrored_tables()
-    is_same = all(set(each) == set(known.get(name, ())) for name, each in found.items())
-    return None if is_same else ChangedTables(pipeline=reload(found), tables=found)
+    is_same = all(
+        set(each) == set(known.get(name, ())) for name, each in found.tables.items()
+    )
+    if is_same:
+        return None
+    return ChangedTables(pipeline=reload(found.tables), found=found)
 
 
 def run_to_end(
@@ -336,7 +340,7 @@ def _begin_with(state: StateDirectory, changed: ChangedTables) -> None:
         remember_tables,
     )
 
-    for note in remember_tables(state, changed.tables):
+    for note in remember_tables(state, changed.found):
         print_note(f"{changed.pipeline.name}: {note}")
     state.write_graph(changed.pipeline.graph_shown())
 

@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,7 @@ from pydanube_spark.pipelines.state import (
     utc_text,
 )
 from pydanube_spark.pipelines.stop_requests import StopRequest
+from pydanube_spark.pipelines.table_discovery import DiscoveredTables
 from pydanube_spark.pipelines.validation import validate
 
 POLL_INTERVAL_S = 0.25
@@ -64,8 +65,7 @@ class ChangedTables:
 
     pipeline: Pipeline
     """The pipeline with these tables."""
-    tables: Mapping[str, Sequence[str]]
-    """The tables of each mirror."""
+    found: DiscoveredTables
 
 
 class StaggeredStart:
