@@ -241,3 +241,30 @@ def test_each_change_is_published_once_although_everything_is_killed(
 ):
     lost = (pymysql.err.OperationalError, pymysql.err.InterfaceError)
     check_kills(server, database, tmp_path, lost=lost)
+
+
+async def test_truncations_are_published_without_a_key_and_once(database):
+    database.execute("INSERT INTO orders VALUES (1, 'Ann', 1)")
+    async with broker_with_topics() as (broker, client):
+        text = database.declaration(tombstones="true")
+        async with running(declared(text, broker.url)):
+            await events_of(client, 1)
+            database.execute(
+                "CREATE TABLE other (x int)",
+                "TRUNCATE TABLE other",
+                "TRUNCATE /* all */ `orders`",
+                "INSERT INTO orders VALUES (1, 'Bob', 2)",
+            )
+            await events_of(client, 3)
+        database.server.execute(f"TRUNCATE {database.name}.orders")
+        async with running(declared(text, broker.url)):
+            events = await events_of(client, 4)
+    assert [(event["op"], key) for key, event in events] == [
+        ("r", "1"),
+        ("t", None),
+        ("c", "1"),
+        ("t", None),
+    ]
+    source = events[1][1]["source"]
+    assert (source["db"], source["table"]) == (database.name, "orders")
+    assert events[1][1]["before"] is events[1][1]["after"] is None

@@ -283,6 +283,30 @@ async def test_topics_by_table_and_columns_that_are_added(database):
     await check_tables(database, text, "/default/public-other")
 
 
+async def test_changes_of_a_table_that_is_dropped_and_created_again_have_keys(database):
+    database.execute(f"CREATE PUBLICATION {database.slot} FOR ALL TABLES")
+    async with broker_with_topics() as (broker, client):
+        connectors = declared(database.declaration(), broker.url)
+        async with running(connectors):
+            database.execute("INSERT INTO orders VALUES (1, 'Ann', 1)")
+            await events_of(client, 1)
+            # A change follows the snapshot, which begins again if it is interrupted.
+            database.execute("UPDATE orders SET total = 2")
+            await events_of(client, 2)
+        database.execute("UPDATE orders SET total = 3", "TRUNCATE orders")
+        database.execute(
+            "DROP TABLE orders", "CREATE TABLE orders (at date, id text PRIMARY KEY)"
+        )
+        database.execute("INSERT INTO orders VALUES ('2026-01-01', 'x')")
+        async with running(connectors):
+            events = await events_of(client, 5)
+    assert [(event["op"], key, event["after"]) for key, event in events[2:]] == [
+        ("u", "1", {"id": 1, "who": "Ann", "total": "3"}),
+        ("t", None, None),
+        ("c", "x", {"at": "2026-01-01", "id": "x"}),
+    ]
+
+
 async def test_the_key_is_that_of_the_identity_if_there_is_no_primary_key(database):
     database.execute(
         "CREATE TABLE events (a int NOT NULL, b text NOT NULL, c int)",
@@ -450,6 +474,9 @@ async def test_tables_are_emptied_with_those_that_they_mirror(database, caplog):
     async with broker_with_topics("/default/lines") as (broker, client):
         async with running(declared(source, broker.url)):
             await events_of(client, 1)
+            # A change follows the snapshot, which begins again if it is interrupted.
+            database.execute("UPDATE orders SET total = 0")
+            await events_of(client, 2)
         [hint] = [each for each in caplog.messages if "no truncations" in each]
         database.execute(hint[hint.index("ALTER") :])
         async with running(declared(text, broker.url)) as until:
@@ -460,13 +487,13 @@ async def test_tables_are_emptied_with_those_that_they_mirror(database, caplog):
                 "INSERT INTO orders VALUES (1, 'Cid', 3), (3, 'Dan', 4)",
             )
             database.execute("TRUNCATE lines")
-            events = await events_of(client, 5)
+            events = await events_of(client, 6)
             lines = await events_of(client, 3, "/default/lines")
             for name in ("mirror", "kept"):
-                await until(lambda found, name=name: found[name].messages == 5)
-    assert [event["op"] for _, event in events] == ["r", "c", "t", "c", "c"]
+                await until(lambda found, name=name: found[name].messages == 6)
+    assert [event["op"] for _, event in events[2:]] == ["c", "t", "c", "c"]
     assert [event["op"] for _, event in lines] == ["c", "t", "t"]
-    key, event = events[2]
+    key, event = events[3]
     assert (key, event["before"], event["after"]) == (None, None, None)
     assert event["source"]["table"] == "orders"
     rows = "SELECT id, who FROM {} ORDER BY id"

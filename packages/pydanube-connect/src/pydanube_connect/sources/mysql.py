@@ -93,14 +93,8 @@ class MysqlSource(Source):
                     async for batch in found:
                         yield batch
                         start = reading.parse(batch.position)
-            is_mariadb = server.is_mariadb
-        changes = _Changes(reading, start, is_mariadb=is_mariadb)
-        stream = LogStream(
-            options,
-            start.gtids or "",
-            is_mariadb=is_mariadb,
-            wanted=reading.topics,
-        )
+        changes = _Changes(reading, start, is_mariadb=server.is_mariadb)
+        stream = LogStream(options, start.gtids or "", server, reading.topics)
         try:
             async with aclosing(changes.batches(stream)) as found:
                 async for batch in found:

@@ -27,6 +27,10 @@ from pydanube_connect.sources.mysql_values import (
     row_decoder,
     row_expression,
 )
+from pydanube_connect.sources.pure.mysql_statements import (
+    ends_transaction,
+    truncated_table,
+)
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection  # An extra.
@@ -63,9 +67,9 @@ class Change:
     table: str
     key_columns: Sequence[str]
     operation: str
-    """``c``, ``u`` or ``d``."""
+    """``c``, ``u``, ``d``, or ``t`` if the table is emptied."""
     rows: Sequence[tuple[dict[str, Any] | None, dict[str, Any] | None]]
-    """Each before and after the change."""
+    """Each before and after the change; one without either if it is emptied."""
     time_s: int
     file: str
     position: int
@@ -98,6 +102,8 @@ class Server:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mysql")
         self._connection: Connection[Any]
         self.is_mariadb = False
+        self.has_lower_case = False
+        """Whether names of tables are in lower case, however statements write them."""
 
     async def __aenter__(self) -> Server:
         try:
@@ -122,7 +128,8 @@ class Server:
 
         # Values are what the server prints.
         self._connection = _open(self._options, conv=encoders)
-        [(version,)] = self._query("SELECT VERSION()")
+        [(version, case)] = self._query("SELECT VERSION(), @@lower_case_table_names")
+        self.has_lower_case = case == "1"
         self.is_mariadb = "mariadb" in version.lower()
 
     async def query(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
@@ -265,12 +272,13 @@ class LogStream:
     """The log of a server after some transactions, read by a thread."""
 
     def __init__(
-        self, options: MysqlOptions, gtids: str, *, is_mariadb: bool, wanted: Any
+        self, options: MysqlOptions, gtids: str, server: Server, wanted: Any
     ) -> None:
         """*wanted* are the names of tables, as ``(schema, table) in wanted``."""
         self._options = options
         self._gtids = gtids
-        self._is_mariadb = is_mariadb
+        self._is_mariadb = server.is_mariadb
+        self._has_lower_case = server.has_lower_case
         self._wanted = wanted
         self._events: queue.Queue[Event | Exception] = queue.Queue(QUEUED_MAX)
         self._connections: list[Connection[Any]] = []
@@ -372,13 +380,35 @@ class LogStream:
             elif isinstance(event, events.XidEvent):
                 yield End()
             elif isinstance(event, events.QueryEvent):
-                if _ends(event.query):
+                truncation = self._truncation(event, stream)
+                if truncation is not None:
+                    yield truncation
+                if ends_transaction(event.query):
                     # It may have changed tables.
                     printed.clear()
                     yield End()
             elif (event.schema, event.table) in self._wanted:
                 types = printed.of(event) if self._is_mariadb else {}
                 yield _change(event, operations[type(event)], stream, types)
+
+    def _truncation(self, event: Any, stream: Any) -> Change | None:
+        """Return the change of *event*, a statement, if it empties a wanted table."""
+        found = truncated_table(event.query, event.schema.decode())
+        if found is None:
+            return None
+        schema, table = map(str.lower, found) if self._has_lower_case else found
+        if (schema, table) not in self._wanted:
+            return None
+        return Change(
+            schema=schema,
+            table=table,
+            key_columns=(),
+            operation="t",
+            rows=[(None, None)],
+            time_s=event.timestamp,
+            file=stream.log_file or "",
+            position=stream.log_pos or 0,
+        )
 
 
 class _PrintedTypes:
@@ -444,14 +474,6 @@ def _change(event: Any, operation: str, stream: Any, types: dict[str, str]) -> C
         time_s=event.timestamp,
         file=stream.log_file or "",
         position=stream.log_pos or 0,
-    )
-
-
-def _ends(query: str) -> bool:
-    """Return whether a statement in the log ends a transaction, or is one by itself."""
-    word = query.lstrip().partition(" ")[0].upper()
-    return word not in {"BEGIN", "SAVEPOINT", "XA"} and not query.upper().startswith(
-        "ROLLBACK TO"
     )
 
 

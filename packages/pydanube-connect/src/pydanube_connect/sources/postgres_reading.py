@@ -364,6 +364,12 @@ class Reading:
 
     # Facts about tables.
 
+    async def _is_dropped(self, relation: Relation) -> bool:
+        """Return whether the table is gone, of which the log has changes yet."""
+        return not await self.server.query(
+            "SELECT 1 FROM pg_class WHERE oid = %s::int8::oid", (relation.id,)
+        )
+
     async def table(self, relation: Relation) -> ReadTable:
         """Return the table that *relation* describes."""
         key = await self.server.query(
@@ -376,6 +382,12 @@ class Reading:
             "ORDER BY k.rank",
             (relation.id,),
         )
+        key_columns = [each[0] for each in key]
+        if not key_columns and await self._is_dropped(relation):
+            # The log still says which columns identified a row; all: maybe no key.
+            at = relation.identity
+            is_key = len(at) < len(relation.columns) or len(at) == 1
+            key_columns = [relation.columns[each] for each in at] if is_key else []
         schema, name = relation.schema, relation.table
         facts = TableFacts(
             source={
@@ -385,7 +397,7 @@ class Reading:
                 "schema": schema,
                 "table": name,
             },
-            key_columns=[each[0] for each in key],
+            key_columns=key_columns,
             topic=self.topics.topic_of(schema, name),
             attributes={"postgres.table": f"{schema}.{name}"},
         )

@@ -1,0 +1,43 @@
+"""
+The statements that the log of MySQL and MariaDB has as text.  Pure.
+
+These are the limits of transactions, and statements that change tables as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SPACE = r"(?:\s|/\*.*?\*/|(?:--\s|\#)[^\n]*\n)*"
+_NAME = r'(`(?:[^`]|``)+`|"(?:[^"]|"")+"|[\w$]+)'
+_TRUNCATE = re.compile(
+    rf"{_SPACE}TRUNCATE\b{_SPACE}(?:TABLE\b{_SPACE})?"
+    rf"(?:{_NAME}{_SPACE}\.{_SPACE})?{_NAME}",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def ends_transaction(statement: str) -> bool:
+    """Return whether *statement* ends a transaction, or is one by itself."""
+    word = statement.lstrip().partition(" ")[0].upper()
+    return word not in {"BEGIN", "SAVEPOINT", "XA"} and not (
+        statement.upper().startswith("ROLLBACK TO")
+    )
+
+
+def truncated_table(statement: str, database: str) -> tuple[str, str] | None:
+    """
+    Return the database and the name of the table that *statement* empties.
+
+    *database* is that of the session.  None: it is another statement.
+    """
+    found = _TRUNCATE.match(statement)
+    if found is None:
+        return None
+    schema, table = found.groups()
+    return database if schema is None else _bare(schema), _bare(table)
+
+
+def _bare(name: str) -> str:
+    quote = name[0]
+    return name[1:-1].replace(quote * 2, quote) if quote in '`"' else name
