@@ -165,28 +165,67 @@ def test_clickhouse_gets_no_values_that_its_columns_change(tmp_path):
         assert targets == [["t"]]
 
 
-def test_postgres_gets_wider_numbers_if_they_fit():
-    def rows_of(number, real, money):
-        return pa.table(
-            {
-                "n": pa.array([number], pa.int64()),
-                "real": pa.array([real], pa.float64()),
-                "money": pa.array([Decimal(money)], pa.decimal128(12, 2)),
-            }
-        )
+def test_postgres_gets_no_values_that_its_columns_change():
+    others = [
+        (INTEGER, "integer", 2**31 - 1, []),
+        (INTEGER, "real", 2**24, [2**24 + 1]),
+        (INTEGER, "double precision", 2**53, [2**53 + 1]),
+        (INTEGER, "text", 1, []),
+        (REAL, "real", 0.1, []),
+        (REAL, "integer", 2.0, [1.5]),
+        (REAL, "numeric(10,2)", 0.29, [0.255]),
+        (array(REAL), "numeric(10,2)[]", [0.29, None], [[1.0, 0.255]]),
+        (MONEY, "numeric(5,2)", Decimal("1.230"), [Decimal("1.239")]),
+        (MONEY, "bigint", Decimal(5), [Decimal("5.001")]),
+        (MONEY, "double precision", Decimal("0.290"), []),
+        (DAY, "timestamp with time zone", date(1, 1, 1), []),
+        (TIME, "date", NOON.replace(hour=0), [NOON]),
+        (TIME, "timestamp(0) with time zone", NOON + timedelta(microseconds=1), []),
+        (TEXT, "character varying(3)", "abc", ["abcd"]),
+        (array(TEXT), "character varying(3)[]", ["abc"], [["", "abcd"]]),
+        (TEXT, "character varying", "x" * 100, []),
+        (TEXT, "numeric(5,2)", "1.23", ["1.239"]),
+        (TEXT, "jsonb", '{"a":  1}', []),
+        (by_name(INTEGER), "json", [("a", 2**62)], []),
+    ]
+    refused = [
+        (INTEGER, "integer", 2**31),
+        (REAL, "real", 1e300),
+        (MONEY, "numeric(5,2)", Decimal("1234.25")),
+        (TEXT, "numeric(5,2)", "x"),
+    ]
+    names = [f"c{at}" for at in range(len(others))]
+    schema = pa.schema(zip(names, (kind for kind, *_ in others), strict=True))
+    fits = [value for _, _, value, _ in others]
 
-    fits = rows_of(2**31 - 1, 0.5, "123.25")
+    def rows_of(*rows):
+        columns = zip(zip(*rows, strict=True), schema.types, strict=True)
+        return pa.table([pa.array(*each) for each in columns], schema=schema)
+
     with PostgresProcess() as server:
-        server.execute("CREATE TABLE t (n integer, real real, money numeric(5,2))")
-        options = {"uri": server.uri, "table": "t"}
-        sink = PostgresSink.parse(options, fits.schema)
-        for rows in (
-            rows_of(2**31, 0.5, "1.25"),
-            rows_of(1, 1e300, "1.25"),
-            rows_of(1, 0.5, "1234.25"),
-        ):
-            with pytest.raises(InvalidRequest, match=r"out of range|overflow"):
+        columns = [
+            f"{name} {to}" for name, (_, to, *_) in zip(names, others, strict=True)
+        ]
+        server.execute(f"CREATE TABLE t ({', '.join(columns)})")
+        sink = PostgresSink.parse({"uri": server.uri, "table": "t"}, schema)
+        row = [each[0] if each else value for _, _, value, each in others]
+        with pytest.raises(InvalidRequest) as raised:
+            write(sink, rows_of(fits, [None] * len(fits), row))
+        found = re.findall(r"the column '(\w+)' of", str(raised.value))
+        assert found == [
+            name for name, (*_, each) in zip(names, others, strict=True) if each
+        ]
+        assert server.query("SELECT * FROM t") == []
+        write(sink, rows_of(fits, [None] * len(fits)))
+        found = server.query("SELECT c0, c4, c8::text FROM t")
+        assert found == [(2**31 - 1, pytest.approx(0.1), "1.23"), (None, None, None)]
+        for at, (kind, to, value) in enumerate(refused):
+            server.execute(f"CREATE TABLE t{at} (v {to})")
+            rows = pa.table({"v": pa.array([value], kind)})
+            sink = PostgresSink.parse(
+                {"uri": server.uri, "table": f"t{at}"}, rows.schema
+            )
+            with pytest.raises(
+                InvalidRequest, match=r"out of range|overflow|invalid input"
+            ):
                 write(sink, rows)
-        write(sink, fits)
-        found = server.query("SELECT n, real, money::text FROM t")
-    assert found == [(2**31 - 1, 0.5, "123.25")]

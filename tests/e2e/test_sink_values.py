@@ -49,6 +49,7 @@ from pydanube_spark.sinks.clickhouse import ClickHouseDataSource  # noqa: E402
 from pydanube_spark.sinks.lancedb import LanceDataSource  # noqa: E402
 from pydanube_spark.sinks.postgres import PostgresDataSource  # noqa: E402
 from pydanube_spark.sinks.postgres_database import connect  # noqa: E402
+from pydanube_spark.sinks.pure import postgres_sql  # noqa: E402
 from pydanube_spark.tables.delta import DeltaDataSource  # noqa: E402
 from pydanube_spark.tables.iceberg import IcebergDataSource  # noqa: E402
 from pydanube_spark.topic_sink import DanubeSink  # noqa: E402
@@ -153,6 +154,13 @@ KINDS = {
     "map of dates": Kind(
         MapType(StringType(), DateType()), [[], [("a", 0)], [("b", DAYS[0])]]
     ),
+    "array of maps": Kind(
+        ArrayType(MapType(StringType(), ArrayType(LongType()))),
+        [[], [[("a", [2**63 - 1, None])], []], [None, [("", None)]]],
+    ),
+    "map of local times": Kind(
+        MapType(StringType(), TimestampNTZType()), [[], [("a", 0)], [("a", MOMENTS[0])]]
+    ),
     "struct": Kind(
         StructType(
             [StructField("real", DoubleType()), StructField("at", TimestampType())]
@@ -191,6 +199,9 @@ def plain(value):
             return value.encode()
         case float():
             return repr(value)
+        case [tuple(), *_]:
+            # The entries of a map have no order.
+            return sorted(map(plain, value), key=repr)
         case list() | tuple():
             return [plain(each) for each in value]
         case dict():
@@ -249,12 +260,23 @@ def without_nan(value):
     match value:
         case float():
             return value if math.isfinite(value) else None
-        case list():
-            return [without_nan(each) for each in value]
+        case list() | tuple():
+            return type(value)(map(without_nan, value))
         case dict():
             return {name: without_nan(each) for name, each in value.items()}
         case _:
             return value
+
+
+def without_null(value, kind):
+    """What ClickHouse stores, where null arrays, maps and structs are empty."""
+    if pa.types.is_list(kind):
+        return [without_null(each, kind.value_type) for each in value or []]
+    if pa.types.is_map(kind):
+        return [(key, without_null(each, kind.item_type)) for key, each in value or []]
+    if pa.types.is_struct(kind):
+        return {f.name: without_null((value or {}).get(f.name), f.type) for f in kind}
+    return value
 
 
 class Target:
@@ -323,14 +345,13 @@ class PostgresTarget(Target):
         column = rows.column(NAME)
         if pa.types.is_decimal(kind):
             return [each and Decimal(each) for each in column.to_pylist()]
-        if pa.types.is_map(kind) or pa.types.is_struct(kind):
+        if postgres_sql.is_json(kind):
             texts = column.combine_chunks().cast(pa.string()).to_pylist()
             return [each and of_json(kind, parse_json(each)) for each in texts]
         return values_of(column, kind)
 
     def expected(self, value, kind):
-        is_json = pa.types.is_map(kind) or pa.types.is_struct(kind)
-        return without_nan(value) if is_json else value
+        return without_nan(value) if postgres_sql.is_json(kind) else value
 
 
 class ClickHouseTarget(Target):
@@ -355,6 +376,9 @@ class ClickHouseTarget(Target):
         assert answer.status == 200, answer.body
         rows = pa.ipc.open_stream(answer.body).read_all()
         return values_of(rows.column(NAME), kind)
+
+    def expected(self, value, kind):
+        return without_null(value, kind)
 
 
 class TopicTarget(Target):
@@ -480,3 +504,57 @@ def test_every_bound_is_stored_as_it_is_or_refused_by_name(new_target, name):
 def test_any_value_is_stored_as_it_is_or_refused_by_name(new_target, name, data):
     kind = KINDS[name]
     check(new_target, kind.type, data.draw(st.lists(kind.more, min_size=1)))
+
+
+def shapes():
+    """Types, each with a strategy for its values, of up to four plain types."""
+
+    def shape_of(kind):
+        bounds = st.sampled_from(kind.bounds)
+        values = bounds if kind.more is None else bounds | kind.more
+        return kind.type, st.none() | values
+
+    def array(shape):
+        kind, values = shape
+        return ArrayType(kind), st.none() | st.lists(values, max_size=3)
+
+    def by_name(shape):
+        kind, values = shape
+        entries = st.dictionaries(st.text(max_size=3), values, max_size=3)
+        return MapType(StringType(), kind), st.none() | entries.map(
+            lambda each: list(each.items())
+        )
+
+    def struct(parts):
+        names = [f"part {at}" for at in range(len(parts))]
+        pairs = list(zip(names, parts, strict=True))
+        fields = [StructField(name, kind) for name, (kind, _) in pairs]
+        values = st.fixed_dictionaries({name: each for name, (_, each) in pairs})
+        return StructType(fields), st.none() | values
+
+    plain_kinds = [each for each in KINDS.values() if not is_nested(each.type)]
+    return st.recursive(
+        st.sampled_from(plain_kinds).map(shape_of),
+        lambda inner: (
+            inner.map(array)
+            | inner.map(by_name)
+            | st.lists(inner, min_size=1, max_size=3).map(struct)
+        ),
+        max_leaves=4,
+    )
+
+
+def is_nested(kind):
+    return isinstance(kind, ArrayType | MapType | StructType)
+
+
+@pytest.mark.soak
+@settings(
+    deadline=None,
+    max_examples=10,
+    suppress_health_check=list(HealthCheck),
+)
+@given(data=st.data())
+def test_values_of_any_nested_type_are_stored_as_they_are_or_refused(new_target, data):
+    kind, values = data.draw(shapes().filter(lambda each: is_nested(each[0])))
+    check(new_target, kind, data.draw(st.lists(values, min_size=1, max_size=4)))

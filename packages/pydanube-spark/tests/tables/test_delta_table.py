@@ -44,6 +44,24 @@ def test_unsupported_type_is_refused(table):
         table.check(schema, options())
 
 
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_maps_with_times_need_a_time_zone(table, zone):
+    """The package deltalake creates no table for the others."""
+    times = pa.list_(pa.map_(pa.string(), pa.timestamp("us", zone)))
+    schema = pa.schema([("n", pa.int64()), ("times", times)])
+    if zone is not None:
+        table.prepare(schema, options())
+        return
+    with pytest.raises(InvalidRequest, match="column times: a map has times without"):
+        table.check(schema, options())
+    # Other columns may have them, and then a map, too.
+    local = pa.schema([("n", pa.timestamp("us"))])
+    table.prepare(local, options())
+    more = pa.schema([*local, ("times", times)])
+    table.prepare(more, options(merge=True))
+    stage(table, pa.table({"n": [None], "times": [[]]}, schema=more))
+
+
 def test_properties_are_set_at_creation(table):
     assert table.properties() == {}
     table.prepare(ROWS.schema, options(), {"danube.export": "raw"})

@@ -36,6 +36,7 @@ from pydanube_spark.sink_data_source import SinkDataSource
 from pydanube_spark.sinks.option_tables import POSTGRES_OPTIONS
 from pydanube_spark.sinks.postgres_database import Database, connect
 from pydanube_spark.sinks.pure import postgres_sql
+from pydanube_spark.sinks.pure.postgres_conversions import conversions, problem
 from pydanube_spark.sinks.pure.postgres_sql import Plan, TableName, Target
 from pydanube_spark.sinks.pure.staging import COMMITS, check_same_query, is_stale
 from pydanube_spark.sinks.retrying import parse_retry_policy, persist
@@ -203,6 +204,7 @@ class PostgresSink:
                     for statement in plan.drop_earlier(list(wanted)):
                         database.execute(statement)
                 if wanted:
+                    self._require_equal(database, list(wanted), target)
                     lacking = self._lacking(database, list(wanted), target)
                     database.execute(plan.move(list(wanted), target, lacking))
             else:
@@ -212,6 +214,24 @@ class PostgresSink:
             for each in outputs:
                 staging = plan.table.sibling(each.staging)
                 database.execute(f"DROP TABLE IF EXISTS {staging}")
+
+    def _require_equal(
+        self, database: Database, stagings: Sequence[str], target: Target
+    ) -> None:
+        """Raise if a value would become another one in its column."""
+        plan = self.plan
+        converted = conversions(plan, target)
+        if not converted:
+            return
+        values = [conversion.value for conversion in converted]
+        [found] = database.query(plan.aggregate(stagings, values))
+        wrong = [
+            problem(plan, conversion, value)
+            for conversion, value in zip(converted, found, strict=True)
+            if value is not None
+        ]
+        if wrong:
+            raise InvalidRequest("; ".join(wrong))
 
     def _lacking(
         self, database: Database, stagings: Sequence[str], target: Target

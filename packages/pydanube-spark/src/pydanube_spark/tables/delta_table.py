@@ -176,7 +176,8 @@ class DeltaLakeTable(LakeTable):
             self._check(table, schema, options)
         added = _added_columns(self._schema_of(table), schema, options)
         if len(added):
-            table.alter.add_columns(list(_delta_schema(added).fields))
+            features = table.protocol().writer_features or ()
+            table.alter.add_columns(list(_delta_schema(added, features).fields))
             table.update_incremental()
         has = self._schema_of(table)
         return DeltaLocation(
@@ -450,8 +451,15 @@ def _with_stored_values(
     return values.filled()
 
 
-def _delta_schema(schema: pa.Schema) -> Schema:
+def _delta_schema(schema: pa.Schema, features: Collection[str] = ()) -> Schema:
+    """Return *schema* for a table that is created, or has *features*."""
     for field in schema:
+        if "timestampNtz" not in features and _has_map_of_local_times(field.type):
+            # The package deltalake enables the feature for other columns only.
+            raise InvalidRequest(
+                f"a Delta table cannot have the column {field.name}: a map has times "
+                "without a time zone; cast them to timestamp"
+            )
         try:
             Schema.from_arrow(pa.schema([field]))
         except Exception as error:
@@ -461,6 +469,14 @@ def _delta_schema(schema: pa.Schema) -> Schema:
                 f"a Delta table cannot have the column {field.name}: {reason}"
             ) from error
     return Schema.from_arrow(schema)
+
+
+def _has_map_of_local_times(kind: pa.DataType, *, is_in_map: bool = False) -> bool:
+    if pa.types.is_timestamp(kind):
+        return is_in_map and kind.tz is None
+    is_in_map = is_in_map or pa.types.is_map(kind)
+    parts = (kind.field(at).type for at in range(kind.num_fields))
+    return any(_has_map_of_local_times(each, is_in_map=is_in_map) for each in parts)
 
 
 def _check_writer_requirements(table: DeltaTable) -> None:

@@ -289,6 +289,10 @@ class Plan:
             f"WHERE {_MISSING} AND {_GONE} IS NOT TRUE LIMIT 1"
         )
 
+    def aggregate(self, stagings: Sequence[str], values: Sequence[str]) -> str:
+        """Return the query for the aggregates *values* of all staged rows."""
+        return f"SELECT {', '.join(values)} FROM ({self._rows(stagings)}) AS s"
+
     def move(
         self, stagings: Sequence[str], target: Target, lacking: Sequence[str] = ()
     ) -> str:
