@@ -104,6 +104,25 @@ def test_a_run_starts_and_ends(tmp_path, state, kind):
     assert ("errorMessage" in end["run"]["facets"]) == (kind == "FAIL")
 
 
+@pytest.mark.parametrize(
+    ("trigger", "kinds"),
+    [
+        ("continuous", ["START", "RUNNING", "RUNNING", "ABORT"]),
+        ("available-now", ["START", "ABORT"]),
+    ],
+)
+def test_a_stream_says_every_ten_minutes_that_it_goes_on(tmp_path, trigger, kinds):
+    found = pipeline(tmp_path, f"lineage: {{file: e.ndjson}}\ntrigger: {trigger}")
+    with lineage_of(found) as lineage:
+        for now in (5.0, 604.0, 605.0, 606.0, 1204.0, 9000.0):
+            lineage.poll(now)
+        lineage.state = RunState.STOPPED
+    events = events_in(tmp_path / "e.ndjson")
+    assert [each["eventType"] for each in events] == kinds
+    assert len({each["run"]["runId"] for each in events}) == 1
+    assert all(each["inputs"] and each["outputs"] for each in events)
+
+
 def test_an_error_fails_the_run_without_secrets(tmp_path):
     found = pipeline(
         tmp_path,

@@ -316,14 +316,15 @@ def _execute(
     from pydanube_spark.pipelines.lineage import lineage_of  # noqa: PLC0415
     from pydanube_spark.pipelines.running import PipelineRun  # noqa: PLC0415
 
-    run = PipelineRun(
-        session,
-        pipeline,
-        display,
-        stop_request=stop_request,
-        find_changed_tables=partial(with_changed_tables, pipeline, reload),
-    )
     with lineage_of(pipeline) as lineage:
+        run = PipelineRun(
+            session,
+            pipeline,
+            display,
+            stop_request=stop_request,
+            find_changed_tables=partial(with_changed_tables, pipeline, reload),
+            poll=lineage.poll if lineage is not None else None,
+        )
         last_state = run.execute()
         if run.cost is not None:
             display.say(f"{pipeline.name}: {run.cost}")

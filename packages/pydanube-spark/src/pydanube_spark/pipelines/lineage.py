@@ -1,5 +1,5 @@
 """
-The events of OpenLineage: a run starts, completes, is aborted, or fails.
+The events of OpenLineage: a run starts, goes on, completes, is aborted, or fails.
 
 The official client makes and sends them.  A server that does not answer delays a run by
 at most a few seconds, and never fails it.
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 SEND_TIMEOUT_S = 3.0
 SEND_RETRIES = 1
+RUNNING_INTERVAL_S = 600.0
+"""How often a run that does not end by itself says that it goes on."""
 PRODUCER = f"pydanube/{__version__}"
 
 
@@ -44,12 +46,24 @@ class LineageRun:
         self._namespace = lineage.namespace
         self._transport = _transport(pipeline, lineage)
         self._run_id = str(uuid.uuid4())
+        self._running_due: float | None = None
+        """When to say that the run goes on; None: before its first report."""
         self.state = RunState.FAILED
         self.error: str | None = None
 
     def start(self) -> None:
         """Send the event that the run starts."""
         self._send("START")
+
+    def poll(self, now: float) -> None:
+        """Send the event that a stream goes on, every RUNNING_INTERVAL_S."""
+        if self._pipeline.trigger.ends:
+            return
+        if self._running_due is not None and now >= self._running_due:
+            self._send("RUNNING")
+            self._running_due = None
+        if self._running_due is None:
+            self._running_due = now + RUNNING_INTERVAL_S
 
     def end(self) -> None:
         """Send the event that the run has ended, as *state* and *error* say."""

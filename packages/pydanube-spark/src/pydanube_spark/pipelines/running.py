@@ -121,13 +121,15 @@ class PipelineRun:
         wait: Callable[[float], None] = time.sleep,
         find_changed_tables: Callable[[], ChangedTables | None] = lambda: None,
         tables_interval_s: float = TABLES_INTERVAL_S,
+        poll: Callable[[float], None] | None = None,
     ) -> None:
         """
         Prepare the run; the caller holds the lock of the state directory.
 
         *find_changed_tables* returns the tables that the mirrors have now, if they are
         others.  A run that does not end by itself calls it every *tables_interval_s*,
-        and when a query has failed.
+        and when a query has failed.  *poll* is called with the time of the monotonic
+        clock, in each turn of the run, and may take seconds.
         """
         self._spark = spark
         self._pipeline = pipeline
@@ -142,6 +144,7 @@ class PipelineRun:
         self._is_stopping = False
         self._find_changed_tables = find_changed_tables
         self._tables_interval_s = tables_interval_s
+        self._poll = poll or (lambda _: None)
         self._tables_due: float | None = None
         """When to look for other tables next; None: not in this run."""
         self._failures = 0
@@ -240,6 +243,7 @@ class PipelineRun:
             if QueryState.FAILED in states:
                 self._stop("a query has failed")
             self._show()
+            self._poll(now)
             streams = [each for each in self._queries if isinstance(each, StreamQuery)]
             reporter.update(slowest_positions(each.progress for each in streams))
             if all(state.is_over for state in states):
