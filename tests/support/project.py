@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(ROOT.glob("packages/*/src"))
@@ -28,15 +25,17 @@ TEXT = {
 }
 
 
+@cache
 def modules() -> list[Path]:
     """Every Python file of the distributions; what protoc wrote is not."""
     paths = [path for each in SOURCES for path in sorted(each.rglob("*.py"))]
     return [path for path in paths if not path.stem.endswith("_pb2")]
 
 
-def texts() -> Iterator[Path]:
+@cache
+def texts() -> list[Path]:
     """Every text of ours: sources, tests, tools, documents, settings."""
-    yield from sorted(path for path in ROOT.iterdir() if _is_text(path))
+    found = sorted(path for path in ROOT.iterdir() if _is_text(path))
     for name in (
         "packages",
         "examples",
@@ -47,13 +46,39 @@ def texts() -> Iterator[Path]:
         ".ci",
         ".github",
     ):
-        yield from sorted(filter(_is_text, (ROOT / name).rglob("*")))
+        found += sorted(filter(_is_text, (ROOT / name).rglob("*")))
+    return found
+
+
+@cache
+def files_of_tests() -> list[Path]:
+    """Every Python file of the tests."""
+    return [*ROOT.glob("packages/*/tests/**/*.py"), *ROOT.glob("tests/**/*.py")]
+
+
+@cache
+def text_of(path: Path) -> str:
+    """Read a text; several tests share the result."""
+    return path.read_text(encoding="utf-8")
+
+
+def lines_with(pattern: re.Pattern[str], path: Path) -> list[str]:
+    """Return the lines of a text in which *pattern* is, each with its place."""
+    text = text_of(path)
+    # Few texts have any: lines are looked at only there.
+    if pattern.search(text) is None:
+        return []
+    return [
+        f"{name_of(path)}:{number}: {line.strip()}"
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
 
 
 @cache
 def tree_of(path: Path) -> ast.Module:
     """Parse a module; several tests share the result."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return ast.parse(text_of(path))
 
 
 def name_of(path: Path) -> str:

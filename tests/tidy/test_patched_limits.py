@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 
-from support.project import ROOT, name_of, tree_of
+from support.project import files_of_tests, name_of, text_of, tree_of
 
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 LEFT = {
@@ -39,21 +39,26 @@ LEFT = {
 
 
 def test_no_other_constant_of_a_module_is_patched() -> None:
-    assert dict(_patched()).keys() - LEFT == set(), "pass the limit as an argument"
+    assert _patched().keys() - LEFT == set(), "pass the limit as an argument"
 
 
 def test_constants_that_are_no_longer_patched_are_not_left() -> None:
-    assert LEFT - dict(_patched()).keys() == set()
+    assert LEFT - _patched().keys() == set()
 
 
-def _patched() -> Iterator[tuple[str, str]]:
+@cache
+def _patched() -> dict[str, str]:
     """Return the constants that tests patch, each with the name of a test file."""
-    for path in [*ROOT.glob("packages/*/tests/**/*.py"), *ROOT.glob("tests/**/*.py")]:
+    found = {}
+    for path in files_of_tests():
+        if "setattr(" not in text_of(path):
+            continue
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 name = _patched_name(node) if node.func.attr == "setattr" else ""
                 if CONSTANT.fullmatch(name.rpartition(".")[2]):
-                    yield name, name_of(path)
+                    found[name] = name_of(path)
+    return found
 
 
 def _patched_name(call: ast.Call) -> str:

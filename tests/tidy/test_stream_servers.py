@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from support.project import ROOT, tree_of
+from support.project import files_of_tests, name_of, text_of, tree_of
 
 CLOSING = {
     "tests/support/servers/stream_server.py",
@@ -14,10 +14,10 @@ CLOSING = {
 
 
 def test_servers_of_tests_close_what_they_accept() -> None:
-    files = [*ROOT.glob("packages/*/tests/**/*.py"), *ROOT.glob("tests/**/*.py")]
     found = {
-        str(path.relative_to(ROOT))
-        for path in files
+        name_of(path)
+        for path in files_of_tests()
+        if "start_server" in text_of(path)
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Attribute) and node.attr == "start_server"
     }
