@@ -15,7 +15,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -171,6 +171,15 @@ def _named(given: Mapping[str, str]) -> str:
     return next(given[name] for name in names if name in given)
 
 
+class _File(NamedTuple):
+    """The file of a segment."""
+
+    place: str
+    """Its directory."""
+    topic: str
+    byte_count: int
+
+
 class _Snapshot:
     """Topics at one moment."""
 
@@ -284,8 +293,8 @@ class _Snapshot:
         files = self._files(segments)
         if files:
             columns = [("topic", "string"), ("partition", "bigint")]
-            values = {place: split_name(name) for place, name in files.values()}
-            yield self._relation([*files], columns, values)
+            values = {each.place: split_name(each.topic) for each in files.values()}
+            yield self._relation(files, columns, values)
 
     def _cut(
         self, parts: Mapping[str, SealedPart], ranges: Mapping[str, TopicRange]
@@ -305,9 +314,9 @@ class _Snapshot:
         ]
         values = {
             place: (*split_name(name), ranges[name].base, ranges[name].end)
-            for place, name in files.values()
+            for place, name, _ in files.values()
         }
-        rows = self._relation([*files], columns, values)
+        rows = self._relation(files, columns, values)
         # Row groups are skipped by constants only.
         base = min(base for *_, base, _ in values.values())
         end = max(end for *_, end in values.values())
@@ -318,24 +327,23 @@ class _Snapshot:
 
     def _files(
         self, segments: Sequence[tuple[str, Sequence[Segment]]]
-    ) -> dict[str, tuple[str, str]]:
-        """Return the paths of *segments*, with their directories and topics."""
+    ) -> dict[str, _File]:
+        """Return the files of *segments* by their paths."""
         found = {}
         for name, some in segments:
             for each in some:
                 path = self._path_of(each)
-                if "\n" in path:
-                    raise NotNative(f"{path!r} has a line break")
-                found[path] = path.rpartition("/")[0], name
+                place = path.rpartition("/")[0]
+                found[path] = _File(place, name, each.byte_count)
         by_place: dict[str, str] = {}
-        for place, name in found.values():
+        for place, name, _ in found.values():
             if by_place.setdefault(place, name) != name:
                 raise NotNative(f"{place} has segments of several topics")
         return found
 
     def _relation(
         self,
-        files: Sequence[str],
+        files: Mapping[str, _File],
         columns: Sequence[tuple[str, str]],
         values: Mapping[str, Sequence[str | int]],
     ) -> DataFrame:
@@ -345,11 +353,12 @@ class _Snapshot:
         Spark's own reader takes such values only from names of directories, so this
         makes what that reader makes.  *values* are those of each directory.
         """
+        sizes = {path: file.byte_count for path, file in files.items()}
         try:
             relations = _Relations(self._spark, self._settings)
-            return relations.of(files, columns, values)
+            return relations.of(sizes, columns, values)
         except (Py4JError, PySparkException) as error:
-            raise NoFiles(missing_access(files[0], _cause_of(error))) from error
+            raise NotNative(f"Spark cannot read files: {_cause_of(error)}") from error
 
     def _tail(
         self,
@@ -392,6 +401,8 @@ class _Snapshot:
             scheme = segment.remote_url.partition(":")[0]
             raise NotNative(f"Spark has no file system for {scheme}://")
         if found.startswith(f"{LOCAL}:"):
+            if not os.access(found.removeprefix(f"{LOCAL}:"), os.R_OK):
+                raise NotNative(f"this process cannot read {segment.remote_url}")
             return self._local(found)
         store = found[: found.index("/", found.index("://") + 3)]
         if store not in self._stores:
@@ -419,14 +430,13 @@ class _Snapshot:
         Add the settings for the store of *url*, which the broker finds by *options*.
 
         Raises:
-            NoFiles: The session has no file system for it.
+            NoFiles: The session has no file system for it, or no access to *url*.
         """
-        jvm: Any = self._spark._jvm  # noqa: SLF001
-        configuration = self._spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+        hadoop: Any = self._spark._jvm.org.apache.hadoop.fs  # noqa: SLF001
+        state: Any = self._spark._jsparkSession.sessionState()  # noqa: SLF001
+        configuration = state.newHadoopConf()
         try:
-            jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
-                url.partition(":")[0], configuration
-            )
+            hadoop.FileSystem.getFileSystemClass(url.partition(":")[0], configuration)
         except Py4JError as error:
             raise NoFiles(missing_package(url)) from error
 
@@ -435,6 +445,13 @@ class _Snapshot:
             return None if found == DEFAULT_ENDPOINT else found
 
         self._settings |= store_settings(url, options, setting)
+        path = hadoop.Path(url)
+        given = self._spark._jvm.PythonUtils.toScalaMap(self._settings)  # noqa: SLF001
+        try:
+            system = path.getFileSystem(state.newHadoopConfWithOptions(given))
+            system.getFileStatus(path)
+        except Py4JError as error:
+            raise NoFiles(missing_access(url, _cause_of(error))) from error
 
 
 class _Relations:
@@ -449,16 +466,17 @@ class _Relations:
 
     def of(
         self,
-        files: Sequence[str],
+        files: Mapping[str, int],
         columns: Sequence[tuple[str, str]],
         values: Mapping[str, Sequence[str | int]],
     ) -> DataFrame:
         """
-        Return the rows of *files*; see ``_Snapshot._relation``.
+        Return the rows of *files*, with their sizes; see ``_Snapshot._relation``.
+
+        Nobody asks for the files before a query reads them.
 
         Raises:
-            Py4JError, PySparkException: A file does not exist, or this version of Spark
-                has other classes.
+            Py4JError, PySparkException: This version of Spark has other classes.
         """
         scala: Any = self._jvm.scala
         partitions = self._schema(StructType.fromDDL(_ddl(columns)))
@@ -470,12 +488,13 @@ class _Relations:
             partitions, self._jvm.PythonUtils.toSeq(paths)
         )
         options = self._jvm.PythonUtils.toScalaMap(self._settings)
+        paths, statuses = self._found(files)
         index = self._sources.InMemoryFileIndex(
             self._session,
-            self._paths(files),
+            paths,
             options,
             scala.Option.empty(),
-            self._sources.FileStatusCache.getOrCreate(self._session),
+            statuses,
             scala.Option.apply(specification),
             scala.Option.empty(),
         )
@@ -508,11 +527,24 @@ class _Relations:
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(path)
 
-    def _paths(self, paths: Sequence[str]) -> Any:
-        """Return *paths* with a few calls of Java, because there may be many."""
-        strings: Any = self._jvm.org.apache.hadoop.util.StringUtils
-        found = strings.stringToPath(strings.getStrings("\n".join(paths), "\n"))
-        return self._jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(found)
+    def _found(self, files: Mapping[str, int]) -> tuple[Any, Any]:
+        """
+        Return the paths of *files*, and Spark's cache of what it knows of files.
+
+        Spark would list each file in the store, and need the permission to list.  The
+        broker has said how large they are.
+        """
+        hadoop: Any = self._jvm.org.apache.hadoop.fs
+        statuses = self._sources.FileStatusCache.getOrCreate(self._session)
+        new_array = self._spark.sparkContext._gateway.new_array  # noqa: SLF001
+        paths = new_array(hadoop.Path, len(files))
+        for at, (file, size) in enumerate(files.items()):
+            path = paths[at] = hadoop.Path(file)
+            found = new_array(hadoop.FileStatus, 1)
+            found[0] = hadoop.FileStatus(size, False, 1, size, 0, path)
+            statuses.putLeafFiles(path, found)
+        sequences = self._jvm.scala.collection.immutable.ArraySeq
+        return sequences.unsafeWrapArray(paths), statuses
 
 
 def _cause_of(error: Exception) -> str:
