@@ -101,6 +101,10 @@ class SharedObjects(MemoryObjects):
         """The names of the staged parts."""
         return [each for each in self._objects if each.startswith(STAGED)]
 
+    def segments(self) -> list[str]:
+        """The names of the segments."""
+        return [each for each in self._objects if each.endswith(".parquet")]
+
     part_failures = 0
     """How many of the next puts of staged parts fail."""
 

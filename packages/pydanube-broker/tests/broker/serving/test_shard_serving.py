@@ -258,6 +258,48 @@ async def test_segments_of_the_earlier_owner_are_read(cluster, stack, is_uploade
     assert [each.end for each in new.segments] == ([2] if is_uploaded else [])
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_topic_that_moves_during_a_merge_keeps_its_segments(
+    cluster, stack, is_lost
+):
+    await start(stack, cluster, "a", "b")
+    owner = owner_of(cluster)
+    (other,) = {"a", "b"} - {owner}
+    storage = cluster.members[owner].broker.storage
+    payloads = [b"%d" % number for number in range(8)]
+    for payload in payloads:
+        await published(cluster, payload)
+        (topic_id,) = storage.logs
+        await seal(storage, topic_id)
+    await storage.uploader.upload_now()
+    old = [each.object_name for each in storage.logs[topic_id].segments]
+    put, uploading, gate = cluster.remote.put, asyncio.Event(), asyncio.Event()
+
+    async def put_later(name, data):
+        if name.endswith(".parquet"):
+            uploading.set()
+            await gate.wait()
+        await put(name, data)
+
+    cluster.remote.put = put_later
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(storage.merger.merge_round())
+        await uploading.wait()
+        if is_lost:
+            cluster.lose(owner)
+        else:
+            await move_shard(cluster.store, SHARD, other)
+        await until(lambda: SHARD in cluster.served(other))
+        gate.set()
+    assert not storage.merger.merged_count
+    assert await stored(cluster) == payloads
+    log = cluster.members[other].broker.storage.logs[topic_id]
+    assert [each.object_name for each in log.segments] == old
+    if not is_lost:
+        # What was uploaded in vain is removed.
+        await until(lambda: {*cluster.remote.segments()} == {*old})
+
+
 async def test_the_new_owner_finishes_a_deletion(cluster, stack):
     await start(stack, cluster, "a", "b")
     await published(cluster, b"a")
