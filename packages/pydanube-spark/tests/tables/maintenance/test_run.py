@@ -5,10 +5,27 @@ from types import SimpleNamespace
 
 import pytest
 
-from pydanube.model.errors import ConnectionLost, InvalidRequest, TopicHeld
+from pydanube.model.errors import (
+    ConnectionLost,
+    InvalidRequest,
+    SegmentsChanged,
+    TopicHeld,
+)
 from pydanube_spark.jobs import ThreadRunner
-from pydanube_spark.tables.maintenance.run import MaintenanceOptions, maintain
-from support.fakes.segment_files import TOPIC, FileBroker, Row, read_rows, write_topic
+from pydanube_spark.tables.maintenance.run import (
+    ATTEMPTS_MAX,
+    MaintenanceOptions,
+    maintain,
+)
+from pydanube_spark.tables.maintenance.segment_jobs import rewrite
+from support.fakes.segment_files import (
+    TOPIC,
+    FileBroker,
+    Row,
+    read_rows,
+    rewriting,
+    write_topic,
+)
 
 ROWS = [[Row(b"k%d" % (at % 3), b"%d" % at) for at in range(10)] for _ in range(4)]
 MERGE = MaintenanceOptions(is_merging=True, target_bytes=12_000)
@@ -146,6 +163,57 @@ def test_a_segment_that_goes_while_it_is_verified_is_no_damage(broker):
     report, _ = keep(broker, MaintenanceOptions(is_verifying=True))
     assert report.problems == []
     assert report.segments_verified == 4
+
+
+def merge_first_two(broker):
+    """Replace two segments as an idle broker does, and delete them."""
+    two = broker.found.segments[:2]
+    done = rewrite(rewriting(replace(broker.found, segments=two)))
+    old = [each.object_name for each in two]
+    new = (done.name, done.byte_count, done.checksum)
+    broker.replace_segments(TOPIC, broker.found.topic_id, old, [new])
+    for name in old:
+        (broker.root / name).unlink()
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_run_begins_again_if_the_broker_has_merged_its_segments(broker, is_read):
+    before = read_rows(broker.found.segments)
+    if is_read:
+        broker.before_swap.append(lambda: merge_first_two(broker))
+    else:
+        listed = broker.segments
+
+        def segments(topic):
+            broker.segments = listed
+            found = listed(topic)
+            merge_first_two(broker)
+            return found
+
+        broker.segments = segments
+    report, told = keep(broker)
+    assert report.error is None
+    assert read_rows(broker.found.segments) == before
+    assert [line for line in told if "begins again" in line]
+    assert len(broker.found.segments) < 3
+    assert objects(broker) >= names(broker)
+
+
+def test_a_run_whose_segments_always_change_ends(broker):
+    broker.before_swap += [raising(SegmentsChanged("no"))] * 9
+    report, told = keep(broker)
+    assert isinstance(report.error, SegmentsChanged)
+    # The topic has the same segments, so beginning again would not help.
+    assert not [line for line in told if "begins again" in line]
+
+    def drop_first():
+        broker.found = replace(broker.found, segments=broker.found.segments[1:])
+        raise SegmentsChanged("no")
+
+    broker.before_swap[:] = [drop_first] * 9
+    report, told = keep(broker)
+    assert isinstance(report.error, SegmentsChanged)
+    assert len([line for line in told if "begins again" in line]) == ATTEMPTS_MAX - 1
 
 
 def test_a_topic_without_segments_needs_nothing(broker):

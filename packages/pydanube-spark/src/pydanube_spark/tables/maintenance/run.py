@@ -20,8 +20,10 @@ from pydanube.model.descriptions import Segments
 from pydanube.model.errors import (
     BrokerError,
     Conflict,
+    CorruptSegment,
     InvalidRequest,
     NotFound,
+    SegmentsChanged,
     TopicHeld,
 )
 from pydanube.sync import Client
@@ -54,6 +56,8 @@ US_PER_S = 1_000_000
 NS_PER_S = 1_000_000_000
 GRACE_S = 24 * 3600.0
 TARGET_BYTES = 128 * 1024 * 1024
+ATTEMPTS_MAX = 3
+"""How often the run of a topic begins whose segments others drop or replace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +126,21 @@ def maintain(
         report.segments_before, report.bytes_before = _size_of(found)
         report.segments_after, report.bytes_after = _size_of(found)
         report.messages_before = sum(each.count for each in found.segments)
-        if found.segments:
-            _TopicMaintenance(client, topic, found, work, runner, tell, now_us).run(
-                report
+        for left in reversed(range(ATTEMPTS_MAX)):
+            if not found.segments:
+                break
+            running = _TopicMaintenance(
+                client, topic, found, work, runner, tell, now_us
             )
+            try:
+                running.run(report)
+            except (SegmentsChanged, CorruptSegment) as error:
+                found = client.storage.segments(topic)
+                if not left or not running.lacks_segments(found):
+                    raise
+                tell(f"{topic}: its segments have changed, so it begins again: {error}")
+            else:
+                break
         if not work.is_plan_only:
             found = client.storage.segments(topic)
         report.segments_after, report.bytes_after = _size_of(found)
@@ -160,6 +175,13 @@ class _TopicMaintenance:
         self._scratch = f"maintenance,{self._run}"
         self._scratch_files: list[str] = []
         self._superseded = 0
+        self._replaced: set[str] = set()
+
+    def lacks_segments(self, found: Segments) -> bool:
+        """Return whether others have dropped or replaced segments of this run."""
+        planned = {each.object_name for each in self._found.segments}
+        has = {each.object_name for each in found.segments}
+        return not planned <= has | self._replaced
 
     def run(self, report: TopicReport) -> None:
         """Verify, then compact or merge."""
@@ -206,6 +228,7 @@ class _TopicMaintenance:
             for each in self._found.segments
         ]
         self._tell(f"{self._topic}: verifying {len(jobs)} segments")
+        report.segments_verified = report.segments_without_checksum = 0
         for job, problem in zip(jobs, self._runner.run(jobs, verify), strict=True):
             name = job.segment.object_name
             report.segments_verified += 1
@@ -346,6 +369,7 @@ class _TopicMaintenance:
         except (InvalidRequest, Conflict, NotFound):
             written.add(job)
             raise
+        self._replaced.update(each.object_name for each in group.segments)
         report.messages_removed += removed
         report.segments_rewritten += len(group.segments)
 
