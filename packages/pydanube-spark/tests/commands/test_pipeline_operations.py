@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -64,12 +65,12 @@ def record(state, *, pid=None, mark=None, **more):
     )
 
 
-def status(state, last=RunState.RUNNING, **more):
+def status(state, last=RunState.RUNNING, rows=70, **more):
     query = QueryProgress(
         name="o",
         writes_to="noop",
         state=QueryState.RUNNING,
-        rows=70,
+        rows=rows,
         lag=7,
         last_batch_time=1_767_225_600_000_000,
         error="it broke",
@@ -106,10 +107,18 @@ def test_runs_are_listed_with_their_progress(state):
 
 def test_the_status_has_the_cost_of_a_million_rows(state):
     record(state)
-    status(state, core_seconds=0.35)
+    status(state, core_seconds=12.5)
+    # It would mostly be the start of Spark.
+    shown = run("status", "p").stdout
+    assert "12.5" in shown
+    assert re.search(r"million rows +\W\n", shown)
+    status(state, core_seconds=250.0, rows=50_000)
     shown = run("status", "p").stdout
     assert "Core seconds for a million rows" in shown
     assert "5,000.0" in shown
+    [found] = json.loads(run("list", "--format", "json").stdout)
+    assert found["core_seconds"] == 250
+    assert found["core_seconds_per_million_rows"] == 5_000
 
 
 def test_a_run_that_did_not_record_its_end_has_died(state):

@@ -241,6 +241,7 @@ def _summary(run: Run, file: str) -> dict[str, Any]:
         "pid": record and record.pid,
         "host": record and record.host,
         "rows": 0 if found is None else found.rows,
+        "core_seconds": found and found.core_seconds,
         "core_seconds_per_million_rows": found and found.core_seconds_per_million_rows,
         "lag": sum(lags) if lags else None,
         "last_batch": to_datetime(max(batches)).isoformat(timespec="seconds")
@@ -262,6 +263,7 @@ def _facts(run: Run) -> list[tuple[str, object]]:
             ("Process", f"{record.pid} on {record.host}"),
             ("Since", record.since),
             ("Updated", found and found.updated),
+            ("Core seconds", found and _rounded(found.core_seconds)),
             (
                 "Core seconds for a million rows",
                 found and _rounded(found.core_seconds_per_million_rows),

@@ -163,13 +163,12 @@ class PipelineRun:
     @property
     def cost(self) -> str | None:
         """Return what the run has cost as a sentence, if it is known."""
-        each = self._status.core_seconds_per_million_rows
-        if each is None:
+        rows, seconds = self._status.rows, self._status.core_seconds
+        if seconds is None or not rows:
             return None
-        return (
-            f"{self._status.rows:,} rows took {self._status.core_seconds:,.1f} s of "
-            f"Spark's cores, {each:,.1f} s for a million"
-        )
+        found = f"{rows:,} rows took {seconds:,.1f} s of Spark's cores"
+        each = self._status.core_seconds_per_million_rows
+        return found if each is None else f"{found}, {each:,.1f} s for a million"
 
     def execute(self) -> RunState:
         """

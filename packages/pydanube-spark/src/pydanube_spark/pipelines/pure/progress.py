@@ -15,6 +15,9 @@ import msgspec
 from pydanube_spark.pipelines.expectations import METRICS
 from pydanube_spark.pure.query_lag import lag, reached
 
+COST_ROWS_MIN = 10_000
+"""How many rows a run must have for the cost of a million."""
+
 
 class _State(Enum):
     @property
@@ -166,8 +169,12 @@ class RunStatus(msgspec.Struct, kw_only=True):
 
     @property
     def core_seconds_per_million_rows(self) -> float | None:
-        """The core seconds that a million rows took; None if unknown."""
-        if self.core_seconds is None or not self.rows:
+        """
+        The core seconds that a million rows took; None if unknown.
+
+        For fewer than COST_ROWS_MIN rows it would mostly be the start of Spark.
+        """
+        if self.core_seconds is None or self.rows < COST_ROWS_MIN:
             return None
         return self.core_seconds * 1e6 / self.rows
 
