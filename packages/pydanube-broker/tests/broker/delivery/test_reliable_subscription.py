@@ -735,6 +735,20 @@ async def test_batch_of_a_segment_waits_for_credit_instead_of_being_divided(hist
     assert [frame.count for frame in reader.frames] == [20, 20]
 
 
+@pytest.mark.parametrize("type_", [SubscriptionType.KEY_SHARED], ids=["key_shared"])
+async def test_wait_of_one_consumer_for_credit_does_not_hold_up_a_second(history):
+    stop_clock(history)
+    first, consumer = attach(history, messages=28)
+    await first.first(20)
+    await until(lambda: awaits_credit(history))
+    second, _ = attach(history, "second", messages=100)
+    # Few messages are divided at once, of which the first has credit for eight.
+    await until(lambda: len(first.got) + len(second.got) >= 28)
+    assert not awaits_credit(history)
+    history.credit(consumer, 20, 1 << 20)
+    await until(lambda: len(first.got) + len(second.got) == 40)
+
+
 @pytest.mark.parametrize("type_", [SubscriptionType.FAILOVER], ids=["failover"])
 async def test_batch_of_a_segment_is_divided_if_no_credit_comes(history):
     reader, consumer = attach(history, messages=30)

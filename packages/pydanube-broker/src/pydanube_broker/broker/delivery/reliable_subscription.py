@@ -146,8 +146,9 @@ class ReliableSubscription(Subscription):
         self._task: asyncio.Task[None] | None = None
         self._reader = SubscriptionReader(topic_log)
         self._corruption = CorruptionHandler(self.log_name, topic_log, counts)
-        # A batch of a segment that waits for credit: its messages, and until when.
-        self._awaiting_credit: tuple[int, float] | None = None
+        # Messages that wait for credit: their number, since when, and whether several
+        # consumers divide them by key.
+        self._awaiting_credit: tuple[int, float, bool] | None = None
         self._was_overtaken = False
         self._is_cancelled = False
         self._holds = 0
@@ -556,7 +557,8 @@ class ReliableSubscription(Subscription):
         if not self._holds and (self._deliveries or self._machine.demand() > 0):
             times.append(self._corruption.retry_at)
             if self._awaiting_credit is not None:
-                times.append(self._awaiting_credit[1])
+                _, since, divides = self._awaiting_credit
+                times.append(since + _credit_wait_s(divides))
         return min((time for time in times if time is not None), default=None)
 
     def _on_deadline(self) -> None:
@@ -572,8 +574,14 @@ class ReliableSubscription(Subscription):
     async def _read_ahead(self) -> None:
         machine = self._machine
         while machine.demand() > 0 and not self._holds:
-            waiting = self._awaiting_credit
-            if waiting is not None and self._await_credit(waiting[0]):
+            waiting, self._awaiting_credit = self._awaiting_credit, None
+            # Consumers that come and go do not hold others up for longer.
+            since = None if waiting is None else waiting[1]
+            if (
+                waiting is not None
+                and waiting[2] == self._divides
+                and self._await_credit(waiting[0], since)
+            ):
                 return
             offset = machine.next_offset
             frames = self._log.read_tail(offset, bytes_max=READ_AHEAD_BYTES)
@@ -602,7 +610,7 @@ class ReliableSubscription(Subscription):
             if (
                 self._divides
                 and left >= SHARED_MESSAGES_MIN
-                and self._await_credit(min(left, JOINED_MESSAGES_MAX), SHARES_WAIT_S)
+                and self._await_credit(min(left, JOINED_MESSAGES_MAX), since)
             ):
                 return
             for frame in self._joined(frames):
@@ -615,34 +623,37 @@ class ReliableSubscription(Subscription):
                     break
                 # A frame with gaps has fewer messages than offsets.
                 count = min(frame.count, frame.end - machine.next_offset)
-                if is_history and not self._divides and self._await_credit(count):
+                if (
+                    is_history
+                    and not self._divides
+                    and self._await_credit(count, since)
+                ):
                     return
                 # A frame that is divided by key is decompressed only once.
                 offered = frame.plain() if machine.needs_keys else frame
                 self._reader.keep(offered)
                 super()._carry_out(self._ack_missing(offered))
                 super()._carry_out(self._offer(offered, left))
-                offset = machine.next_offset
+                offset, since = machine.next_offset, None
                 await self._send_deliveries()
 
-    def _await_credit(self, count: int, wait_s: float = CREDIT_WAIT_S) -> bool:
+    def _await_credit(self, count: int, since: float | None) -> bool:
         """
         Return whether to wait for credit for all of *count* messages.
 
-        Dividing a batch means to encode it again, and its parts are smaller.
+        The wait began at *since*, or begins now.  Dividing a batch means to encode it
+        again, and its parts are smaller.
         """
-        machine, waiting = self._machine, self._awaiting_credit
+        machine, divides = self._machine, self._divides
         if not machine.awaits_credit(count):
-            self._awaiting_credit = None
             return False
         now = self._clock()
-        if waiting is None:
-            self._awaiting_credit = count, now + wait_s
-            return True
-        if now < waiting[1]:
+        if since is None:
+            since = now
+        if now < since + _credit_wait_s(divides):
+            self._awaiting_credit = count, since, divides
             return True
         machine.stop_awaiting_credit()
-        self._awaiting_credit = None
         return False
 
     def _joined(self, frames: Sequence[BatchFrame]) -> Iterable[BatchFrame]:
@@ -802,6 +813,10 @@ class ReliableSubscription(Subscription):
             if piece is not None:
                 return [piece.encode()]
         return await self.read(delivery.ranges())
+
+
+def _credit_wait_s(divides: bool) -> float:
+    return SHARES_WAIT_S if divides else CREDIT_WAIT_S
 
 
 def _begins_with(queue: deque[Deliver], deliveries: list[Deliver]) -> bool:
