@@ -53,7 +53,7 @@ async def guarded():
         async with client_of(broker, ROOT) as client:
             await client.namespaces.create("shop")
             await client.topics.create(TOPIC)
-        stage = pb.OpenStage(query="q", version=1, part="p", part_id="i", topic=TOPIC)
+        stage = pb.OpenStage(query="q", version=0, part="p", part_id="i", topic=TOPIC)
         peer = await peer_of(broker, ROOT)
         await peer.ask(Kind.OPEN_STAGE, stage, 9)
         # The tests below are about topics; test_query_owners has the owners.
@@ -92,6 +92,23 @@ async def bind(broker, name, resource, permissions):
     access = broker.broker.access
     await access.set_role(ROOT, Role(name, frozenset(permissions)))
     await access.add_binding(ROOT, Binding("user:alice", (name,), (resource,), name))
+
+
+async def test_progress_of_a_query_says_nothing_of_its_topics(guarded):
+    peer = await peer_of(guarded, ALICE)
+
+    async def error(*, is_progress_only):
+        request = pb.DescribeStaging(query="q", is_progress_only=is_progress_only)
+        answer = await peer.ask(Kind.DESCRIBE_STAGING, request)
+        return answer.message.code if answer.kind is Kind.ERROR else None
+
+    assert await error(is_progress_only=True) == "permission_denied"
+    await bind(guarded, "elsewhere", "/shop/other", {Permission.PRODUCE})
+    assert await error(is_progress_only=False) == "permission_denied"
+    assert await error(is_progress_only=True) is None
+    # Now she owns it, and others learn nothing.
+    peer = await peer_of(guarded, Principal("bob", "token"))
+    assert await error(is_progress_only=True) == "permission_denied"
 
 
 # One broker for all, because opening it takes longest.

@@ -42,6 +42,7 @@ from pydanube.security.resources import CLUSTER, Resource
 from pydanube.wire.native.kinds import OPERATIONS, Kind, On, Target
 from pydanube_broker.broker.broker import Broker
 from pydanube_broker.broker.governance.audit import Outcome
+from pydanube_broker.operations.staging import part_key_of
 
 T = TypeVar("T")
 
@@ -330,11 +331,17 @@ def _recorded_resources(kind: Kind, message: Any) -> Sequence[Resource | str]:
 async def _needs_of_staging(
     caller: Caller, kind: Kind, message: Any
 ) -> tuple[Need, ...]:
-    """Return the needs of a request that names a query, which is no credential."""
-    are_finished = kind not in {Kind.FINISH_PART, Kind.DROP_PART}
-    staged = await caller.broker.staging.topics_of(
-        message.query, are_finished=are_finished
-    )
+    """
+    Return the needs of a request that names a query, which is no credential.
+
+    Requests of each task take a time that does not grow with the parts of the others.
+    """
+    staging = caller.broker.staging
+    staged: Iterable[str] = ()
+    if kind in {Kind.FINISH_PART, Kind.DROP_PART}:
+        staged = await staging.topics_of_part(part_key_of(message))
+    elif kind is not Kind.DESCRIBE_STAGING or not message.is_progress_only:
+        staged = await staging.topics_of(message.query)
     needs = [
         Need(Permission.PRODUCE, Resource.topic(TopicName.parse(topic)))
         for topic in sorted(staged)

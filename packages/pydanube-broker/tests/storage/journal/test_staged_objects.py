@@ -1,7 +1,10 @@
 """Staged parts as objects."""
 
+import asyncio
+
 import pytest
 
+from pydanube.aio.tasks import gather, task_scope
 from pydanube.model.errors import CorruptStage, InvalidRequest, StagedPartNotFound
 from pydanube.model.staging import PartKey
 from pydanube.objects.memory import MemoryObjects
@@ -14,7 +17,10 @@ from pydanube.wire.files.staging_format import (
 )
 from pydanube.wire.files.staging_format import Topic as TopicEntry
 from pydanube_broker.storage.journal.staged_objects import (
+    AHEAD_MAX,
     ROOT,
+    SMALL_READS_MAX,
+    TRANSFERS_MAX,
     StagedObjects,
     name_of,
     query_prefix,
@@ -44,6 +50,13 @@ def objects():
     return MemoryObjects()
 
 
+async def contents(staged, names):
+    """The batches of parts, opened one after the other."""
+    async with task_scope() as tasks:
+        openings = staged.readers(names, tasks)
+        return [(await opening()).read(1 << 20) for opening in openings]
+
+
 async def test_part_is_found_by_its_key(objects):
     staged = StagedObjects(objects)
     await staged.put(KEY, part_of(b"1", b"2"))
@@ -54,7 +67,7 @@ async def test_part_is_found_by_its_key(objects):
     assert query_prefix("q").startswith(ROOT)
     assert version_of(name) == 7
     assert (await staged.header(name)).key == KEY
-    [(topic_id, frame)] = (await staged.reader(name)).read(1 << 20)
+    [[(topic_id, frame)]] = await contents(staged, [name])
     assert (topic_id, payloads_of([frame])) == (11, [b"1", b"2"])
     assert await staged.names() == [name]
     await staged.remove([name, name, "missing"])
@@ -67,7 +80,7 @@ async def test_part_that_was_stored_stays(objects):
     staged = StagedObjects(objects)
     await staged.put(KEY, part_of(b"1"))
     await staged.put(KEY, part_of(b"2"))
-    [(_, frame)] = (await staged.reader(name_of(KEY))).read(1 << 20)
+    [[(_, frame)]] = await contents(staged, [name_of(KEY)])
     assert payloads_of([frame]) == [b"1"]
 
 
@@ -89,6 +102,75 @@ async def test_damaged_part_is_refused(objects):
         await staged.verify(KEY)
     await objects.put(name, b"no part")
     assert await staged.header(name) is None
+
+
+class CountedObjects(MemoryObjects):
+    """Objects whose reads wait for *together* others, if so many come."""
+
+    def __init__(self, together):
+        super().__init__()
+        self.reading = self.reading_max = self.read_count = 0
+        self._together = together
+        self._come = asyncio.Event()
+
+    async def read(self, name, begin=0, end=None):
+        self.read_count += 1
+        self.reading += 1
+        self.reading_max = max(self.reading_max, self.reading)
+        if self.reading >= self._together:
+            self._come.set()
+        await self._come.wait()
+        # Others may begin.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.reading -= 1
+        return await super().read(name, begin, end)
+
+
+def keys(count):
+    names = [f"p{number}" for number in range(count)]
+    return [PartKey(query="q", version=7, name=each, part_id="id") for each in names]
+
+
+async def test_many_small_parts_are_verified_at_a_time_and_few_large_ones():
+    for small_bytes, together, requests in (
+        (1 << 20, SMALL_READS_MAX, 1),
+        (10, TRANSFERS_MAX, 2),
+    ):
+        objects = CountedObjects(together)
+        staged = StagedObjects(objects, small_bytes=small_bytes)
+        wanted = keys(3 * SMALL_READS_MAX)
+        for each in wanted:
+            await staged.put(each, part_of(b"1", key=each))
+        found = await gather(map(staged.verify, wanted))
+        assert [each.header.key for each in found] == wanted
+        assert objects.reading_max <= SMALL_READS_MAX + TRANSFERS_MAX
+        assert objects.read_count == requests * len(wanted)
+
+
+@pytest.mark.parametrize("small_bytes", [1 << 20, 10])
+async def test_parts_are_opened_in_their_order_while_the_next_ones_are_read(
+    small_bytes,
+):
+    objects = CountedObjects(AHEAD_MAX)
+    staged = StagedObjects(objects, small_bytes=small_bytes)
+    wanted = keys(3 * AHEAD_MAX)
+    for number, each in enumerate(wanted):
+        await staged.put(each, part_of(b"%d" % number, key=each))
+    found = await contents(staged, [name_of(each) for each in wanted])
+    expected = [[b"%d" % number] for number in range(len(wanted))]
+    assert [payloads_of(frame for _, frame in part) for part in found] == expected
+    assert objects.reading_max <= AHEAD_MAX + 1
+
+
+async def test_parts_that_are_missing_fail_when_they_are_opened(objects):
+    staged = StagedObjects(objects)
+    await staged.put(KEY, part_of(b"1"))
+    async with task_scope() as tasks:
+        first, second = staged.readers([name_of(KEY), "missing"], tasks)
+        assert (await first()).header.key == KEY
+        with pytest.raises(StagedPartNotFound, match="missing"):
+            await second()
 
 
 async def test_part_that_is_too_long_is_refused(objects):

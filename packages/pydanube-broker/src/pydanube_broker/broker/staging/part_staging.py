@@ -216,11 +216,17 @@ class PartStaging(ABC):
         await part.finish(batch_count, message_count)
         return part
 
-    async def topics_of(self, query: str, *, are_finished: bool) -> set[str]:
+    async def topics_of_part(self, key: PartKey) -> Iterable[str]:
+        """Return the topics of a part; none if it is not here."""
+        await self._ready()
+        part = self.parts.find(key)
+        return () if part is None else part.topics
+
+    async def topics_of(self, query: str) -> set[str]:
         """
         Return the topics of the parts of a query.
 
-        In a cluster, the parts that *are_finished* are those of all brokers.
+        In a cluster, those that are finished are the parts of all brokers.
         """
         await self._ready()
         parts = self.parts.of_query(query)

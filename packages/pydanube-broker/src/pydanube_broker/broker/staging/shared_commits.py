@@ -21,7 +21,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.model.errors import (
@@ -80,7 +79,7 @@ log = logging.getLogger(__name__)
 
 CARRIED_OUT_MAX = 4
 """The number of commits that are carried out at the same time; each has a part of at
-most 64 MiB in memory."""
+most 64 MiB in memory, and the first MiB of up to 16 others."""
 RETRY_S = 1.0
 """The pause before a part of a commit that failed is tried again."""
 
@@ -295,11 +294,9 @@ class SharedCommits:
             return
         prefix = version_prefix(query, decision.version)
         names = dict.fromkeys(prefix + part for each in own for part in each.parts)
-        await self.appender.append(
-            decision.commit_id,
-            targets,
-            [partial(self._objects.reader, name) for name in names],
-        )
+        async with task_scope() as tasks:
+            readers = self._objects.readers(names, tasks)
+            await self.appender.append(decision.commit_id, targets, readers)
         acked = await self.acknowledger.acknowledge(acks)
         await self._storage.journal.sync()
         for held_acks in acked:

@@ -184,11 +184,9 @@ class SharedStaging(PartStaging):
             if topic is not None:
                 topic.pacing.check("storage_bytes")
 
-    async def topics_of(self, query: str, *, are_finished: bool) -> set[str]:
-        found = await super().topics_of(query, are_finished=are_finished)
-        if are_finished:
-            found |= await self._objects.topics_of(query)
-        return found
+    async def topics_of(self, query: str) -> set[str]:
+        found = await super().topics_of(query)
+        return found | await self._objects.topics_of(query)
 
     # Owners.
 

@@ -10,13 +10,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
+from itertools import islice
+from typing import TypeVar
 
-from pydanube.aio.tasks import gather
+from pydanube.aio.tasks import TaskScope, gather
 from pydanube.model.errors import CorruptStage, InvalidRequest, StagedPartNotFound
 from pydanube.model.staging import PartKey
 from pydanube.objects.store import Objects
+from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.staging_format import (
     FileHeader,
     PartContent,
@@ -27,6 +31,8 @@ from pydanube_broker.storage.journal.staging import PartReader
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 ROOT = ".staging/"
 """The prefix of the names; readers of tables ignore names that begin with a dot."""
 OBJECT_BYTES_MAX = 64 * 1024 * 1024
@@ -35,6 +41,12 @@ TOPICS_MAX = 10_000
 """The number of parts whose topics are remembered."""
 TRANSFERS_MAX = 4
 """The number of parts that are stored or verified at the same time."""
+SMALL_BYTES = 1024 * 1024
+"""A part of fewer bytes is read with one request, and many at a time."""
+SMALL_READS_MAX = 32
+"""The number of small parts that are verified at the same time."""
+AHEAD_MAX = 16
+"""The number of parts whose first bytes are read before they are opened."""
 DELETIONS_MAX = 16
 """The number of objects that are deleted at a time."""
 STATS_MAX = 16
@@ -68,15 +80,22 @@ class StagedObjects:
     """
     The complete parts of all brokers.
 
-    Bounds: At most ``TRANSFERS_MAX`` parts are in memory for put() and verify(), and
-        one for each reader.
+    Bounds: At most ``TRANSFERS_MAX`` parts are in memory for put() and verify(), with
+        ``SMALL_READS_MAX`` small ones, and one for each reader.
     """
 
-    def __init__(self, objects: Objects, bytes_max: int = OBJECT_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        bytes_max: int = OBJECT_BYTES_MAX,
+        small_bytes: int = SMALL_BYTES,
+    ) -> None:
         """Parts of more than *bytes_max* are refused."""
         self._objects = objects
         self._bytes_max = bytes_max
+        self._small_bytes = small_bytes
         self._transfers = asyncio.Semaphore(TRANSFERS_MAX)
+        self._small_reads = asyncio.Semaphore(SMALL_READS_MAX)
         self._topics: dict[str, frozenset[str]] = {}
         """The topics of parts, by the names of their objects."""
 
@@ -107,9 +126,7 @@ class StagedObjects:
             CorruptStage: It is damaged.
         """
         name = name_of(key)
-        async with self._transfers:
-            data = await self._read(name)
-            content = await asyncio.to_thread(read_part, data, verifies=True)
+        content = await self._work(name, partial(read_part, verifies=True))
         if content.header.key != key:
             raise CorruptStage(f"the object {name} belongs to another part")
         if content.damage is not None:
@@ -118,14 +135,25 @@ class StagedObjects:
             raise CorruptStage(f"the object {name}: the end of the part is missing")
         return content
 
-    async def reader(self, name: str) -> PartReader:
+    def readers(
+        self, names: Collection[str], tasks: TaskScope
+    ) -> Iterator[Callable[[], Awaitable[PartReader]]]:
         """
-        Open a part for reading piece by piece.
+        Yield what opens each of *names* for reading piece by piece, in turn.
 
-        Raises:
+        *tasks* read the first bytes of the next ones; of small parts, these are all.
+
+        Bounds: Those of ``AHEAD_MAX`` parts are in memory.
+
+        Raises: Opening one raises
             StagedPartNotFound, CorruptStage: It is missing or damaged.
         """
-        return PartReader(await self._read(name), name)
+        begun: deque[Awaitable[Buffer | None]] = deque()
+        waiting = iter(names)
+        for name in names:
+            for each in islice(waiting, AHEAD_MAX - len(begun)):
+                begun.append(tasks.start(self._read_beginning(each)))
+            yield partial(self._open, name, begun.popleft())
 
     async def topics_of(self, query: str) -> set[str]:
         """
@@ -148,16 +176,11 @@ class StagedObjects:
     async def _topics_in(self, name: str) -> frozenset[str]:
         known = self._topics.get(name)
         if known is None:
-            async with self._transfers:
-                data = await self._objects.read(name)
-                if data is None:
-                    return frozenset()
-                try:
-                    read = partial(read_part, memoryview(data), verifies=False)
-                    content = await asyncio.to_thread(read)
-                except CorruptStage:
-                    # No commit accepts it.
-                    return frozenset()
+            try:
+                content = await self._work(name, partial(read_part, verifies=False))
+            except (StagedPartNotFound, CorruptStage):
+                # No commit accepts it.
+                return frozenset()
             known = frozenset(topic.name for topic in content.topics)
             if len(self._topics) >= TOPICS_MAX:
                 del self._topics[next(iter(self._topics))]
@@ -198,14 +221,34 @@ class StagedObjects:
             some = waiting[begin : begin + DELETIONS_MAX]
             await gather(self._objects.delete(name) for name in some)
 
-    async def _read(self, name: str) -> memoryview:
-        found = await self._objects.read(name)
-        if found is None:
-            raise StagedPartNotFound(
-                f"the object {name} of a staged part does not exist: the part was "
-                "dropped, has expired or was never finished; stage the version again"
-            )
-        return memoryview(found)
+    async def _work(self, name: str, work: Callable[[memoryview], T]) -> T:
+        """Return what *work* makes of an object, in a thread."""
+        async with self._small_reads:
+            found = await self._read_beginning(name)
+            if found is None or len(found) < self._small_bytes:
+                return await asyncio.to_thread(work, _existing(found, name))
+        async with self._transfers:
+            found = await self._objects.read(name)
+            return await asyncio.to_thread(work, _existing(found, name))
+
+    async def _read_beginning(self, name: str) -> Buffer | None:
+        """Return all of a small object, or SMALL_BYTES of a larger one."""
+        return await self._objects.read(name, 0, self._small_bytes)
+
+    async def _open(self, name: str, begun: Awaitable[Buffer | None]) -> PartReader:
+        found = await begun
+        if found is not None and len(found) >= self._small_bytes:
+            found = await self._objects.read(name)
+        return PartReader(_existing(found, name), name)
+
+
+def _existing(found: Buffer | None, name: str) -> memoryview:
+    if found is None:
+        raise StagedPartNotFound(
+            f"the object {name} of a staged part does not exist: the part was "
+            "dropped, has expired or was never finished; stage the version again"
+        )
+    return memoryview(found)
 
 
 def _digest(text: str) -> str:
