@@ -9,7 +9,7 @@ import pytest
 
 from pydanube.model.errors import Conflict, InvalidRequest, NotFound
 from pydanube_spark.tables.data_files import write_files
-from pydanube_spark.tables.table import AppTransaction
+from pydanube_spark.tables.pure.app_transactions import AppTransaction
 from support.drivers.lake_tables import (
     KINDS,
     data_files,

@@ -11,6 +11,7 @@ from conformance.test_lake_table import EVERYTHING
 from pydanube.model.errors import InvalidPayload, InvalidRequest
 from pydanube_spark.pure.sink import BatchKey, TaskKey
 from pydanube_spark.pure.upserts import UpsertColumns
+from pydanube_spark.tables.pure.app_transactions import AppTransaction
 from pydanube_spark.tables.pure.schema_evolution import rows_schema
 from pydanube_spark.tables.pure.table_options import WriteOptions, parse_partition_by
 from pydanube_spark.tables.staged_rows import (
@@ -19,7 +20,6 @@ from pydanube_spark.tables.staged_rows import (
     StagingLocation,
     stage_rows,
 )
-from pydanube_spark.tables.table import AppTransaction
 from pydanube_spark.tables.table_sink import LakeSink
 from support.drivers.lake_tables import (
     KINDS,

@@ -8,9 +8,9 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from pydanube.model.errors import InvalidRequest
 from pydanube_spark.pure.upserts import UpsertColumns
+from pydanube_spark.tables.pure.app_transactions import AppTransaction
 from pydanube_spark.tables.pure.table_options import WriteOptions
 from pydanube_spark.tables.staged_rows import MemoryChanges
-from pydanube_spark.tables.table import AppTransaction
 from support.drivers.lake_tables import options, read, stage, table_in
 
 pytestmark = pytest.mark.slow

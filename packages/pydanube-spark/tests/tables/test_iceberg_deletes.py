@@ -19,8 +19,8 @@ from pydanube_spark.tables import iceberg_deletes, iceberg_merge
 from pydanube_spark.tables.iceberg_files import referenced
 from pydanube_spark.tables.iceberg_merge import DELETED_PART_MAX
 from pydanube_spark.tables.merge_runners import MergeRunners
+from pydanube_spark.tables.pure.app_transactions import AppTransaction
 from pydanube_spark.tables.staged_rows import MemoryChanges
-from pydanube_spark.tables.table import AppTransaction
 from support.drivers.duckdb_iceberg import connect_duckdb
 from support.drivers.lake_tables import (
     data_files,

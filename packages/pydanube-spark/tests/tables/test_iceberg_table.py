@@ -20,8 +20,8 @@ from pyiceberg.types import (
 from pydanube.model.errors import Conflict, InvalidConfig, InvalidRequest
 from pydanube_spark.pure.upserts import UpsertColumns
 from pydanube_spark.tables.iceberg_table import IcebergLakeTable
+from pydanube_spark.tables.pure.app_transactions import AppTransaction
 from pydanube_spark.tables.staged_rows import MemoryChanges
-from pydanube_spark.tables.table import AppTransaction
 from support.drivers.lake_tables import opened, options, read, stage, table_in
 
 pytestmark = pytest.mark.slow

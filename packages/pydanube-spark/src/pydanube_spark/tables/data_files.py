@@ -8,9 +8,10 @@ task therefore changes nothing in the table.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +21,9 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.schemas.pure.value_limits import check_values, years_limits
 from pydanube_spark.reader.pure.spark_types import converter
 from pydanube_spark.tables.pure.partitioning import PartitionValues, split
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 PREFIX = "danube-"
 """The prefix of the names of all files that are written here."""
@@ -34,6 +38,8 @@ LIMITS = years_limits("a table")
 """The times whose statistics and partitions the libraries of tables can represent."""
 OPEN_FILES_MAX = 64
 """The number of partitions that a task writes to at the same time."""
+AT_ONCE_MAX = 16
+"""The number of files that are read or deleted at a time, if there are more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +84,18 @@ class TableLocation(Protocol):
     def delete(self, path: str) -> None:
         """Delete the file if it exists."""
         ...
+
+
+def for_each_file(files: Sequence[T], work: Callable[[T], R]) -> list[R]:
+    """
+    Return what *work* returns for each of *files*, in order.
+
+    Threads call it if there are many files: an object store takes long to answer.
+    """
+    if len(files) <= AT_ONCE_MAX:
+        return list(map(work, files))
+    with ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="files") as threads:
+        return list(threads.map(work, files))
 
 
 def write_files(

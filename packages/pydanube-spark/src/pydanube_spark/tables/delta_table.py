@@ -42,6 +42,7 @@ from pydanube_spark.tables.data_files import (
     DataFile,
 )
 from pydanube_spark.tables.pure import delta_merge, delta_statistics
+from pydanube_spark.tables.pure.app_transactions import AppTransaction
 from pydanube_spark.tables.pure.partitioning import (
     PartitionValues,
     check_delta_partition,
@@ -60,7 +61,6 @@ from pydanube_spark.tables.pure.table_options import PartitionField, WriteOption
 from pydanube_spark.tables.pure.unavailable_values import StoredValues
 from pydanube_spark.tables.staged_rows import Changes
 from pydanube_spark.tables.table import (
-    AppTransaction,
     CompactionResult,
     JobRunners,
     LakeTable,

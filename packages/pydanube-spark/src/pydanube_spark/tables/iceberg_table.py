@@ -37,6 +37,7 @@ from pydanube_spark.tables import iceberg_deletes, iceberg_files, iceberg_merge
 from pydanube_spark.tables.data_files import DataFile
 from pydanube_spark.tables.iceberg_files import IcebergLocation
 from pydanube_spark.tables.merge_runners import MergeRunners
+from pydanube_spark.tables.pure.app_transactions import AppTransaction
 from pydanube_spark.tables.pure.partitioning import PartitionValues, check_partition_by
 from pydanube_spark.tables.pure.schema_evolution import (
     added_columns,
@@ -48,7 +49,6 @@ from pydanube_spark.tables.pure.schema_evolution import (
 from pydanube_spark.tables.pure.table_options import PartitionField, WriteOptions
 from pydanube_spark.tables.staged_rows import Changes
 from pydanube_spark.tables.table import (
-    AppTransaction,
     CompactionResult,
     JobRunners,
     LakeTable,

@@ -33,6 +33,7 @@ from pydanube_spark.tables.data_files import (
     OpenFile,
     TableLocation,
     conform,
+    for_each_file,
 )
 from pydanube_spark.tables.pure.key_parts import (
     WHOLE,
@@ -131,7 +132,7 @@ class StagedChanges:
     Changed rows in staged files, which are in the order of their rows.
 
     Bounds: ``latest`` has the key, order and delete columns of all rows of the part in
-        memory, and its latest rows.
+        memory, and its latest rows; or all rows, if they take *part_bytes* at most.
     """
 
     location: StagingLocation
@@ -169,23 +170,36 @@ class StagedChanges:
         columns = self.columns
         names = [*columns.keys, *columns.order, *columns.not_written]
         names = list(dict.fromkeys(names))
-        keys = [self._read(file, part, names) for file in self.files]
-        masks = latest_rows(keys, columns.keys, columns.order)
-        found = [
-            self._read(file, part).filter(pa.array(mask))
-            for file, mask in zip(self.files, masks, strict=True)
-        ]
+        rows: list[pa.Table] | None = None
+        if self.byte_count <= self.part_bytes:
+            # Each file is opened once.
+            rows = self._read_all(part)
+
+        def read(names: Sequence[str]) -> list[pa.Table]:
+            if rows is None:
+                return self._read_all(part, names)
+            return [each.select(names) for each in rows]
+
+        keys = read(names)
+        masks = list(map(pa.array, latest_rows(keys, columns.keys, columns.order)))
+        if rows is None:
+            found = for_each_file(
+                list(zip(self.files, masks, strict=True)),
+                lambda each: self._read(each[0], part).filter(each[1]),
+            )
+        else:
+            found = [each.filter(mask) for each, mask in zip(rows, masks, strict=True)]
         latest = pa.concat_tables(found)
         if columns.unavailable is None:
             return latest
 
-        def read(name: str) -> pa.ChunkedArray:
-            pieces = [self._read(file, part, [name])[name] for file in self.files]
+        def column(name: str) -> pa.ChunkedArray:
+            pieces = [each[name] for each in read([name])]
             return pa.chunked_array([each for piece in pieces for each in piece.chunks])
 
-        is_latest = np.concatenate(masks)
+        is_latest = np.concatenate([mask.to_numpy(False) for mask in masks])
         return with_earlier_values(
-            latest, is_latest, pa.concat_tables(keys), columns, read
+            latest, is_latest, pa.concat_tables(keys), columns, column
         )
 
     def inserted(self) -> Iterator[pa.RecordBatch]:
@@ -203,6 +217,12 @@ class StagedChanges:
                 changes = StoredValues(changes, self.columns).filled()
             is_outdated = np.zeros(changes.num_rows, np.bool_)
             yield from rows_to_insert(changes, is_outdated, self.columns).to_batches()
+
+    def _read_all(
+        self, part: KeyPart, names: Sequence[str] | None = None
+    ) -> list[pa.Table]:
+        """Return the same as ``_read`` for each of the files."""
+        return for_each_file(self.files, lambda file: self._read(file, part, names))
 
     def _read(
         self, file: DataFile, part: KeyPart, names: Sequence[str] | None = None

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from pydanube.model.errors import Conflict, NotFound
 from pydanube_spark.pure.upserts import UpsertColumns
-from pydanube_spark.tables.data_files import DataFile, TableLocation
+from pydanube_spark.tables.data_files import DataFile, TableLocation, for_each_file
+from pydanube_spark.tables.pure.app_transactions import AppTransaction
 from pydanube_spark.tables.pure.table_options import FILE_BYTES_MAX, WriteOptions
 from pydanube_spark.tables.staged_rows import Changes
 
@@ -34,36 +35,6 @@ class JobRunners(Protocol):
     def of(self, byte_count: int) -> Any:
         """Return the ``jobs.Runner`` of jobs that read *byte_count* in all."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class AppTransaction:
-    """
-    The record that an application has reached *version*, committed with its rows.
-
-    It is Delta's application transaction; an Iceberg table stores it as a property.
-    """
-
-    app: str
-    version: int
-    after: int | None = None
-    """The version it must have had; -1: none. None: any lower version."""
-
-    def is_reached(self, now: int | None) -> bool:
-        """
-        Return whether the application, which is at *now*, has reached this version.
-
-        Raises:
-            Conflict: It is at another version than *after*.
-        """
-        if self.after is None:
-            return now is not None and now >= self.version
-        if (-1 if now is None else now) != self.after:
-            raise Conflict(
-                f"{self.app} is at {now} in the table, not at {self.after}: another "
-                "writer uses the same application id; stop one of the two"
-            )
-        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,8 +217,9 @@ class LakeTable:
 
     def discard(self, location: TableLocation, files: Sequence[DataFile]) -> None:
         """Delete *files* at *location*, except those that the table references."""
-        for file in self.unreferenced(files) if files else ():
-            location.delete(file.path)
+        if files:
+            unused = self.unreferenced(files)
+            for_each_file(unused, lambda file: location.delete(file.path))
 
     def compact(self, *, file_bytes: int, plan_only: bool = False) -> CompactionResult:
         """

@@ -19,8 +19,14 @@ import pyarrow as pa
 
 from pydanube_spark.pure.sink import BatchKey, TaskKey
 from pydanube_spark.pure.upserts import INSERT_ONLY, UpsertColumns
-from pydanube_spark.tables.data_files import DataFile, TableLocation, write_files
+from pydanube_spark.tables.data_files import (
+    DataFile,
+    TableLocation,
+    for_each_file,
+    write_files,
+)
 from pydanube_spark.tables.merge_runners import LOCAL_BYTES_MAX, MergeRunners
+from pydanube_spark.tables.pure.app_transactions import AppTransaction
 from pydanube_spark.tables.pure.table_options import UpkeepPolicy
 from pydanube_spark.tables.staged_rows import (
     StagedChanges,
@@ -29,7 +35,7 @@ from pydanube_spark.tables.staged_rows import (
     small_changes,
     stage_rows,
 )
-from pydanube_spark.tables.table import AppTransaction, LakeTable
+from pydanube_spark.tables.table import LakeTable
 
 log = logging.getLogger(__name__)
 
@@ -181,5 +187,4 @@ class LakeSink:
 
     def _delete(self, files: Sequence[DataFile]) -> None:
         """Delete staged files, which are never part of the table."""
-        for file in files:
-            self.location.delete(file.path)
+        for_each_file(files, lambda file: self.location.delete(file.path))

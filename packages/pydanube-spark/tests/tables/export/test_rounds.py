@@ -12,7 +12,7 @@ from pydanube_spark.tables.export.pure.rounds import (
     limit,
     scans,
 )
-from pydanube_spark.tables.table import AppTransaction
+from pydanube_spark.tables.pure.app_transactions import AppTransaction
 from support.fakes.topic_directory import segment
 
 

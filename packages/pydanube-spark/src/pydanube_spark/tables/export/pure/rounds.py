@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydanube_spark.reader.pure.scans import Scan, TopicRange, plan_scans
-from pydanube_spark.tables.table import AppTransaction
+from pydanube_spark.tables.pure.app_transactions import AppTransaction
 
 APP = "danube-export:"
 """The prefix of the application id that stores the exported offset of a topic."""
