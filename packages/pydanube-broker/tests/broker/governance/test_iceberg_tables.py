@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 import pytest
 
-from pydanube.model.errors import TopicNotFound
+from pydanube.model.errors import ObjectsUnavailable, TopicNotFound
 from pydanube.model.ids import TopicId
 from pydanube.model.names import TopicName
 from pydanube.model.policy import DispatchMode, TopicPolicy
@@ -140,15 +142,20 @@ async def test_new_segments_make_a_new_snapshot_after_the_refresh_time(world):
     assert new["sequence-number"] > old["sequence-number"]
 
 
-async def files(world):
-    """Return the names of the data files in the manifests of the newest snapshot."""
-    found = await world.load()
-    [newest] = found["snapshots"][-1:]
-    rows = decode_manifest_list(await world.read(newest["manifest-list"]))
+async def files_of(world, snapshot):
+    """Return the names of the data files in the manifests of *snapshot*."""
+    rows = decode_manifest_list(await world.read(snapshot["manifest-list"]))
+    urls = {row["manifest_path"] for row in rows}
+    assert urls == {*msgspec.json.decode(snapshot["summary"][MANIFESTS])}
     manifests = [
         decode_manifest(row, await world.read(row["manifest_path"])) for row in rows
     ]
-    return [url.rpartition("/")[2] for each in manifests for url in each.files]
+    return sorted(url.rpartition("/")[2] for each in manifests for url in each.files)
+
+
+async def files(world):
+    """Return the names of the data files in the manifests of the newest snapshot."""
+    return await files_of(world, (await world.load())["snapshots"][-1])
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -162,10 +169,75 @@ async def test_a_new_state_has_only_a_manifest_of_what_is_new(world, is_restarte
         if is_restarted:
             world.tables = world.restarted()
         expected = [f"{each * 10}-{each * 10 + 10}.parquet" for each in range(at + 1)]
-        assert sorted(await files(world)) == sorted(expected)
+        assert await files(world) == sorted(expected)
         new = {*await world.objects.names(PREFIX)} - {*before}
         # The metadata, the list, and what was added; more only after a merge.
         assert len(new) == 3 + (at % SMALL_MANIFESTS_MAX == 1 and at > 1)
+
+
+class FailingPuts:
+    """The puts of an object store, of which one fails after *left* others."""
+
+    def __init__(self, objects):
+        self._put = objects.put
+        self.left = None
+        objects.put = self.put
+
+    async def put(self, name, data):
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                self.left = None
+                raise ObjectsUnavailable("on purpose")
+        await self._put(name, data)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_brokers_that_write_states_in_turns_leave_every_snapshot_whole(
+    world, seed
+):
+    chance = random.Random(seed)
+    puts = FailingPuts(world.objects)
+    brokers = [world.restarted() for _ in range(2)]
+    live, seen, failures, rows_max = [], {}, 0, 0
+    for number in range(90):
+        kinds = ["seal", "seal", "seal", "retention", "merge"]
+        kind = "seal" if number < 2 * SMALL_MANIFESTS_MAX else chance.choice(kinds)
+        if kind == "seal" or len(live) < 3:
+            base = live[-1].end if live else 0
+            added, removed = [segment(base, base + 10)], []
+        elif kind == "retention":
+            added, removed = [], live[: chance.randrange(1, len(live))]
+        else:
+            at = chance.randrange(len(live) - 1)
+            first, second = removed = live[at : at + 2]
+            added = [segment(first.base, second.end, f"merged-{number}")]
+        await world.seal(*added, removed=removed)
+        live = sorted(
+            [each for each in live if each not in removed] + added,
+            key=lambda each: each.base,
+        )
+        # A state comes after one that was not completed, at least by a microsecond.
+        world.now_s += REFRESH_S + 1
+        if chance.random() < 0.3:
+            # One that cannot write all objects of its state, and perhaps the other.
+            world.tables = chance.choice(brokers)
+            puts.left = chance.randrange(4)
+            try:
+                await world.load()
+            except ObjectsUnavailable:
+                failures += 1
+            puts.left = None
+        world.tables = chance.choice(brokers)
+        metadata = await world.load()
+        expected = sorted(each.object_name.rpartition("/")[2] for each in live)
+        snapshots = metadata["snapshots"]
+        seen[snapshots[-1]["snapshot-id"]] = expected
+        for each in (snapshots[-1], chance.choice(snapshots)):
+            assert await files_of(world, each) == seen[each["snapshot-id"]]
+        rows_max = max(rows_max, len(snapshots[-1]["summary"][MANIFESTS].split(",")))
+    assert failures > 5
+    assert rows_max == SMALL_MANIFESTS_MAX + 1
 
 
 @pytest.mark.parametrize(("files_max", "expected"), [(3, 0), (2, 1)])
