@@ -1,5 +1,7 @@
 """One script reads, writes and streams wherever Spark's tasks run."""
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -24,5 +26,7 @@ def test_script_runs_on_a_local_cluster(broker_url, client, tmp_path):
 def test_script_runs_on_a_standalone_cluster(broker_url, client, tmp_path):
     with standalone_cluster(tmp_path) as master:
         found = run_script(master, broker_url, client, tmp_path)
+    # Otherwise each Python process of the driver compiles the archive.
+    assert Path(found["spark_home"], "python/lib/pyspark.zip/pyspark").is_dir()
     assert len(found["homes"]) == 2
     assert all(home.startswith(str(tmp_path)) for home in found["homes"])

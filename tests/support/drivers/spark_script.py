@@ -9,6 +9,7 @@ It prints its results as JSON.
 """
 
 import json
+import os
 import sys
 
 from pyspark.sql import functions as F  # noqa: N812
@@ -55,6 +56,7 @@ def main(*words):
         "rows": found.rows,
         "offsets": found.offsets,
         "batches": query.lastProgress["batchId"] + 1,
+        "spark_home": os.environ.get("SPARK_HOME"),
         "homes": sorted({row.home for row in homes}),
         "settings": {
             name: spark.conf.get(name, None)

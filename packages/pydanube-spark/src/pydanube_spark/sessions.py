@@ -86,9 +86,9 @@ def session(
     Starting a session takes about ten seconds.  It sets ``JAVA_HOME``, and for a local
     master ``PYSPARK_PYTHON`` and ``PYSPARK_DRIVER_PYTHON``, in the environment of this
     process, so that Spark uses the Java that was found and its workers use this Python,
-    or the one that *config* names as ``spark.pyspark.python``.  For a local master it
-    also sets ``SPARK_HOME``, unless it is set, to one in the user's cache whose Python
-    processes start faster.
+    or the one that *config* names as ``spark.pyspark.python``.  For a local master or
+    one of a standalone cluster it also sets ``SPARK_HOME``, unless it is set, to one in
+    the user's cache whose Python processes start faster.
 
     If this thread already has an active session, the function applies ``configure`` to
     it and returns it.  It logs the settings that cannot be changed.
@@ -138,9 +138,8 @@ def session(
         chosen = submitted | dict(config or {})
         python = chosen.get("spark.pyspark.python", sys.executable)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
-        home = None
-        if "SPARK_HOME" not in os.environ:
-            home = find_spark_home(cache_directory())
+    if master.startswith(("local", "spark://")) and "SPARK_HOME" not in os.environ:
+        home = find_spark_home(cache_directory())
         if home is not None:
             os.environ["SPARK_HOME"] = str(home)
     builder = SparkSession.builder.appName(app_name).master(master)
