@@ -1,4 +1,4 @@
-"""Readers outlast a restart of the broker, as writers do."""
+"""Readers outlast a restart of the broker, as writers do, and merges of segments."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pydanube import sync
+from pydanube_cli.presentation.output import print_note
+from pydanube_spark.jobs import ThreadRunner
+from pydanube_spark.tables.maintenance.run import MaintenanceOptions, maintain
 from support.drivers.commands import end, start_danube
 from support.drivers.patient_readers import (
     READERS,
@@ -133,6 +136,44 @@ def test_readers_go_on_after_a_restart(tmp_path, down_s):
             producer.send(b"after the restart")
         printed.append(int(following.readline()))
         assert printed == [*range(stop + 1)]
+
+
+def test_readers_go_on_after_their_segments_were_merged(tmp_path):
+    kafka_port = str(free_port())
+    pauses = Pauses()
+    storage = SETTINGS["storage"] | {"replaced_keep_s": 0.0}
+    with (
+        broker_in(tmp_path, "--kafka-port", kafka_port, storage=storage) as broker,
+        ThreadPoolExecutor(len(READERS) + 1) as threads,
+        sync.connect(broker.url) as client,
+    ):
+        client.topics.create(TOPIC)
+        sealed, stop = fill(client)
+        try:
+            reading = start_readers(threads, broker.url, tmp_path, pauses)
+            reading["read_with_librdkafka"] = threads.submit(
+                *(read_with_librdkafka, f"127.0.0.1:{kafka_port}", "orders"),
+                *(pauses.pause, stop),
+            )
+            pauses.wait(reading.values())
+            old = paths_of(client)
+            report = maintain(
+                *(client, TOPIC, MaintenanceOptions(is_merging=True)),
+                ThreadRunner(1),
+                tell=print_note,
+            )
+            assert report.error is None
+            assert not {*old} & {*paths_of(client)}
+            wait_for(lambda: not any(path.exists() for path in old))
+        finally:
+            pauses.end()
+        found = {name: each.result(WAIT_S) for name, each in reading.items()}
+        check(found, sealed, stop)
+
+
+def paths_of(client):
+    segments = client.storage.segments(TOPIC).segments
+    return [Path(each.url.removeprefix("file://")) for each in segments]
 
 
 @pytest.mark.soak

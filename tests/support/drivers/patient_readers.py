@@ -52,14 +52,14 @@ def read_with_a_client(url: str, _: Path, pause: Pause) -> list[int]:
     return offsets
 
 
-def source(url: str) -> DanubeDataSource:
-    # Each scan is read from the broker, and not from files.
+def source(url: str, read_through: str = "always") -> DanubeDataSource:
     return DanubeDataSource(
         {
             "url": url,
             "subscribe": TOPIC,
             "startingOffsets": "earliest",
-            "readThrough": "always",
+            # Always: each scan is read from the broker; never: from files.
+            "readThrough": read_through,
             "minPartitions": "8",
         }
     )
@@ -74,13 +74,19 @@ def offsets_of(reader, partitions) -> list[int]:
     ]
 
 
-def read_a_batch_of_spark(url: str, _: Path, pause: Pause) -> list[int]:
-    planned = source(url)
+def read_a_batch_of_spark(
+    url: str, _: Path, pause: Pause, read_through: str = "always"
+) -> list[int]:
+    planned = source(url, read_through)
     reader = planned.reader(planned.schema())
     first, *others = reader.partitions()
     offsets = offsets_of(reader, [first])
     pause()
     return offsets + offsets_of(reader, others)
+
+
+def read_files_in_spark(url: str, directory: Path, pause: Pause) -> list[int]:
+    return read_a_batch_of_spark(url, directory, pause, "never")
 
 
 def plan_a_batch_of_spark(url: str, _: Path, pause: Pause) -> list[int]:
@@ -147,6 +153,7 @@ READERS = {
     for each in (
         read_with_a_client,
         read_a_batch_of_spark,
+        read_files_in_spark,
         plan_a_batch_of_spark,
         read_a_stream_of_spark,
         export_to_a_table,
