@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import threading
 import time
 from contextlib import contextmanager
 
@@ -91,6 +92,40 @@ def test_a_native_table_outlives_the_process_that_serves_its_topics(
         assert [each.reason for each in holds] == ["read by Spark"]
         again = pydanube_spark.table(spark, TOPIC, process.url)
         assert again.orderBy("partition", "offset").collect() == expected
+    assert not [each for each in caplog.messages if "in Python" in each]
+
+
+@contextmanager
+def starting_later(process):
+    """The broker was killed, and starts again while the body runs."""
+    process.kill()
+    # Much longer than a request takes, and longer than a client waits by default.
+    starting = threading.Timer(40.0, process.start)
+    starting.start()
+    try:
+        yield
+    finally:
+        starting.join()
+
+
+def test_tables_are_planned_and_read_while_the_broker_restarts(spark, tmp_path, caplog):
+    caplog.set_level("INFO", logger=LOGGER)
+    with broker(tmp_path, {}) as process:
+        with sync.connect(process.url) as client:
+            client.topics.create(TOPIC)
+            sealed_and_tail(client, TOPIC)
+        rows = pydanube_spark.table(spark, TOPIC, process.url)
+        reader = spark.read.format("danube").option("url", process.url)
+        planned = reader.option("subscribe", TOPIC).load()
+        assert offsets(rows) == offsets(planned) == list(range(COUNT))
+        with starting_later(process):
+            # The tasks read the tail.
+            assert offsets(rows) == list(range(COUNT))
+        with starting_later(process):
+            assert offsets(planned) == list(range(COUNT))
+        with starting_later(process):
+            again = pydanube_spark.table(spark, TOPIC, process.url)
+            assert offsets(again) == list(range(COUNT))
     assert not [each for each in caplog.messages if "in Python" in each]
 
 
