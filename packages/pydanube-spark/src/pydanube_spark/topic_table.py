@@ -18,12 +18,12 @@ from functools import reduce
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pydanube.model.descriptions import Segment
 from pydanube.wire.files import segment_format
@@ -78,6 +78,8 @@ _SELECTING = (
 )
 """How the options begin that say what is read, in lower case."""
 
+_SOURCES = "org.apache.spark.sql.execution.datasources."
+"""The package of Spark's sources of files."""
 _BASE = "_danube_base"
 _END = "_danube_end"
 
@@ -251,7 +253,7 @@ class _Snapshot:
             frames.append(self._tail(tails, [*parts] or [*heads], columns.names))
         return reduce(
             lambda one, other: one.unionAll(other),
-            (each.select(*map(_as_typed, columns)) for each in frames),
+            (each.selectExpr(*map(_as_typed, columns)) for each in frames),
         )
 
     def _check(self) -> None:
@@ -292,9 +294,8 @@ class _Snapshot:
         """Yield all messages of *segments* by topic, unless there are none."""
         files = self._files(segments)
         if files:
-            columns = [("topic", "string"), ("partition", "bigint")]
             values = {each.place: split_name(each.topic) for each in files.values()}
-            yield self._relation(files, columns, values)
+            yield self._relation(files, _OF_TOPIC, values)
 
     def _cut(
         self, parts: Mapping[str, SealedPart], ranges: Mapping[str, TopicRange]
@@ -306,17 +307,11 @@ class _Snapshot:
         files = self._files(cut)
         if not files:
             return
-        columns = [
-            ("topic", "string"),
-            ("partition", "bigint"),
-            (_BASE, "bigint"),
-            (_END, "bigint"),
-        ]
         values = {
             place: (*split_name(name), ranges[name].base, ranges[name].end)
             for place, name, _ in files.values()
         }
-        rows = self._relation(files, columns, values)
+        rows = self._relation(files, _OF_CUT, values)
         # Row groups are skipped by constants only.
         base = min(base for *_, base, _ in values.values())
         end = max(end for *_, end in values.values())
@@ -344,7 +339,7 @@ class _Snapshot:
     def _relation(
         self,
         files: Mapping[str, _File],
-        columns: Sequence[tuple[str, str]],
+        columns: StructType,
         values: Mapping[str, Sequence[str | int]],
     ) -> DataFrame:
         """
@@ -462,12 +457,16 @@ class _Relations:
         self._settings = dict(settings)
         self._jvm: Any = spark._jvm  # noqa: SLF001
         self._session: Any = spark._jsparkSession  # noqa: SLF001
-        self._sources = self._jvm.org.apache.spark.sql.execution.datasources
+        self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
+
+    def _class(self, name: str) -> Any:
+        """Return a class of Java, without a call for each package of its name."""
+        return JavaClass(name, self._gateway._gateway_client)  # noqa: SLF001
 
     def of(
         self,
         files: Mapping[str, int],
-        columns: Sequence[tuple[str, str]],
+        columns: StructType,
         values: Mapping[str, Sequence[str | int]],
     ) -> DataFrame:
         """
@@ -478,32 +477,35 @@ class _Relations:
         Raises:
             Py4JError, PySparkException: This version of Spark has other classes.
         """
-        scala: Any = self._jvm.scala
-        partitions = self._schema(StructType.fromDDL(_ddl(columns)))
-        paths = [
-            self._sources.PartitionPath(self._row(partitions, row), self._path(place))
-            for place, row in values.items()
+        option, place = (
+            self._class("scala.Option"),
+            self._class(f"{_SOURCES}PartitionPath"),
+        )
+        partitions = self._schema(columns)
+        places = [
+            place(self._row(partitions, row), self._path(path))
+            for path, row in values.items()
         ]
-        specification = self._sources.PartitionSpec(
-            partitions, self._jvm.PythonUtils.toSeq(paths)
+        specification = self._class(f"{_SOURCES}PartitionSpec")(
+            partitions, self._jvm.PythonUtils.toSeq(places)
         )
         options = self._jvm.PythonUtils.toScalaMap(self._settings)
         paths, statuses = self._found(files)
-        index = self._sources.InMemoryFileIndex(
+        index = self._class(f"{_SOURCES}InMemoryFileIndex")(
             self._session,
             paths,
             options,
-            scala.Option.empty(),
+            option.empty(),
             statuses,
-            scala.Option.apply(specification),
-            scala.Option.empty(),
+            option.apply(specification),
+            option.empty(),
         )
-        relation = self._sources.HadoopFsRelation(
+        relation = self._class(f"{_SOURCES}HadoopFsRelation")(
             index,
             partitions,
             self._schema(_SEGMENT),
-            scala.Option.empty(),
-            self._sources.parquet.ParquetFileFormat(),
+            option.empty(),
+            self._class(f"{_SOURCES}parquet.ParquetFileFormat")(),
             options,
             self._session,
         )
@@ -514,18 +516,18 @@ class _Relations:
 
     def _row(self, partitions: Any, values: Sequence[str | int]) -> Any:
         """Return *values* as Spark has them inside; numbers are of the type bigint."""
-        catalyst: Any = self._jvm.org.apache.spark.sql.catalyst.expressions
-        row = catalyst.SpecificInternalRow(partitions)
+        catalyst = "org.apache.spark.sql.catalyst.expressions"
+        row = self._class(f"{catalyst}.SpecificInternalRow")(partitions)
+        text = self._class("org.apache.spark.unsafe.types.UTF8String")
         for at, value in enumerate(values):
             if isinstance(value, str):
-                text: Any = self._jvm.org.apache.spark.unsafe.types.UTF8String
                 row.update(at, text.fromString(value))
             else:
                 row.setLong(at, value)
         return row
 
     def _path(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(path)
+        return self._class("org.apache.hadoop.fs.Path")(path)
 
     def _found(self, files: Mapping[str, int]) -> tuple[Any, Any]:
         """
@@ -534,16 +536,17 @@ class _Relations:
         Spark would list each file in the store, and need the permission to list.  The
         broker has said how large they are.
         """
-        hadoop: Any = self._jvm.org.apache.hadoop.fs
-        statuses = self._sources.FileStatusCache.getOrCreate(self._session)
-        new_array = self._spark.sparkContext._gateway.new_array  # noqa: SLF001
-        paths = new_array(hadoop.Path, len(files))
+        status = self._class("org.apache.hadoop.fs.FileStatus")
+        cache = self._class(f"{_SOURCES}FileStatusCache")
+        statuses = cache.getOrCreate(self._session)
+        new_array = self._gateway.new_array
+        paths = new_array(self._class("org.apache.hadoop.fs.Path"), len(files))
         for at, (file, size) in enumerate(files.items()):
-            path = paths[at] = hadoop.Path(file)
-            found = new_array(hadoop.FileStatus, 1)
-            found[0] = hadoop.FileStatus(size, False, 1, size, 0, path)
+            path = paths[at] = self._path(file)
+            found = new_array(status, 1)
+            found[0] = status(size, False, 1, size, 0, path)
             statuses.putLeafFiles(path, found)
-        sequences = self._jvm.scala.collection.immutable.ArraySeq
+        sequences = self._class("scala.collection.immutable.ArraySeq")
         return sequences.unsafeWrapArray(paths), statuses
 
 
@@ -558,10 +561,6 @@ def _cause_of(error: Exception) -> str:
     return text.partition("\n")[0]
 
 
-def _ddl(columns: Sequence[tuple[str, str]]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in columns)
-
-
 def _type_of(name: str) -> Any:
     return from_arrow_type(SCHEMA.field(name).type)
 
@@ -572,15 +571,24 @@ def _is_type_of(column: StructField) -> bool:
     return is_text or bool(column.dataType == _type_of(column.name))
 
 
-def _as_typed(column: StructField) -> Any:
+def _as_typed(column: StructField) -> str:
     """Return the column as a topic has it, or as text if that is wanted."""
-    found = F.col(column.name)
+    # An expression is one call of Java; a column of functions is some thirty.
+    found = f"CAST({column.name} AS {column.dataType.simpleString()})"
     if column.dataType == StringType() and column.name in TEXT_COLUMNS:
         # A cast alone keeps bytes that are no text.
-        return F.validate_utf8(found.cast("string")).alias(column.name)
-    return found.cast(column.dataType).alias(column.name)
+        found = f"validate_utf8({found})"
+    return f"{found} AS {column.name}"
 
 
+_OF_TOPIC = StructType(
+    [StructField("topic", StringType()), StructField("partition", LongType())]
+)
+"""The columns that segments do not have, because all of their messages agree."""
+_OF_CUT = StructType(
+    [*_OF_TOPIC, StructField(_BASE, LongType()), StructField(_END, LongType())]
+)
+"""Those, and the wanted offsets of segments that have more."""
 _SEGMENT = StructType(
     [
         StructField(field.name, from_arrow_type(field.type))
