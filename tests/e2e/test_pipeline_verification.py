@@ -1,6 +1,7 @@
 """Sinks compared with their topics, with a real broker and real Spark."""
 
 import json
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -130,6 +131,13 @@ def large(number):
     """A message that is large enough to be sealed at once, with those after it."""
     return [number, "x" * SEAL_BYTES]
 
+
+COPY = """\
+name: copied
+parameters: {topic: ""}
+sources: {messages: {topic: "${topic}"}}
+sinks: {table: {input: messages, format: danube-delta, path: table}}
+"""
 
 POSTGRES = """\
 name: verified
@@ -267,3 +275,28 @@ def test_backfill_has_its_own_targets_and_can_be_compared(
         # A repeated backfill adds to a topic.
         "out": (6, 3, 1, None),
     }
+
+
+@pytest.mark.soak
+def test_backfill_leaves_the_segments_to_spark(
+    spark, client, broker_url, tmp_path, caplog
+):
+    caplog.set_level("INFO", logger="pydanube_spark.topic_table")
+    topic = unique_topic(client)
+    send(client, topic, *map(large, range(4)))
+    for _ in range(POLLS_MAX):
+        if client.topics.describe(topic).segment_count:
+            break
+        time.sleep(0.05)
+    pipeline = PipelineDirectory(tmp_path, broker_url, topic=topic)
+    pipeline.file.write_text(COPY)
+    shadow = shadow_of(pipeline.load(), "again").pipeline
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    backfill = backfill_of(shadow, "earliest", "latest", now)
+    with backfill.state.locked("a test"):
+        run = PipelineRun(spark.newSession(), backfill, LineDisplay(pipeline.output))
+        assert run.execute() is RunState.DONE
+    assert DeltaTable(str(tmp_path / "table-again")).to_pyarrow_table().num_rows == 4
+    holds = client.topics.describe(topic).holds
+    assert [each.reason for each in holds] == ["read by Spark"]
+    assert not [each for each in caplog.messages if "in Python" in each]
