@@ -21,6 +21,8 @@ from pydanube.wire.files.segment_checksums import (
 from pydanube.wire.files.segment_format import SCHEMA, SegmentIdentity
 from pydanube.wire.files.segment_ranges import RangeFile
 from pydanube_broker.storage.segments.segments import (
+    JOINED_AT_ONCE,
+    JOINED_MESSAGES_MAX,
     ROW_GROUP_MESSAGES_MAX,
     SegmentReader,
     encode_segment,
@@ -361,3 +363,56 @@ def test_frames_that_are_read_have_as_many_messages_as_a_batch_may_have():
     frames = log_of(*(empty_messages(BATCH_MESSAGES_MAX) for _ in "ab"))
     counts = [frame.count for frame in read_all(reader_of(frames, frame_bytes=1 << 30))]
     assert counts == [BATCH_MESSAGES_MAX] * 2
+
+
+def test_frames_of_few_messages_are_sealed_as_long_ones_are():
+    chance = Random(3)
+    frames, expected, base = [], [], 0
+    while base < 2 * JOINED_AT_ONCE + 1000:
+        count = chance.choice([1, 1, 1, 1, 2, JOINED_MESSAGES_MAX])
+        payloads = [b"%d" % (base + number) * (number % 3) for number in range(count)]
+        fields = {"time": A_TIME + base, "producer": chance.choice(["", "a", "b"])}
+        kind = chance.random()
+        if kind < 0.1:
+            fields["publish_times"] = [A_TIME + base + n for n in range(count)]
+        elif kind < 0.12:
+            fields["keys"] = [b"k"] * count
+        elif kind < 0.14:
+            fields["codec"] = Codec.ZSTD
+        elif kind < 0.16:
+            fields |= {"schema_id": 4, "schema_version": base}
+        frames.append(frame_of(payloads, **fields))
+        for number, payload in enumerate(payloads):
+            times = fields.get("publish_times") or [fields["time"]] * count
+            expected.append(
+                {
+                    "offset": base + number,
+                    "publish_time": times[number],
+                    "key": fields.get("keys", [None])[0],
+                    "payload": payload,
+                    "producer": fields["producer"] or None,
+                    "schema_id": fields.get("schema_id", 0),
+                    "schema_version": fields.get("schema_version", 0),
+                }
+            )
+        base += count
+    log_of(*frames)
+    for row_group_bytes in (10_000, 8 << 20):
+        tables = list(tables_of(frames, row_group_bytes))
+        assert (len(tables) == 1) == (row_group_bytes == 8 << 20)
+        found = pa.concat_tables(tables)
+        for name in expected[0]:
+            column = found.column(name)
+            if name == "publish_time":
+                column = column.cast(pa.int64())
+            assert column.to_pylist() == [row[name] for row in expected]
+
+
+def test_row_groups_of_single_messages_are_as_long_as_those_of_batches():
+    singles = log_of(*(frame_of([bytes(100)]) for _ in range(100)))
+    batches = log_of(*(frame_of([bytes(100)] * 20) for _ in range(5)))
+    counts = [
+        [table.num_rows for table in tables_of(frames, 6_000)]
+        for frames in (singles, batches)
+    ]
+    assert counts == [[50, 50], [40, 40, 20]]

@@ -29,6 +29,7 @@ from pydanube.model.errors import CorruptSegment
 from pydanube.model.segments import SegmentEntry
 from pydanube.wire.batches import (
     BATCH_MESSAGES_MAX,
+    MESSAGE_BYTES,
     BatchFrame,
     BatchHeader,
     encode_rows,
@@ -47,6 +48,7 @@ from pydanube.wire.files.segment_format import (
     writer_arguments,
 )
 from pydanube.wire.files.segment_ranges import Span
+from pydanube.wire.small_batch import SmallBatch
 
 FRAME_OFFSETS_MAX = 65_536
 """The largest offset range of a frame with gaps; readers plan by offsets."""
@@ -65,6 +67,13 @@ _OPTIONAL_COLUMNS = {
     "expires_at": "expires_at",
 }
 """The columns that are not decoded if no message has a value, by their first leaf."""
+
+JOINED_MESSAGES_MAX = 16
+"""The most messages of a frame that is decoded without Arrow when it is sealed."""
+JOINED_AT_ONCE = 4096
+"""The number of messages of such frames that become one Arrow batch."""
+JOINED_BYTES = 4 + MESSAGE_BYTES
+"""The bytes that each of these messages takes in memory beside its payload."""
 
 ROW_GROUP_MESSAGES_MAX = 131_072
 """
@@ -149,27 +158,77 @@ def tables_of(frames: Sequence[BatchFrame], row_group_bytes: int) -> Iterator[pa
 
 
 class _Piece(NamedTuple):
-    header: BatchHeader
-    base: int
+    """The messages of one frame, or of several with few messages."""
+
+    headers: Sequence[BatchHeader]
     rows: pa.RecordBatch
+    columns: int
+    """The columns of *rows*, as in a header."""
 
 
 def _grouped(frames: Sequence[BatchFrame], bytes_max: int) -> Iterator[list[_Piece]]:
     """Decode *frames* row group by row group; see ``encode_segment``."""
     group: list[_Piece] = []
+    joined = _Joined()
     memory_bytes = count = 0
     for frame in frames:
+        small = None
+        if frame.count <= JOINED_MESSAGES_MAX:
+            small = frame.decode_small_batch()
         size = frame.memory_bytes
-        if group and (
+        if small is not None:
+            # Most of such a frame is its header, which takes no memory here.
+            size = len(small.data) + JOINED_BYTES * frame.count
+        if count and (
             memory_bytes + size > bytes_max
             or count + frame.count > ROW_GROUP_MESSAGES_MAX
         ):
+            joined.flush(group)
             yield group
             group, memory_bytes, count = [], 0, 0
-        group.append(_Piece(frame.header, frame.base, frame.arrow()))
+        if small is not None:
+            joined.add(frame.header, small, group)
+        else:
+            joined.flush(group)
+            group.append(_Piece([frame.header], frame.arrow(), frame.header.columns))
         memory_bytes += size
         count += frame.count
+    joined.flush(group)
     yield group
+
+
+class _Joined:
+    """
+    Frames of few messages, which are decoded without Arrow and become one piece.
+
+    Arrow would take longer for each of them than for all of their messages together.
+    """
+
+    _columns = Column.PUBLISH_TIME | Column.PAYLOAD
+
+    def __init__(self) -> None:
+        self._headers: list[BatchHeader] = []
+        self._times: list[int] = []
+        self._payloads: list[bytes] = []
+
+    def add(self, header: BatchHeader, small: SmallBatch, group: list[_Piece]) -> None:
+        """Add the frame with *header*, perhaps as the last one of a piece."""
+        self._headers.append(header)
+        self._times += small.times or [header.first_publish_time] * header.count
+        self._payloads += small.payloads()
+        if len(self._payloads) >= JOINED_AT_ONCE:
+            self.flush(group)
+
+    def flush(self, group: list[_Piece]) -> None:
+        """Append the frames to *group* as one piece, if there are any."""
+        if not self._headers:
+            return
+        times = pa.array(self._times, pa.int64()).view(TIME_TYPE)
+        payloads = pa.array(self._payloads, FIELDS[Column.PAYLOAD].type)
+        schema = schema_of(self._columns)
+        rows = pa.RecordBatch.from_arrays([times, payloads], schema=schema)
+        group.append(_Piece(self._headers, rows, self._columns))
+        self._headers, self._times, self._payloads = [], [], []
 
 
 def _take_table(pieces: list[_Piece]) -> pa.Table:
@@ -180,13 +239,9 @@ def _take_table(pieces: list[_Piece]) -> pa.Table:
 
 
 def _table_of(pieces: list[_Piece]) -> pa.Table:
-    headers = [piece.header for piece in pieces]
-    bodies = [piece.rows for piece in pieces]
-    ends: list[int] = []
-    end = 0
-    for body in bodies:
-        end += body.num_rows
-        ends.append(end)
+    headers = list(chain.from_iterable(piece.headers for piece in pieces))
+    ends = list(accumulate(header.count for header in headers))
+    end = ends[-1]
     runs = pa.array(ends, pa.int32())
 
     def spread(values: list[Any], type_: pa.DataType) -> pa.Array:
@@ -198,12 +253,12 @@ def _table_of(pieces: list[_Piece]) -> pa.Table:
         which: Column, otherwise: Callable[[], pa.Array] | None = None
     ) -> pa.Array:
         nulls = partial(pa.nulls, end, FIELDS[which].type)
-        return _column(headers, bodies, which, otherwise or nulls)
+        return _column(pieces, which, otherwise or nulls)
 
     first_times = [each.first_publish_time for each in headers]
     producers = [each.producer or None for each in headers]
     arrays = [
-        _count_from(pieces[0].base, end),
+        _count_from(headers[0].base_offset, end),
         column(Column.PUBLISH_TIME, lambda: spread(first_times, TIME_TYPE)),
         column(Column.KEY),
         column(Column.PAYLOAD),
@@ -218,27 +273,24 @@ def _table_of(pieces: list[_Piece]) -> pa.Table:
 
 
 def _column(
-    headers: list[BatchHeader],
-    bodies: list[pa.RecordBatch],
-    which: Column,
-    otherwise: Callable[[], pa.Array],
+    pieces: list[_Piece], which: Column, otherwise: Callable[[], pa.Array]
 ) -> pa.Array:
     """
-    Return one column of all *bodies*.
+    Return one column of all *pieces*.
 
-    *otherwise* returns the column for batches that do not have it.
+    *otherwise* returns the column for pieces that do not have it.
     """
     name = FIELDS[which].name
-    has = [bool(header.columns & which) for header in headers]
+    has = [bool(piece.columns & which) for piece in pieces]
     if not any(has):
         return otherwise()
     if all(has):
-        return _together([body.column(name) for body in bodies])
+        return _together([piece.rows.column(name) for piece in pieces])
     whole = otherwise()
     chunks, at = [], 0
-    for body, is_there in zip(bodies, has, strict=True):
-        count = body.num_rows
-        chunks.append(body.column(name) if is_there else whole.slice(at, count))
+    for piece, is_there in zip(pieces, has, strict=True):
+        count = piece.rows.num_rows
+        chunks.append(piece.rows.column(name) if is_there else whole.slice(at, count))
         at += count
     return _together(chunks)
 
