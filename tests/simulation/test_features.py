@@ -17,6 +17,8 @@ from simulation.served import simulate_features
 if TYPE_CHECKING:
     from simulation.served import ServedWorld
 
+MERGING_SEED = 7
+"""A run whose brokers are idle, and merge segments."""
 FOUND_WITHIN = 30
 """The number of seeds that may miss a rule that is left out."""
 
@@ -27,6 +29,14 @@ FOUND_WITHIN = 30
 def test_feature_keeps_its_promises_through_faults(kind: type[Feature]) -> None:
     world = simulate_features(3, lambda world: [kind(world)])
     assert world.faults.total() > 5
+
+
+@pytest.mark.slow
+def test_segments_are_merged_while_topics_move() -> None:
+    world = simulate_features(MERGING_SEED, lambda world: [features.Seeks(world)])
+    assert world.merged_count
+    assert world.faults["moves"]
+    assert world.faults["kills"]
 
 
 @pytest.mark.slow

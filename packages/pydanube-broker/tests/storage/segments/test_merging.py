@@ -15,14 +15,26 @@ from pydanube.model.errors import (
 )
 from pydanube.model.policy import KEEP_ALL, Retention, TopicPolicy
 from pydanube_broker.storage.config import RemoteConfig
+from pydanube_broker.storage.journal.reserve import Reserve
 from pydanube_broker.storage.segments.manifest import HoldableManifest
 from pydanube_broker.storage.segments.merging import MergingTimes, is_idle
 from support.drivers.running import using
 from support.fakes.batches import payloads_of
 from support.fakes.compacted import compact
 from support.fakes.object_storages import ObjectWorld
-from support.fakes.storages import open_topic, publish, read_all, seal, until, wake
+from support.fakes.small_disk import SmallDisk
+from support.fakes.storages import (
+    World,
+    open_topic,
+    publish,
+    read_all,
+    seal,
+    until,
+    wake,
+)
 from support.fakes.upload_worlds import UploadWorld
+
+MIB = 1024 * 1024
 
 
 async def fill(storage, topic_id=1, count=8, **arguments):
@@ -166,6 +178,20 @@ async def test_nothing_is_merged_while_a_backup_copies_segments(storage):
         assert len(log.segments) == 8
     await storage.merger.merge_round()
     assert len(log.segments) == 1
+
+
+async def test_nothing_is_merged_until_a_full_disk_has_space_again():
+    disk = SmallDisk(4 * MIB)
+    world = World(files=disk.files, reserve=Reserve(disk, MIB))
+    world.reserve.open()
+    async with world.storage() as storage:
+        log = await fill(storage)
+        world.reserve.release()
+        await storage.merger.merge_round()
+        assert len(log.segments) == 8
+        assert world.reserve.refill()
+        await storage.merger.merge_round()
+        assert len(log.segments) == 1
 
 
 async def test_a_damaged_segment_stops_only_its_topic(world, storage, caplog):
