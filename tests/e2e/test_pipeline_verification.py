@@ -37,7 +37,9 @@ sources:
 steps:
   orders:
     sql: >
-      SELECT o.*, topic, partition, offset FROM (SELECT *, from_json(
+      SELECT o.*, timestamp_micros(1700000000000001 + o.number) AS at,
+      named_struct('local', CAST(timestamp_micros(1) AS TIMESTAMP_NTZ)) AS times,
+      topic, partition, offset FROM (SELECT *, from_json(
       CAST(payload AS STRING), 'number BIGINT, customer STRING, amount DOUBLE') AS o
       FROM messages)
     expect: {is_positive: {condition: amount > 0, action: drop}}
@@ -108,7 +110,9 @@ def test_missing_repeated_and_changed_rows_are_found(spark, client, pipeline, tm
 
     table = DeltaTable(str(tmp_path / "table"))
     table.delete("number = 4")
-    table.update(updates={"amount": "7.0"}, predicate="offset = 0")
+    table.update(
+        updates={"at": "at + INTERVAL '1 microsecond'"}, predicate="offset = 0"
+    )
     again = table.to_pyarrow_table().filter(pc.field("offset") == 1)
     write_deltalake(table, again, mode="append")
     send(client, out, {"number": 1, "amount": 1.5}, b"{")
@@ -117,6 +121,9 @@ def test_missing_repeated_and_changed_rows_are_found(spark, client, pipeline, tm
     missing = sorted(json.loads(row)["offset"] for row in found.missing_rows)
     unexpected = sorted(json.loads(row)["offset"] for row in found.unexpected_rows)
     assert (missing, unexpected) == ([0, 5], [0, 1])
+    assert any(
+        '"at":"2023-11-14T22:13:20.000003Z"' in row for row in found.unexpected_rows
+    )
     found = verify_sink(session, loaded, "out")
     assert (found.expected, found.missing, found.unexpected) == (5, 0, 2)
 

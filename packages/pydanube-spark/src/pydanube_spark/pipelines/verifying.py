@@ -13,7 +13,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from pydanube.declarations.pure.problems import Problems
 from pydanube.model.errors import BrokerError, InvalidRequest
@@ -60,7 +67,13 @@ _RANK = "_danube_rank"
 _ROW = "_danube_row"
 _VALUE = "_danube_value"
 _LAST = "_danube_last"
-_JSON = {"ignoreNullFields": "false"}
+_MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+_JSON = {
+    "ignoreNullFields": "false",
+    # By default, times have milliseconds.
+    "timestampFormat": f"{_MICROSECONDS}XX",
+    "timestampNTZFormat": _MICROSECONDS,
+}
 
 
 class Verification(msgspec.Struct, kw_only=True):
@@ -328,10 +341,23 @@ def _like(actual: DataFrame, expected: DataFrame) -> DataFrame:
     if missing:
         raise InvalidRequest(f"the sink has no column {missing[0]}")
     columns = (
-        F.col(f"`{each.name}`").cast(each.dataType).alias(each.name)
+        F.col(f"`{each.name}`").cast(_with_null(each.dataType)).alias(each.name)
         for each in expected.schema
     )
     return actual.select(*columns)
+
+
+def _with_null(kind: DataType) -> DataType:
+    """Return *kind* with null everywhere, as tables have it; no cast removes it."""
+    match kind:
+        case StructType():
+            fields = [StructField(f.name, _with_null(f.dataType)) for f in kind.fields]
+            return StructType(fields)
+        case ArrayType():
+            return ArrayType(_with_null(kind.elementType))
+        case MapType():
+            return MapType(kind.keyType, _with_null(kind.valueType))
+    return kind
 
 
 def _compare(
