@@ -23,7 +23,6 @@ from pyspark.sql.types import StructType
 from pydanube.model.errors import (
     BrokerError,
     InvalidConfig,
-    InvalidPayload,
     InvalidRequest,
 )
 from pydanube.schemas.pure.value_limits import ValueLimits, check_values
@@ -34,7 +33,12 @@ from pydanube_spark.pure.upserts import UpsertColumns, check_keys, latest_rows
 from pydanube_spark.sink_data_source import SinkDataSource
 from pydanube_spark.sinks.lance_database import Database
 from pydanube_spark.sinks.option_tables import LANCEDB_OPTIONS
-from pydanube_spark.sinks.pure.lance_rows import is_numbers, to_vectors, vector_type
+from pydanube_spark.sinks.pure.lance_rows import (
+    cast_rows,
+    is_numbers,
+    to_vectors,
+    vector_type,
+)
 from pydanube_spark.sinks.pure.staging import (
     RESERVED,
     cast_problem,
@@ -331,12 +335,8 @@ class LanceSink:
                 columns = [batch.column(name) for name in names]
                 if mark is not None:
                     columns.append(pa.repeat(mark, batch.num_rows))
-                try:
-                    yield pa.RecordBatch.from_arrays(columns, schema.names).cast(schema)
-                except pa.ArrowInvalid as error:
-                    raise InvalidPayload(
-                        f"a row does not fit the table: {error}"
-                    ) from error
+                rows = pa.RecordBatch.from_arrays(columns, schema.names)
+                yield cast_rows(rows, schema)
 
     def _maintain(self, database: Database, table: Any, key: BatchKey) -> None:
         if self.index != "none" and database.count(table) >= self.index_rows_min:

@@ -1,5 +1,5 @@
 """
-The vector columns of LanceDB tables.
+The columns of LanceDB tables: their values, and vectors.
 
 A vector column is of lists of 32-bit floats that all have the same length.  Spark only
 has arrays, whose lengths may differ.
@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
 
 from pydanube.model.errors import InvalidPayload
 
@@ -47,3 +48,53 @@ def to_vectors(column: Any, dimension: int, name: str) -> Any:
     if not pc.all(pc.fill_null(pc.is_finite(numbers), False), min_count=0).as_py():
         raise InvalidPayload(f"{name}: a vector has a null, NaN or infinity in it")
     return column.cast(vector_type(dimension))
+
+
+def cast_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """
+    Return *rows* with the types of *schema*.
+
+    A float of 32 bits has fewer digits; every other value stays what it is.
+
+    Raises:
+        InvalidPayload: A value would become another one.
+    """
+    try:
+        found = rows.cast(schema)
+        for name, before, after in zip(
+            schema.names, rows.columns, found.columns, strict=True
+        ):
+            at = _first_other(before, after)
+            if at >= 0:
+                raise InvalidPayload(
+                    f"a row does not fit the table: the column {name} is {after.type}, "
+                    f"which cannot store {before[at]}"
+                )
+    except pa.ArrowInvalid as error:
+        raise InvalidPayload(f"a row does not fit the table: {error}") from error
+    return found
+
+
+def _first_other(before: Any, after: Any) -> int:
+    """Return the first position whose value the cast has changed; -1 if none."""
+    kind = after.type
+    if kind == before.type:
+        return -1
+    if types.is_floating(kind) and types.is_string(before.type):
+        before = before.cast(pa.float64())
+    if types.is_floating(kind) and types.is_floating(before.type):
+        # An infinity took the place of a number that is too large.
+        is_other = pc.and_(pc.is_finite(before), pc.invert(pc.is_finite(after)))
+    elif (
+        types.is_boolean(kind) or types.is_date(kind) or _has_places(before.type, kind)
+    ):
+        # Arrow itself refuses what other casts would change.
+        is_other = pc.not_equal(before, after.cast(before.type))
+    else:
+        return -1
+    return int(pc.index(is_other, value=True).as_py())
+
+
+def _has_places(*kinds: pa.DataType) -> bool:
+    """Return whether one type is of floats and the other one of decimals."""
+    return any(map(types.is_floating, kinds)) and any(map(types.is_decimal, kinds))
