@@ -48,6 +48,7 @@ from support.fakes.brokers import (
 from support.fakes.grpc_contexts import CallContext, Clock
 from support.fakes.memory_store import MemoryStore
 from support.fakes.principals import ROOT, client_of, guarded_broker
+from support.fakes.staging import A_QUERY, PartMaker
 from support.fakes.steps import assert_constant, assert_linear, counting_steps
 from support.fakes.storages import World, open_topic, publish, until
 
@@ -381,6 +382,42 @@ async def listing_cost(count, patterns, **request):
 
 @pytest.mark.rotated
 @pytest.mark.parametrize("patterns", [(), ("/other/*",), ("subject:*",)])
+async def stage_parts(broker, first, count):
+    """Do what the tasks of a micro-batch do; return the parts."""
+    parts = []
+    for number in range(first, first + count):
+        progress = await broker.staging.describe(A_QUERY, counts_parts=False)
+        assert progress.committed_version is None
+        maker = PartMaker(broker, 1, f"{number}")
+        await maker.write(str(A_TOPIC), [b"x"])
+        assert await broker.staging.topics_of_part(maker.key) == [str(A_TOPIC)]
+        parts.append(await maker.finish())
+    return parts
+
+
+async def test_cost_of_staging_a_part_does_not_depend_on_others():
+    async def measure(broker, count):
+        await broker.topics.create(A_TOPIC, RELIABLE)
+        await stage_parts(broker, 0, count)
+        with counting_steps() as steps:
+            await stage_parts(broker, count, PROBES)
+        return steps.count
+
+    assert_constant(*await run(measure))
+
+
+async def test_cost_of_a_commit_is_linear_in_its_parts():
+    async def measure(broker, count):
+        await broker.topics.create(A_TOPIC, RELIABLE)
+        parts = await stage_parts(broker, 0, count)
+        with counting_steps() as steps:
+            committed = await broker.staging.commit(A_QUERY, 1, parts)
+        assert committed.message_count == count
+        return steps.count
+
+    assert_linear(*await run(measure))
+
+
 @pytest.mark.parametrize("limit", [0, 1, 1000])
 async def test_list_of_a_client_that_sees_nothing_does_not_cost_a_scan(patterns, limit):
     counts = SMALL, LARGE
