@@ -132,7 +132,7 @@ async def count_of(client):
     return sum([len(batch) async for batch in client.read(TOPIC)])
 
 
-async def test_full_storage_ends_the_producer_with_the_reason(broker, quotas):
+async def test_full_storage_refuses_messages_with_the_reason(broker, quotas):
     async with broker.connect() as client:
         async with client.producer(TOPIC) as producer:
             await producer.send(bytes(4 * KIB))

@@ -22,7 +22,6 @@ from pydanube.model.errors import (
     ConsumerBusy,
     IncompatibleSchema,
     InvalidConfig,
-    InvalidName,
     JournalFailed,
     NamespaceNotFound,
     OffsetDropped,
@@ -49,8 +48,6 @@ HINTS: dict[type[BrokerError], str] = {
     "subscriptions of type shared or failover accept several consumers",
     IncompatibleSchema: "'danube schemas diff SUBJECT --file FILE' shows the "
     "differences, and the rules that a new version must follow",
-    InvalidName: "the name of a topic has the form /NAMESPACE/TOPIC, as in "
-    "/default/orders",
     JournalFailed: "the broker's log has the cause; in a cluster, other brokers take "
     "its topics over, and a single broker must be restarted",
     NamespaceNotFound: "'danube namespaces list' lists the namespaces, 'danube "

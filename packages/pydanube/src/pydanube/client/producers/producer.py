@@ -54,6 +54,7 @@ from pydanube.model.errors import (
     OutOfSequence,
     Overloaded,
     ProtocolViolation,
+    QuotaExceeded,
     Remedy,
     TimedOut,
 )
@@ -162,6 +163,8 @@ class Producer(KeptChannel):
             InvalidRequest: The topic is not reliable, and *id* is given.
             MessageTooLarge: The broker accepts no message of this size.
             ProducerFenced: Another producer of this name was opened.
+            QuotaExceeded: The namespace stores as much as it may.  The producer goes
+                on: later messages are stored if there is room.
             TimedOut: No broker has acknowledged it for two minutes.
         """
         if self._waiter_count or not self._capacity.is_set():
@@ -480,7 +483,12 @@ class Producer(KeptChannel):
 
     def _on_broken(self, reason: BrokerError, backoff: Backoff | None) -> bool:
         queue = self._queue
-        if reason.remedy is Remedy.GIVE_UP:
+        was_open = backoff is not None
+        if was_open and queue.inflight and isinstance(reason, QuotaExceeded):
+            # The storage is full.  There may be room for later batches.
+            with self._counting_failures(reason):
+                queue.fail_inflight(reason)
+        elif reason.remedy is Remedy.GIVE_UP:
             is_about_batch = isinstance(reason, InvalidRequest) and not isinstance(
                 reason, OutOfSequence
             )
