@@ -533,17 +533,16 @@ class _Relations:
         """
         Return the paths of *files*, and Spark's cache of what it knows of files.
 
-        Spark would list each file in the store, and need the permission to list.  The
-        broker has said how large they are.
+        Spark would list each file in a task of its own, and need the permission to list
+        in an object store.  The broker has said how large they are.
         """
+        strings = self._class("org.apache.hadoop.util.StringUtils")
+        paths = strings.stringToPath(strings.getStrings("\n".join(files), "\n"))
         status = self._class("org.apache.hadoop.fs.FileStatus")
         cache = self._class(f"{_SOURCES}FileStatusCache")
         statuses = cache.getOrCreate(self._session)
-        new_array = self._gateway.new_array
-        paths = new_array(self._class("org.apache.hadoop.fs.Path"), len(files))
-        for at, (file, size) in enumerate(files.items()):
-            path = paths[at] = self._path(file)
-            found = new_array(status, 1)
+        for at, size in enumerate(files.values()):
+            path, found = paths[at], self._gateway.new_array(status, 1)
             found[0] = status(size, False, 1, size, 0, path)
             statuses.putLeafFiles(path, found)
         sequences = self._class("scala.collection.immutable.ArraySeq")
