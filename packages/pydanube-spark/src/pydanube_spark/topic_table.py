@@ -328,6 +328,8 @@ class _Snapshot:
         for name, some in segments:
             for each in some:
                 path = self._path_of(each)
+                if "\n" in path:
+                    raise NotNative(f"{path!r} has a line break")
                 place = path.rpartition("/")[0]
                 found[path] = _File(place, name, each.byte_count)
         by_place: dict[str, str] = {}
