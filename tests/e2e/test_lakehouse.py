@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
+from pydanube import Schema
 from pydanube.model.errors import BrokerError, InvalidPayload, InvalidRequest
 from pydanube_cli import main
 from pydanube_spark.jobs import ThreadRunner
@@ -126,6 +128,39 @@ def test_values_become_columns_and_new_versions_add_some(
     }
     assert [row["_offset"] for row in rows] == list(range(2000))
     assert read_with_polars(table).num_rows == 2000
+
+
+def numbers_of(kind):
+    field = {"name": "number", "type": kind}
+    return Schema.avro(
+        json.dumps({"type": "record", "name": "Numbers", "fields": [field]})
+    )
+
+
+def test_wider_numbers_widen_the_table_or_wait_until_it_is_written_anew(
+    client, broker_url, topic, kind, table
+):
+    with client.producer(topic, schema=numbers_of("int")) as producer:
+        producer.send({"number": 1})
+    export_all(exporter(broker_url, topic, table))
+    with client.producer(topic, schema=numbers_of("int")) as producer:
+        producer.send({"number": 2})
+    with client.producer(topic, schema=numbers_of("long")) as producer:
+        producer.send({"number": 2**40})
+    if kind == "delta":
+        with pytest.raises(InvalidRequest, match=r"number.*delta\.md, section New col"):
+            export_all(exporter(broker_url, topic, table))
+        # As that section does.
+        rows = DeltaTable(table.name).to_pyarrow_table()
+        at = rows.schema.get_field_index("number")
+        wider = rows.schema.set(at, pa.field("number", pa.int64()))
+        write_deltalake(
+            table.name, rows.cast(wider), mode="overwrite", schema_mode="overwrite"
+        )
+    export_all(exporter(broker_url, topic, table))
+    rows = read(table).sort_by("_offset").to_pylist()
+    assert [row["number"] for row in rows] == [1, 2, 2**40]
+    assert [row["_offset"] for row in rows] == [0, 1, 2]
 
 
 def test_partitions_become_one_table(client, broker_url, topic, table):
