@@ -11,7 +11,7 @@ pyspark = pytest.importorskip("pyspark")
 import pyarrow.compute as pc  # noqa: E402
 from deltalake import DeltaTable, write_deltalake  # noqa: E402
 
-from pydanube import Retention  # noqa: E402
+from pydanube import Retention, Schema  # noqa: E402
 from pydanube_spark.pipelines.display import LineDisplay  # noqa: E402
 from pydanube_spark.pipelines.pure.progress import RunState  # noqa: E402
 from pydanube_spark.pipelines.running import PipelineRun  # noqa: E402
@@ -307,3 +307,59 @@ def test_backfill_leaves_the_segments_to_spark(
     holds = client.topics.describe(topic).holds
     assert [each.reason for each in holds] == ["read by Spark"]
     assert not [each for each in caplog.messages if "in Python" in each]
+
+
+GROWING = """\
+name: growing
+parameters: {topic: ""}
+sources:
+  orders:
+    {topic: "${topic}", cdc: debezium, decode: true, schema_changes: evolve}
+sinks:
+  table:
+    input: orders
+    format: danube-delta
+    path: table
+    table: {key: number, order: [_ts, _offset], delete: "_op = 'd'"}
+"""
+
+
+def change_event(*fields):
+    """The schema of change events whose rows have *fields* besides the number."""
+    fields = [{"name": "number", "type": "long"}, *fields]
+    row = {"type": "record", "name": "Order", "fields": fields}
+    sides = [
+        {"name": "before", "type": ["null", row], "default": None},
+        {"name": "after", "type": ["null", "Order"], "default": None},
+    ]
+    rest = [{"name": "op", "type": "string"}, {"name": "ts_ms", "type": "long"}]
+    event = {"type": "record", "name": "Event", "fields": [*sides, *rest]}
+    return Schema.avro(json.dumps(event))
+
+
+@pytest.mark.soak
+def test_rows_from_before_a_column_with_a_default_are_right(
+    spark, client, broker_url, tmp_path
+):
+    def publish(schema, **row):
+        with client.producer(topic, schema=schema) as producer:
+            producer.send({"before": None, "after": row, "op": "c", "ts_ms": 1})
+
+    session, topic = spark.newSession(), unique_topic(client)
+    pipeline = PipelineDirectory(tmp_path, broker_url, topic=topic)
+    pipeline.file.write_text(GROWING)
+    publish(change_event(), number=1)
+    assert pipeline.run(session) is RunState.DONE
+    publish(change_event(), number=2)
+    note = {"name": "note", "type": "string", "default": "none"}
+    publish(change_event(note), number=3, note="new")
+    assert pipeline.run(session) is RunState.DONE
+    table = DeltaTable(str(tmp_path / "table"))
+    rows = table.to_pyarrow_table().sort_by("number").column("note").to_pylist()
+    assert rows == [None, "none", "new"]
+    found = verify_sink(session, pipeline.load(), "table")
+    assert (found.problem, found.expected, found.is_right) == (None, 3, True)
+    # Another value is still found.
+    table.update(updates={"note": "NULL"}, predicate="number = 3")
+    found = verify_sink(session, pipeline.load(), "table")
+    assert (found.missing, found.unexpected) == (1, 1)

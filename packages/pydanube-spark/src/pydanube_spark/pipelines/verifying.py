@@ -15,8 +15,11 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     MapType,
+    NumericType,
+    StringType,
     StructField,
     StructType,
     TimestampType,
@@ -25,6 +28,7 @@ from pyspark.sql.types import (
 from pydanube.declarations.pure.problems import Problems
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.names import TopicName
+from pydanube_spark.pipelines.added_columns import Default, defaults_at
 from pydanube_spark.pipelines.bounding import (
     offset_options,
     offsets_of,
@@ -45,6 +49,7 @@ from pydanube_spark.pipelines.options import (
     sink_options,
     topic_options,
 )
+from pydanube_spark.pipelines.pure.json_messages import quote
 from pydanube_spark.pipelines.pure.sink_groups import sink_groups
 from pydanube_spark.pipelines.pure.spec import Mode as WriteMode
 from pydanube_spark.pipelines.sink_reading import read_rows, stored_rows
@@ -183,6 +188,8 @@ class _Verifier:
         self._spark = spark
         self._pipeline = pipeline
         self._found = found
+        self._defaults: dict[str, Default] = {}
+        """Those of columns that a schema of a source got later."""
 
     def run(self) -> None:
         found = self._found
@@ -196,6 +203,7 @@ class _Verifier:
             is_open = _is_open(expected, committed_watermark(checkpoint))
         actual = self._stored_rows(query, expected)
         actual = self._readable(_like(actual, expected))
+        expected, actual = map(self._without_defaults, (expected, actual))
         _compare(self._found, expected, actual, is_open)
 
     def _query_name(self) -> str:
@@ -236,7 +244,10 @@ class _Verifier:
         """Return the options for reading from *start*, or the oldest message."""
         source = self._pipeline.spec.sources[name]
         options = topic_options(source, self._pipeline.broker)
-        heads = readable_heads(options, require_heads(options, Catalog(options)))
+        catalog = Catalog(options)
+        heads = readable_heads(options, require_heads(options, catalog))
+        if source.decode is True:
+            self._defaults |= defaults_at(catalog, heads)
         first = dict(start)
         if not first and options.starting.by_name:
             first = options.starting.numbers_for(ends)
@@ -295,6 +306,19 @@ class _Verifier:
         # An object that cannot be parsed is not the expected one, even if that is null.
         return found.withColumn("value", value)
 
+    def _without_defaults(self, rows: DataFrame) -> DataFrame:
+        """
+        Return *rows* with null for the defaults of columns that came later.
+
+        A row has null or the default, whichever version its micro-batch was read with.
+        """
+        for each in rows.schema:
+            default, column = self._defaults.get(each.name), F.col(quote(each.name))
+            if default is not None and _is_of(default, each.dataType):
+                other = F.when(~column.eqNullSafe(F.lit(default)), column)
+                rows = rows.withColumn(each.name, other)
+        return rows
+
     def _readable(self, actual: DataFrame) -> DataFrame:
         """Return the rows of messages that their topics still have."""
         dropped = self._found.dropped
@@ -312,6 +336,13 @@ class _Verifier:
         is_old = F.coalesce(condition, F.lit(False))
         self._found.not_checked = actual.where(is_old).count()
         return actual.where(~is_old)
+
+
+def _is_of(default: Default, kind: DataType) -> bool:
+    """Return whether *default* is a value of *kind*."""
+    if isinstance(default, bool):
+        return isinstance(kind, BooleanType)
+    return isinstance(kind, StringType if isinstance(default, str) else NumericType)
 
 
 def _is_open(rows: DataFrame, watermark_ms: int | None) -> Column:
