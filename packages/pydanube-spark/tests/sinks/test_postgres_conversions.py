@@ -17,6 +17,7 @@ def plan(kind):
         (pa.int64(), "bigint", None),
         (pa.int64(), "integer", '"v"::integer::bigint IS DISTINCT FROM "v"'),
         (pa.float64(), "real", None),
+        (pa.int64(), "money", None),
         (pa.string(), "jsonb", None),
         (pa.string(), "numeric(5,2)", '"v"::numeric::numeric(5,2)::numeric IS'),
         (pa.list_(pa.string()), "character varying(3)[]", '"v"::character varying'),

@@ -32,6 +32,8 @@ _DATE = "^\\d{4}-\\d\\d-\\d\\d([ T][0-9:.]*)?$"
 """A date, or a time without a zone, in text."""
 
 
+_VARIANTS = ("Variant(", "Dynamic", "JSON")
+"""Types that keep values of other types as they are."""
 _SHOWN_MAX = 60
 """How many characters of a value an error has."""
 
@@ -60,7 +62,7 @@ def conversions(schema: pa.Schema, columns: Mapping[str, str]) -> list[Conversio
     found = []
     for field in schema:
         to = columns.get(field.name)
-        if to is None or to in _equal_types(field.type):
+        if to is None or to in _equal_types(field.type) or to.startswith(_VARIANTS):
             continue
         before = quote_identifier(field.name)
         there = f"CAST({before}, {literal(_nullable(field.type, to))})"
@@ -103,7 +105,7 @@ def _nullable(kind: pa.DataType, to: str) -> str:
 
     The default of a column replaces a null, by the setting insert_null_as_default.
     """
-    if types.is_nested(kind) or to.startswith(("Variant(", "Dynamic", "JSON")):
+    if types.is_nested(kind):
         return to
     plain = to.removeprefix("LowCardinality(")
     plain = plain.removesuffix(")") if plain != to else to

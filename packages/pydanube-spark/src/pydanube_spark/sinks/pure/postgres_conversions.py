@@ -20,6 +20,12 @@ from pydanube_spark.sinks.pure.postgres_sql import (
     staged_type,
 )
 
+_NARROW = (
+    *("smallint", "integer", "bigint", "real", "double precision", "numeric"),
+    *("boolean", "character", "date"),
+)
+"""Types that take values of other types only in part; both ways have casts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
@@ -61,6 +67,8 @@ def problem(plan: Plan, conversion: Conversion, value: str) -> str:
 def _is_other(column: str, staged: str, to: str) -> str | None:
     """Return the condition that *column* changes; None if it cannot."""
     kind = to.removesuffix("[]")
+    if not kind.startswith(_NARROW):
+        return None
     match staged.removesuffix("[]"):
         case "text" if kind.startswith("numeric("):
             staged = f"numeric{'[]' if staged.endswith('[]') else ''}"
