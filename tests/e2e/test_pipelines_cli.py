@@ -11,6 +11,10 @@ pyspark = pytest.importorskip("pyspark")
 from pydanube_spark.pipelines.state import StateDirectory  # noqa: E402
 from pydanube_spark.pipelines.templates import write_template  # noqa: E402
 from support.drivers.commands import danube, start_danube  # noqa: E402
+from support.drivers.evolving_feeds import (  # noqa: E402
+    assert_evolved,
+    write_evolving,
+)
 from support.drivers.pipelines import read_json, send, unique_topic  # noqa: E402
 from support.servers.spark_processes import connect_server  # noqa: E402
 
@@ -103,7 +107,13 @@ def test_pipeline_runs_on_spark_connect(client, broker_url, tmp_path):
         where = ["--set", f"topic={topic}", "--remote", server]
         process = start_danube("pipeline", "run", str(file), *where, url=broker_url)
         code, lines, errors = close(process)
+        evolving = write_evolving(client, tmp_path)
+        where = ["--remote", server]
+        process = start_danube("pipeline", "run", str(evolving), *where, url=broker_url)
+        evolved = close(process)
     assert code == 0, errors
+    assert evolved[0] == 0, evolved[2]
+    assert_evolved(tmp_path, evolved[1])
     rows = DeltaTable(str(tmp_path / "tables/orders")).to_pyarrow_table()
     assert sorted(rows["number"].to_pylist()) == [0, 1, 2]
     assert "table: done, batch 0" in lines

@@ -1,18 +1,21 @@
 """
 A batch and a stream whose tasks fail, and run twice at the same time.
 
-    python spark_speculation.py MASTER URL SOURCE TOPIC STREAM DIRECTORY
+    python spark_speculation.py MASTER URL SOURCE TOPIC STREAM DIRECTORY CATALOG
 
 The messages of the topic SOURCE are written to TOPIC and to a Delta table as a batch,
-and to STREAM as a stream.  In each job one task fails the first time, and one waits
-until Spark runs a copy of it; files in DIRECTORY say which attempts began.
+and to STREAM and to tables of Delta and Iceberg as streams.  In each job one task fails
+the first time, and one waits until Spark runs a copy of it; files in DIRECTORY say
+which attempts began.
 """
 
+import json
 import sys
 import time
 from pathlib import Path
 
 import pydanube_spark
+from support.drivers.spark_starts import until_started
 
 WAIT_S = 60
 
@@ -20,6 +23,11 @@ CONFIG = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.executor.memory": "512m",
+    # Short jobs end before the optimizing compiler is worth its time.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # As for the session of other tests: the machine may be busy.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.multiplier": "1.1",
@@ -28,7 +36,7 @@ CONFIG = {
 }
 
 
-def main(master, url, source, topic, stream, directory):
+def main(master, url, source, topic, stream, directory, catalog):
     spark = pydanube_spark.session(master=master, config=CONFIG)
     rows = (
         spark.read.format("danube")
@@ -37,29 +45,30 @@ def main(master, url, source, topic, stream, directory):
         .select("payload")
         .repartition(4)
     )
-    unsteady(rows, directory, "topic").write.format("danube").options(
-        url=url, topic=topic
-    ).mode("append").save()
-    table = {"path": f"{directory}/table"}
-    unsteady(rows, directory, "table").write.format("danube-delta").options(
-        **table
-    ).mode("append").save()
-    query = (
-        unsteady(
-            spark.readStream.format("danube")
-            .options(url=url, subscribe=source, startingOffsets="earliest")
-            .load()
-            .select("payload")
-            .repartition(4),
-            directory,
-            "stream",
-        )
-        .writeStream.format("danube")
-        .options(url=url, topic=stream, checkpointLocation=f"{directory}/checkpoint")
-        .trigger(availableNow=True)
-        .start()
+    changes = (
+        spark.readStream.format("danube")
+        .options(url=url, subscribe=source, startingOffsets="earliest")
+        .load()
+        .select("payload")
+        .repartition(4)
     )
-    query.awaitTermination()
+
+    def write(job, name, **options):
+        made = unsteady(rows, directory, job).write.format(name)
+        until_started(lambda: made.options(**options).mode("append").save())
+
+    def write_stream(job, name, **options):
+        options["checkpointLocation"] = f"{directory}/checkpoint-{job}"
+        made = unsteady(changes, directory, job).writeStream.format(name)
+        made = made.options(**options).trigger(availableNow=True)
+        until_started(lambda: made.start().awaitTermination())
+
+    properties = {f"catalog.{name}": each for name, each in json.loads(catalog).items()}
+    write("topic", "danube", url=url, topic=topic)
+    write("table", "danube-delta", path=f"{directory}/table")
+    write_stream("stream", "danube", url=url, topic=stream)
+    write_stream("delta", "danube-delta", path=f"{directory}/delta")
+    write_stream("iceberg", "danube-iceberg", table="db.iceberg", **properties)
     spark.stop()
 
 
