@@ -73,25 +73,6 @@ def test_message_is_the_python_exception(line, expected):
     assert error_message(ValueError(text)) == expected
 
 
-@pytest.mark.parametrize(
-    ("place", "expected"),
-    [
-        ("10.0.0.5 executor 3", "no file (on the executor of 10.0.0.5)"),
-        ("this-machine executor driver", "no file"),
-    ],
-)
-def test_message_of_a_task_names_the_host_of_its_executor(place, expected):
-    text = (
-        "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most "
-        f"recent failure: Lost task 0.3 in stage 3.0 (TID 7) ({place}): "
-        "org.apache.spark.api.python.PythonException: Traceback (most recent call "
-        "last):\n"
-        '  File "a.py", line 1, in f\n'
-        "pydanube.model.errors.InvalidRequest: no file\n\n\tat org.apache"
-    )
-    assert error_message(ValueError(text)) == expected
-
-
 def test_message_is_short_and_never_empty():
     assert len(error_message(ValueError("x" * 10_000))) <= CHARACTERS_MAX + 2
     assert error_message(ValueError()) == "ValueError"

@@ -17,9 +17,6 @@ _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*): (.+)$")
 _RAISED_IN_SQL = re.compile(
     r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: |\n\tat |$)", re.DOTALL
 )
-_EXECUTOR = re.compile(
-    r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \((\S+) executor (?!driver\))"
-)
 _ENDS = (" SQLSTATE: ", "\n== ", "\n=== ", ";\n'", "\nJVM stacktrace", "\n\tat ")
 
 _SLOW_STARTS = (
@@ -47,16 +44,13 @@ def error_message(error: BaseException) -> str:
     """
     Return the message of *error* without stack traces, plans and codes.
 
-    If Python code that Spark ran has failed, return the message of its exception, and
-    the host of the executor if it ran on one.  If a Python process started too slowly,
-    say so, and what changes the retries.
+    If Python code that Spark ran has failed, return the message of its exception.  If
+    a Python process started too slowly, say so, and what changes the retries.
     """
     text = str(error).strip() or type(error).__name__
     raised = _raised_in_python(text)
     if raised is not None:
-        executor = _EXECUTOR.search(text)
-        place = "" if executor is None else f" (on the executor of {executor[1]})"
-        return f"{_short(raised)}{place}"
+        return _short(raised)
     if is_slow_start(error):
         return SLOW_START
     by_sql = _RAISED_IN_SQL.search(text)
