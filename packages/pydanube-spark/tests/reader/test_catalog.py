@@ -1,12 +1,13 @@
 """A broker's topics, asked for through the client."""
 
 import pickle
+import socket
 
 import pytest
 
 from pydanube.model.descriptions import TopicOffsets
 from pydanube.model.errors import ConnectionLost, InvalidRequest, TopicNotFound
-from pydanube_spark.reader.catalog import Catalog
+from pydanube_spark.reader.catalog import Catalog, process_client
 from pydanube_spark.reader.pure.query_positions import Head
 from pydanube_spark.reader.pure.read_options import BROKER_RETRY_S, ReadOptions
 from support.fakes.topic_directory import messages
@@ -158,3 +159,17 @@ def test_reads_wait_for_a_broker_as_long_as_writes_do():
     found = Catalog(options, connect=lambda _: client, wait=waits.append)
     assert found.topics() == ["/default/a", "/default/b"]
     assert sum(waits) == BROKER_RETRY_S
+
+
+def test_error_about_credentials_names_the_host_of_an_executor(tmp_path, monkeypatch):
+    pyspark = pytest.importorskip("pyspark")
+    url = f"danube://127.0.0.1:1?api_key_file={tmp_path}/missing"
+    with pytest.raises(
+        InvalidRequest, match="cannot be read: No such file or dir"
+    ) as e:
+        process_client(url)
+    assert "executor" not in str(e.value)
+    monkeypatch.setattr(pyspark.TaskContext, "_taskContext", pyspark.TaskContext())
+    host = socket.gethostname()
+    with pytest.raises(InvalidRequest, match=f"No such .*on the executor of {host}"):
+        process_client(url)

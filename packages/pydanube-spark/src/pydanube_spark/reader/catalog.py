@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack
@@ -15,7 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from pydanube.model.descriptions import TopicOffsets
-from pydanube.model.errors import BrokerError, InvalidRequest, Remedy
+from pydanube.model.errors import (
+    BrokerError,
+    InvalidRequest,
+    Remedy,
+    Unauthenticated,
+)
 from pydanube.model.positions import TIME_MAX, TIME_MIN, to_datetime
 from pydanube.model.schemas import SchemaVersion, SubjectDescription
 from pydanube_spark.reader.pure.query_positions import Head
@@ -48,16 +54,27 @@ def process_client(url: str, *, retry_s: float | None = None) -> Client:
 
     Raises:
         ConnectionLost: The broker cannot be reached.
+        InvalidRequest: The URL or a file of credentials cannot be read.
+        Unauthenticated: The broker refuses the credentials.
     """
     key = os.getpid(), url, retry_s
     if key not in _connections:
         from pydanube import sync  # noqa: PLC0415
 
-        if retry_s is None:
-            connecting = sync.connect(url)
-        else:
-            connecting = sync.connect(url, wait_s=retry_s, retry_s=retry_s)
-        _connections[key] = _open.enter_context(connecting)
+        try:
+            if retry_s is None:
+                connecting = sync.connect(url)
+            else:
+                connecting = sync.connect(url, wait_s=retry_s, retry_s=retry_s)
+            _connections[key] = _open.enter_context(connecting)
+        except (InvalidRequest, Unauthenticated) as error:
+            from pyspark import TaskContext  # noqa: PLC0415
+
+            if TaskContext.get() is None:
+                raise
+            # Each executor has files of its own, and Spark does not say where.
+            host = socket.gethostname()
+            raise type(error)(f"{error} (on the executor of {host})") from error
     return _connections[key]
 
 
