@@ -357,31 +357,6 @@ async def test_cost_of_a_restart_is_linear_in_the_topics():
     assert_linear(*[await measure(count) for count in (25, 100)])
 
 
-# Answers about very many things.
-
-
-async def listing_cost(count, patterns, **request):
-    """Return what lists cost a client that sees topics of *patterns*, or nothing."""
-    alice = Principal("alice", "token")
-    async with guarded_broker() as broker:
-        for number in range(count):
-            name = TopicName.parse(f"/default/t{number:04}")
-            await broker.broker.topics.create(name, RELIABLE)
-        if patterns:
-            access = broker.broker.access
-            await access.set_role(ROOT, Role("r", frozenset({Permission.DESCRIBE})))
-            binding = Binding("user:alice", ("r",), patterns, "b")
-            await access.add_binding(ROOT, binding)
-        async with client_of(broker, alice) as client:
-            await client.requester.send_request(pb.ListTopics(**request))
-            with counting_steps() as steps:
-                for _ in range(PROBES):
-                    await client.requester.send_request(pb.ListTopics(**request))
-        return steps.count
-
-
-@pytest.mark.rotated
-@pytest.mark.parametrize("patterns", [(), ("/other/*",), ("subject:*",)])
 async def stage_parts(broker, first, count):
     """Do what the tasks of a micro-batch do; return the parts."""
     parts = []
@@ -418,6 +393,31 @@ async def test_cost_of_a_commit_is_linear_in_its_parts():
     assert_linear(*await run(measure))
 
 
+# Answers about very many things.
+
+
+async def listing_cost(count, patterns, **request):
+    """Return what lists cost a client that sees topics of *patterns*, or nothing."""
+    alice = Principal("alice", "token")
+    async with guarded_broker() as broker:
+        for number in range(count):
+            name = TopicName.parse(f"/default/t{number:04}")
+            await broker.broker.topics.create(name, RELIABLE)
+        if patterns:
+            access = broker.broker.access
+            await access.set_role(ROOT, Role("r", frozenset({Permission.DESCRIBE})))
+            binding = Binding("user:alice", ("r",), patterns, "b")
+            await access.add_binding(ROOT, binding)
+        async with client_of(broker, alice) as client:
+            await client.requester.send_request(pb.ListTopics(**request))
+            with counting_steps() as steps:
+                for _ in range(PROBES):
+                    await client.requester.send_request(pb.ListTopics(**request))
+        return steps.count
+
+
+@pytest.mark.rotated
+@pytest.mark.parametrize("patterns", [(), ("/other/*",), ("subject:*",)])
 @pytest.mark.parametrize("limit", [0, 1, 1000])
 async def test_list_of_a_client_that_sees_nothing_does_not_cost_a_scan(patterns, limit):
     counts = SMALL, LARGE

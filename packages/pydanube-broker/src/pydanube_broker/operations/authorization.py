@@ -13,7 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +28,7 @@ from google.protobuf.message import Message
 
 from pydanube.model.errors import (
     InvalidName,
+    InvalidRequest,
     PermissionDenied,
     Refused,
     SchemaNotFound,
@@ -339,7 +345,9 @@ async def _needs_of_staging(
     staging = caller.broker.staging
     staged: Iterable[str] = ()
     if kind in {Kind.FINISH_PART, Kind.DROP_PART}:
-        staged = await staging.topics_of_part(part_key_of(message))
+        # A malformed key is an error only for those who may name one.
+        with suppress(InvalidRequest):
+            staged = await staging.topics_of_part(part_key_of(message))
     elif kind is not Kind.DESCRIBE_STAGING or not message.is_progress_only:
         staged = await staging.topics_of(message.query)
     needs = [
