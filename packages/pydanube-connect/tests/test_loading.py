@@ -135,3 +135,30 @@ connectors:
         "connectors.c.transform",
     }
     assert found["connectors.b.transform"] == "only a source has it"
+
+
+@pytest.mark.parametrize(
+    ("kind", "truncate", "is_refused"),
+    [
+        ("key_shared", "apply", True),
+        ("key_shared", "ignore", False),
+        ("failover", "apply", False),
+    ],
+)
+def test_truncations_are_applied_only_in_the_order_of_the_topic(
+    tmp_path, kind, truncate, is_refused
+):
+    pytest.importorskip("psycopg")
+    text = f"""
+connectors:
+  out:
+    kind: postgres-sink
+    topic: /shop/items
+    type: {kind}
+    options:
+      {{url: "postgresql://h/d", table: t, key: [id], envelope: debezium,
+        truncate: {truncate}}}
+"""
+    text += "  bad name: {kind: generator-source, topic: /default/a}\n"
+    found = problems_of(tmp_path, text)
+    assert ("connectors.out.type" in found) is is_refused

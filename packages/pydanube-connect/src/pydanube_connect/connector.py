@@ -101,6 +101,12 @@ class Sink(Connector, ABC):
     needs_order: ClassVar[bool] = False
     """Whether messages must come in order, so that one process gets all of a topic."""
 
+    @classmethod
+    def needs_order_with(cls, options: Any) -> bool:
+        """Return whether messages must come in order with *options*."""
+        del options
+        return cls.needs_order
+
     async def __aenter__(self) -> Self:
         """Open connections."""
         return self

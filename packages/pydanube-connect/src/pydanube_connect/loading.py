@@ -163,13 +163,17 @@ class _Checks:
             self._check_source()
         else:
             self._refuse_given(_OF_SOURCES, "only a source has it")
-        if issubclass(kind, Sink) and kind.needs_order and spec.type not in _IN_ORDER:
-            self._add(("type",), "must be failover or exclusive, for the order")
         if issubclass(kind, SparkSink):
             self._refuse_given(_NOT_OF_SPARK, "Spark reads the topic in its own way")
         path = self._path("options")
         options = parse_section(spec.options, kind.Options, path, self._problems)
         if options is not None:
+            if (
+                issubclass(kind, Sink)
+                and spec.type not in _IN_ORDER
+                and kind.needs_order_with(options)
+            ):
+                self._add(("type",), "must be failover or exclusive, for the order")
             for name, problem in kind.problems(options).items():
                 self._problems.add((*path, name), problem)
             for name, function in kind.functions(options).items():

@@ -19,6 +19,10 @@ from pydanube_connect.sources.pure.mysql_statements import (
         ('truncate table "a ""b"""', ("shop", 'a "b"')),
         ("/* by\n a job */ TRUNCATE/**/TABLE -- all\n straße", ("shop", "straße")),
         ("# all\ntruncate table table_1", ("shop", "table_1")),
+        ("--\nTRUNCATE orders", ("shop", "orders")),
+        ("/***/ TRUNCATE orders; -- all", ("shop", "orders")),
+        ("TRUNCATE table$1", ("shop", "table$1")),
+        ("TRUNCATE in_€", ("shop", "in_€")),
     ],
 )
 def test_the_table_that_is_truncated_is_found(statement, table):
@@ -34,6 +38,12 @@ def test_the_table_that_is_truncated_is_found(statement, table):
         "-- TRUNCATE orders",
         "ALTER TABLE orders TRUNCATE PARTITION p",
         "TRUNCATE",
+        # The text of a comment or of a name is no statement.
+        "/* a */ CREATE TABLE t (a int) COMMENT '*/ TRUNCATE orders'",
+        "/* a */ CREATE TABLE `*/ TRUNCATE orders` (a int)",
+        # A name in another character set.
+        "TRUNCATE orders\\xe9",
+        "/**/" * 5_000 + "-- a\n" * 5_000 + "BEGIN",
     ],
 )
 def test_other_statements_truncate_no_table(statement):

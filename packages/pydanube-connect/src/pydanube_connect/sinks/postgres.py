@@ -116,6 +116,11 @@ class PostgresSink(Sink):
             found["truncate"] = "is only for envelope: debezium"
         return found
 
+    @classmethod
+    def needs_order_with(cls, options: PostgresSinkOptions) -> bool:
+        """Return whether truncations are applied, which delete all earlier rows."""
+        return options.truncate is Truncate.APPLY
+
     async def __aenter__(self) -> Self:
         options: PostgresSinkOptions = self.options
         self._arguments = connection_arguments(options.url, options.password)

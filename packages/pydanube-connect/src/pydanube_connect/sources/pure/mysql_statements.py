@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 
-_SPACE = r"(?:\s|/\*.*?\*/|(?:--\s|\#)[^\n]*\n)*"
-_NAME = r'(`(?:[^`]|``)+`|"(?:[^"]|"")+"|[\w$]+)'
+# Nothing is tried twice: a comment ends where it first can, whatever follows.
+_SPACE = r"(?>\s|/\*.*?\*/|(?:--(?=\s)|\#)[^\n]*\n)*+"
+_LETTER = r"[\w$\u0080-\uffff]"
+_NAME = rf'(`(?:[^`]|``)++`|"(?:[^"]|"")++"|{_LETTER}++)'
 _TRUNCATE = re.compile(
-    rf"{_SPACE}TRUNCATE\b{_SPACE}(?:TABLE\b{_SPACE})?"
-    rf"(?:{_NAME}{_SPACE}\.{_SPACE})?{_NAME}",
+    rf"{_SPACE}TRUNCATE(?!{_LETTER}){_SPACE}(?:TABLE(?!{_LETTER}){_SPACE})?"
+    rf"(?:{_NAME}{_SPACE}\.{_SPACE})?{_NAME}"
+    rf"{_SPACE}(?:\Z|;|--|\#|(?:NO)?WAIT\b)",
     re.IGNORECASE | re.DOTALL,
 )
 
