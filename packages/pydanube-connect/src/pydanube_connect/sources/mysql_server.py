@@ -48,6 +48,15 @@ _PERMANENT = frozenset((1044, 1045, 1049, 1142, 1146, 1227, 1236, 1698))
 """Errors that a retry does not solve: no access, no such table, no such log."""
 _LOG_IS_GONE = 1236
 
+_NOT_FULL = (
+    "log_bin_compress",
+    "binlog_transaction_compression",
+    "binlog_row_value_options",
+)
+"""Settings that let servers write changes in ways that the library cannot read."""
+_COMPRESSED = frozenset((40, *range(165, 172)))
+"""The types of events with compressed changes, of MySQL and of MariaDB."""
+
 T = TypeVar("T")
 
 
@@ -156,10 +165,13 @@ class Server:
         }
         if not self.is_mariadb:
             wanted["gtid_mode"] = ("ON", "ON_PERMISSIVE")
-        names = ", ".join(f"'{each}'" for each in wanted)
+        names = ", ".join(f"'{each}'" for each in (*wanted, *_NOT_FULL))
         found = dict(
             await self.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
         )
+        for name in _NOT_FULL:
+            if found.get(name, "").upper() not in {"", "OFF"}:
+                raise ConnectorFailed(_not_full(f"{name} = {found[name]}"))
         for name, values in wanted.items():
             if found.get(name, "").upper() not in values:
                 raise ConnectorFailed(
@@ -361,6 +373,7 @@ class LogStream:
             rows.DeleteRowsEvent: "d",
         }
         begins = (events.GtidEvent, events.MariadbGtidEvent)
+        skipped = [events.NotImplementedEvent, rows.PartialUpdateRowsEvent]
         number = self._options.server_id or random.randint(2**31, 2**32 - 1)  # noqa: S311
         stream = BinLogStreamReader(
             {"read_timeout": SILENCE_S_MAX},
@@ -371,7 +384,14 @@ class LogStream:
             slave_heartbeat=HEARTBEAT_S,
             pymysql_wrapper=self._open,
             enable_logging=False,
-            only_events=[*operations, *begins, events.XidEvent, events.QueryEvent],
+            only_events=[
+                *operations,
+                *begins,
+                *skipped,
+                events.XidEvent,
+                events.QueryEvent,
+            ],
+            filter_non_implemented_events=False,
         )
         printed = _PrintedTypes()
         for event in stream:
@@ -387,7 +407,12 @@ class LogStream:
                     # It may have changed tables.
                     printed.clear()
                     yield End()
+            elif isinstance(event, events.NotImplementedEvent):
+                if event.event_type in _COMPRESSED:
+                    raise ConnectorFailed(_not_full("compressed changes in its log"))
             elif (event.schema, event.table) in self._wanted:
+                if isinstance(event, rows.PartialUpdateRowsEvent):
+                    raise ConnectorFailed(_not_full("partial updates in its log"))
                 types = printed.of(event) if self._is_mariadb else {}
                 yield _change(event, operations[type(event)], stream, types)
 
@@ -409,6 +434,16 @@ class LogStream:
             file=stream.log_file or "",
             position=stream.log_pos or 0,
         )
+
+
+def _not_full(what: str) -> str:
+    """Return the error for a server that has *what*."""
+    return (
+        f"the server has {what}, which cannot be read: set log_bin_compress = OFF with "
+        "MariaDB, or binlog_transaction_compression = OFF and binlog_row_value_options "
+        "= '' with MySQL. If its log has such changes already, give the connector "
+        "another name, to begin with a snapshot again"
+    )
 
 
 class _PrintedTypes:
