@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 KEY = BatchKey("nightly", 0, "")
 INTEGER, TEXT, REAL = pa.int64(), pa.string(), pa.float64()
+WHOLE, SMALL = pa.decimal128(20, 0), pa.decimal128(18, 8)
 MONEY, DAY, TIME = pa.decimal128(12, 3), pa.date32(), pa.timestamp("us", "UTC")
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -81,18 +82,30 @@ OTHERS = [
     (MONEY, "Int32", Decimal(5), [Decimal("5.001")]),
     (REAL, "Float32", 0.1, [1e300, 1e-300]),
     (REAL, "Int32", -2.0, [1.5, 1e30]),
+    (REAL, "Int32", 2_000_000.0, [2_000_000.7]),
     (REAL, "Decimal(10, 2)", 0.25, [0.29, 0.255]),
+    (REAL, "Decimal(12, 2)", 0.1 + 0.2, [1_234_567.899]),
+    (SMALL, "Float64", Decimal("1e-8"), [Decimal("1234567890.12345678")]),
+    (array(MONEY), "String", [Decimal("1.230")], []),
+    (INTEGER, "SimpleAggregateFunction(max, Nullable(Int32))", 5, [2**31]),
+    (INTEGER, "Enum8('a' = 1)", 1, []),
+    (INTEGER, "DateTime", 1_777_593_600, []),
     (DAY, "Date", date(2149, 6, 6), [date(1969, 12, 31), date(2149, 6, 7)]),
     (DAY, "DateTime", date(2106, 2, 7), [date(1900, 1, 1), date(2106, 2, 8)]),
     (TIME, "DateTime", NOON + timedelta(microseconds=1), [NOON.replace(year=1969)]),
     (TIME, "Date", NOON.replace(hour=0), [NOON]),
     (TIME, "DateTime64(3)", NOON.replace(year=1900), []),
     (TEXT, "UInt8", "7", ["256"]),
-    (TEXT, "Decimal(10, 2)", "1.23", ["1.239"]),
-    (TEXT, "Date", "2026-05-01", ["1900-01-01"]),
+    (TEXT, "Decimal(10, 2)", "1.23", ["1.239", "1234567.891"]),
+    (TEXT, "Float32", "0.1", []),
+    (TEXT, "Date", "2026-05-01", ["1900-01-01", "2026-05-01 10:00:00"]),
     (TEXT, "DateTime", "2026-05-01 12:00:00", ["1900-01-01 12:00:00"]),
     (TEXT, "LowCardinality(Nullable(String))", "", []),
     (TEXT, "Enum8('a' = 1)", "a", []),
+    (TEXT, "UUID", "61F0C404-5CB3-11E7-907B-A6006AD3DBA0", []),
+    (TEXT, "IPv6", "::1", []),
+    (TEXT, "FixedString(4)", "ab", []),
+    (TEXT, "SimpleAggregateFunction(anyLast, Nullable(FixedString(4)))", "ab", []),
 ]
 """Types of rows and of a column, a value that fits, and others that do not."""
 
@@ -187,6 +200,17 @@ def test_postgres_gets_no_values_that_its_columns_change():
         (TEXT, "character varying", "x" * 100, []),
         (TEXT, "numeric(5,2)", "1.23", ["1.239"]),
         (TEXT, "jsonb", '{"a":  1}', []),
+        (TEXT, "character(5)", "abc  ", ["abcdef"]),
+        (TEXT, "bit(3)", "101", ["10110"]),
+        (TEXT, "date", "May 1, 2026", ["2026-05-01 10:00"]),
+        (TEXT, "daterange", "[2026-05-01,2026-05-02)", []),
+        (TEXT, "date_of_day", "today", []),
+        (TEXT, "code", "abc", ["abcd"]),
+        (TEXT, "integer[]", "{1, 2}", []),
+        (TIME, "character varying(10)", NOON.replace(hour=0), [NOON]),
+        (REAL, "numeric(10,2)", 0.1 + 0.2, [1e6 + 0.001]),
+        (REAL, "numeric", 1 / 3, []),
+        (WHOLE, "double precision", Decimal(2**53), [Decimal(2**53 + 1)]),
         (by_name(INTEGER), "json", [("a", 2**62)], []),
     ]
     refused = [
@@ -207,6 +231,8 @@ def test_postgres_gets_no_values_that_its_columns_change():
         columns = [
             f"{name} {to}" for name, (_, to, *_) in zip(names, others, strict=True)
         ]
+        server.execute("CREATE DOMAIN code AS varchar(3)")
+        server.execute("CREATE TYPE date_of_day AS ENUM ('today')")
         server.execute(f"CREATE TABLE t ({', '.join(columns)})")
         sink = PostgresSink.parse({"uri": server.uri, "table": "t"}, schema)
         row = [each[0] if each else value for _, _, value, each in others]

@@ -15,6 +15,10 @@ NESTED = pa.list_(pa.map_(pa.string(), pa.struct([("x", pa.list_(pa.int64()))]))
         (pa.int64(), "Nullable(Int64)", []),
         (pa.int64(), "Variant(Int64, String)", []),
         (pa.string(), "JSON", []),
+        (pa.string(), "Array(Int64)", []),
+        (pa.list_(pa.decimal128(12, 3)), "LowCardinality(String)", []),
+        (pa.struct([("x", pa.int64())]), "Tuple(x Nullable(Int64))", []),
+        (pa.string(), "SimpleAggregateFunction(anyLast, Nullable(String))", []),
         (pa.list_(pa.int64()), "Array(Nullable(Int64))", []),
         (pa.int64(), "Nullable(Int16)", ["v"]),
         (pa.int32(), "LowCardinality(Int16)", ["v"]),
@@ -35,6 +39,8 @@ def test_each_part_of_a_column_with_another_type_is_converted(kind, to, paths):
         ("Nullable(Int8)", "Nullable(Int8)"),
         ("LowCardinality(Int8)", "Nullable(Int8)"),
         ("LowCardinality(Nullable(Int8))", "Nullable(Int8)"),
+        ("SimpleAggregateFunction(max, Nullable(Int8))", "Nullable(Int8)"),
+        ("SimpleAggregateFunction(sum, Int8)", "Nullable(Int8)"),
     ],
 )
 def test_null_is_converted_to_null(to, wanted):

@@ -54,7 +54,8 @@ def test_number_arrays_can_be_vectors():
     ("has", "to", "fits", "wrong"),
     [
         (pa.float64(), pa.float32(), [0.1, float("inf"), 5e-324], 1e300),
-        (pa.float64(), pa.decimal128(10, 2), [0.29, -0.0], 0.255),
+        (pa.float64(), pa.decimal128(10, 2), [0.29, -0.0, 0.1 + 0.2], 0.255),
+        (pa.float32(), pa.decimal128(10, 2), [0.25, 0.1], 0.255),
         (pa.float64(), pa.bool_(), [0.0, 1.0], 0.5),
         (pa.float64(), pa.int64(), [2.0], 1.5),
         (pa.decimal128(38, 0), pa.float64(), [Decimal(5)], Decimal("9" * 38)),
@@ -68,7 +69,14 @@ def test_number_arrays_can_be_vectors():
         (pa.int64(), pa.float64(), [2**53], 2**53 + 1),
         (TIME, DAY, [datetime(1969, 12, 31)], datetime(1969, 12, 31, 1)),  # noqa: DTZ001
         (pa.string(), pa.float32(), ["0.10", "inf"], "1e300"),
+        (
+            pa.decimal128(38, 18),
+            pa.float64(),
+            [Decimal("0.1"), Decimal("123.456"), Decimal(-1)],
+            Decimal("0.123456789012345678"),
+        ),
         (pa.string(), pa.int8(), ["7"], "300"),
+        (pa.string(), pa.bool_(), ["1", "TRUE", "false"], "x"),
     ],
 )
 def test_values_that_a_cast_would_change_are_refused(has, to, fits, wrong):

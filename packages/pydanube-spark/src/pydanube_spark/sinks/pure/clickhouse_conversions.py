@@ -12,6 +12,7 @@ seven digits, and times may have less than microseconds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -25,15 +26,27 @@ from pydanube_spark.sinks.pure.clickhouse_sql import (
     quote_identifier,
 )
 
-_FLOAT_ERROR = 1e-6
-"""The relative error that a float of 32 bits may have; it has at most 6e-8."""
+_ERRORS = {
+    "BFloat16": 1e-2,
+    # It has at most 6e-8.
+    "Float32": 1e-6,
+    # Sums have some, and ClickHouse may read text less exactly.
+    "Float64": 1e-13,
+    "Decimal": 1e-13,
+}
+"""The relative errors that numbers may have, by a part of the column's type."""
 _TIME_ERROR_US = 1_000_000
 _DATE = "^\\d{4}-\\d\\d-\\d\\d([ T][0-9:.]*)?$"
 """A date, or a time without a zone, in text."""
 
-
-_VARIANTS = ("Variant(", "Dynamic", "JSON")
-"""Types that keep values of other types as they are."""
+_KEEPING = ("Variant(", "Dynamic", "JSON", "Object(", "String")
+"""Types that keep values of other types as they are, or as text."""
+_OF_PARTS = (
+    *("Array(", "Map(", "Tuple(", "Point", "Ring", "LineString", "MultiLineString"),
+    *("Polygon", "MultiPolygon", "Geometry"),
+)
+"""Types that are never null; they are made of text by parsing it."""
+_AGGREGATE = re.compile(r"SimpleAggregateFunction\(\w+(?:\([^)]*\))?, (.*)\)")
 _SHOWN_MAX = 60
 """How many characters of a value an error has."""
 
@@ -61,8 +74,10 @@ def conversions(schema: pa.Schema, columns: Mapping[str, str]) -> list[Conversio
     """
     found = []
     for field in schema:
-        to = columns.get(field.name)
-        if to is None or to in _equal_types(field.type) or to.startswith(_VARIANTS):
+        to = _stored_type(columns.get(field.name, "String"))
+        if to in _equal_types(field.type) or _plain(to).startswith(_KEEPING):
+            continue
+        if to.startswith(_OF_PARTS) and not types.is_nested(field.type):
             continue
         before = quote_identifier(field.name)
         there = f"CAST({before}, {literal(_nullable(field.type, to))})"
@@ -74,13 +89,15 @@ def conversions(schema: pa.Schema, columns: Mapping[str, str]) -> list[Conversio
             strict=True,
         )
         for (path, kind, old), (_, _, new) in pairs:
-            test = f"(a, b) -> ifNull({_is_other(kind)}, isNotNull(a))"
+            test = f"(a, b) -> ifNull({_is_other(kind, to)}, isNotNull(a))"
             first = f"toString(arrayFirst({test}, {old}, {new}))"
             query = (
                 f"anyOrNullIf(leftUTF8({first}, {_SHOWN_MAX}), "
                 f"arrayExists({test}, {old}, {new}))"
             )
-            found.append(Conversion(field.name, field.type, to, path, query))
+            found.append(
+                Conversion(field.name, field.type, columns[field.name], path, query)
+            )
     return found
 
 
@@ -94,9 +111,24 @@ def problem(table: str, conversion: Conversion, value: str) -> str:
     )
 
 
-def _equal_types(kind: pa.DataType) -> tuple[str | None, ...]:
-    plain = column_type(kind, may_be_null=False)
-    return column_type(kind), plain
+def _equal_types(kind: pa.DataType) -> list[str]:
+    both = column_type(kind), column_type(kind, may_be_null=False)
+    # ClickHouse shows the names of fields without quotes if it can.
+    return [name for each in both for name in (str(each), str(each).replace("`", ""))]
+
+
+def _stored_type(to: str) -> str:
+    """Return the type of values in a column of the type *to*."""
+    found = _AGGREGATE.fullmatch(to)
+    return to if found is None else found[1]
+
+
+def _plain(to: str) -> str:
+    """Return *to* without null and the dictionary of LowCardinality."""
+    for wrapper in ("LowCardinality(", "Nullable("):
+        if to.startswith(wrapper):
+            to = to.removeprefix(wrapper).removesuffix(")")
+    return to
 
 
 def _nullable(kind: pa.DataType, to: str) -> str:
@@ -105,11 +137,7 @@ def _nullable(kind: pa.DataType, to: str) -> str:
 
     The default of a column replaces a null, by the setting insert_null_as_default.
     """
-    if types.is_nested(kind):
-        return to
-    plain = to.removeprefix("LowCardinality(")
-    plain = plain.removesuffix(")") if plain != to else to
-    return plain if plain.startswith("Nullable(") else f"Nullable({plain})"
+    return to if types.is_nested(kind) else f"Nullable({_plain(to)})"
 
 
 def _wide_plain_type(kind: pa.DataType) -> str | None:
@@ -152,23 +180,29 @@ def _leaves(
         yield path, kind, sql if is_array else f"[{sql}]"
 
 
-def _is_other(kind: pa.DataType) -> str:
-    """Return the condition that ``b`` is not what ``a`` of the type *kind* was."""
+def _is_other(kind: pa.DataType, to: str) -> str:
+    """Return the condition that ``b``, read from *to*, is not what ``a`` was."""
+    error = next((each for name, each in _ERRORS.items() if name in to), 0)
     if types.is_floating(kind):
-        return f"NOT (a = b OR (isNaN(a) AND isNaN(b)) OR {_are_close('a', 'b')})"
+        return (
+            f"NOT (a = b OR (isNaN(a) AND isNaN(b)) OR {_are_close('a', 'b', error)})"
+        )
     if types.is_decimal(kind):
-        return "toString(a) != b"
+        # A float may have an exponent.
+        number = f"toDecimal256OrNull(b, {kind.scale})"
+        return f"toString(a) != b AND NOT ifNull({number} = a, false)"
     if types.is_timestamp(kind):
         micros = [f"toUnixTimestamp64Micro({each})" for each in "ab"]
         return f"abs({' - '.join(micros)}) >= {_TIME_ERROR_US}"
     if types.is_string(kind) or types.is_binary(kind):
-        numbers = [f"toFloat64OrNull({each})" for each in "ab"]
+        are_close = _are_close("toFloat64OrNull(a)", "toFloat64OrNull(b)", error)
         return (
-            f"a != b AND ((empty(b) OR NOT ifNull({_are_close(*numbers)}, true)) "
-            f"OR (match(a, {literal(_DATE)}) AND left(a, 10) != left(b, 10)))"
+            f"a != b AND ((empty(b) OR NOT ifNull({are_close}, true)) "
+            f"OR (match(a, {literal(_DATE)}) AND (left(a, 10) != left(b, 10) "
+            "OR (length(b) = 10 AND match(substring(a, 11), '[1-9]')))))"
         )
     return "a != b"
 
 
-def _are_close(a: str, b: str) -> str:
-    return f"abs({a} - {b}) <= abs({a}) * {_FLOAT_ERROR}"
+def _are_close(a: str, b: str, error: float) -> str:
+    return f"abs({a} - {b}) <= abs({a}) * {error}"

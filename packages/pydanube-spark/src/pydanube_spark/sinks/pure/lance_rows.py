@@ -15,6 +15,9 @@ import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the nam
 
 from pydanube.model.errors import InvalidPayload
 
+_FLOAT_ERRORS = {pa.float64(): 1e-14, pa.float32(): 1e-6}
+"""The relative errors of floats that become decimals."""
+
 
 def is_numbers(kind: pa.DataType) -> bool:
     """Return whether values of the type *kind* can be vectors."""
@@ -80,21 +83,25 @@ def _first_other(before: Any, after: Any) -> int:
     kind = after.type
     if kind == before.type:
         return -1
+    if types.is_boolean(kind) and types.is_string(before.type):
+        # Arrow refuses text that is no truth value.
+        return -1
     if types.is_floating(kind) and types.is_string(before.type):
         before = before.cast(pa.float64())
     if types.is_floating(kind) and types.is_floating(before.type):
         # An infinity took the place of a number that is too large.
         is_other = pc.and_(pc.is_finite(before), pc.invert(pc.is_finite(after)))
-    elif (
-        types.is_boolean(kind) or types.is_date(kind) or _has_places(before.type, kind)
-    ):
+    elif types.is_floating(before.type) and types.is_decimal(kind):
+        # Sums of floats have small errors.
+        allowed = _FLOAT_ERRORS.get(before.type, 0.0)
+        error = pc.abs(pc.subtract(before, after.cast(before.type)))
+        is_other = pc.greater(error, pc.multiply(pc.abs(before), allowed))
+    elif types.is_decimal(before.type) and types.is_floating(kind):
+        # As text a float has no more digits than it needs.
+        is_other = pc.not_equal(before, after.cast(pa.string()).cast(before.type))
+    elif types.is_boolean(kind) or types.is_date(kind):
         # Arrow itself refuses what other casts would change.
         is_other = pc.not_equal(before, after.cast(before.type))
     else:
         return -1
     return int(pc.index(is_other, value=True).as_py())
-
-
-def _has_places(*kinds: pa.DataType) -> bool:
-    """Return whether one type is of floats and the other one of decimals."""
-    return any(map(types.is_floating, kinds)) and any(map(types.is_decimal, kinds))

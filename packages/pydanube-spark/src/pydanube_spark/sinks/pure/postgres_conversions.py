@@ -5,12 +5,13 @@ PostgreSQL refuses numbers that are too large, but it rounds decimal places, tru
 text that is cast to ``varchar(n)``, and drops the time when it makes a date.  So values
 of a column with another type are converted to that type and back before rows are moved.
 
-Two differences are what the type of a column promises: ``real`` has about six digits,
-and times may have less than microseconds.
+Three differences are what the types promise: ``real`` has about six digits, times may
+have less than microseconds, and of a double ``numeric`` has 15 digits.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from pydanube_spark.sinks.pure.postgres_sql import (
@@ -19,12 +20,33 @@ from pydanube_spark.sinks.pure.postgres_sql import (
     quote_identifier,
     staged_type,
 )
+from pydanube_spark.sinks.pure.staging import literal
 
-_NARROW = (
-    *("smallint", "integer", "bigint", "real", "double precision", "numeric"),
-    *("boolean", "character", "date"),
+_NARROW = re.compile(
+    r"(smallint|integer|bigint|real|double precision|numeric|boolean|date|bit"
+    r"|bit varying(?=\()|character|character varying(?=\())(\(.*\))?"
 )
 """Types that take values of other types only in part; both ways have casts."""
+
+_OF_TEXT = {
+    "numeric": "numeric",
+    "date": "timestamp without time zone",
+    # Spaces at the end mean nothing.
+    "character": "bpchar",
+    "character varying": "text",
+    "bit": "text",
+    "bit varying": "text",
+}
+"""The type as which text is compared, by the column's type."""
+_OF_TIMES = ("date", "character", "character varying")
+"""The types that times are checked for."""
+_KEPT = {
+    "real": ("real", "double precision"),
+    "double precision": ("real", "double precision", "numeric"),
+}
+"""The types whose difference is a promise, by the type of the staged values."""
+_DOUBLE_ERROR = "1e-14"
+"""The relative error of a double that becomes a ``numeric``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +63,15 @@ class Conversion:
 
 def conversions(plan: Plan, target: Target) -> list[Conversion]:
     """Return the conversions of staged rows to the types of *target*."""
-    types = {column.name: column.type for column in target.columns}
+    columns = {column.name: column for column in target.columns}
     found = []
     for name in plan.written:
-        staged, to = staged_type(plan.schema.field(name).type), types[name]
+        staged, to = staged_type(plan.schema.field(name).type), columns[name].type
         column = quote_identifier(name)
-        is_other = _is_other(column, staged, to)
+        is_other = _is_other(column, staged, to, columns[name].base or to)
         if is_other is not None:
-            value = f"min(left({column}::text, 60)) FILTER (WHERE {is_other})"
+            condition = f"{is_other}{_is_stored(plan, name)}"
+            value = f"min(left({column}::text, 60)) FILTER (WHERE {condition})"
             found.append(Conversion(name, staged, to, value))
     return found
 
@@ -64,23 +87,41 @@ def problem(plan: Plan, conversion: Conversion, value: str) -> str:
     )
 
 
-def _is_other(column: str, staged: str, to: str) -> str | None:
-    """Return the condition that *column* changes; None if it cannot."""
-    kind = to.removesuffix("[]")
-    if not kind.startswith(_NARROW):
+def _is_stored(plan: Plan, name: str) -> str:
+    """Return more conditions: the row stores its value of the column *name*."""
+    found = ""
+    if name not in plan.keys and plan.delete is not None:
+        found += f" AND {quote_identifier(plan.delete)} IS NOT TRUE"
+    if name not in plan.keys and plan.unavailable is not None:
+        names = quote_identifier(plan.unavailable)
+        found += f" AND ({literal(name)} = ANY ({names})) IS NOT TRUE"
+    return found
+
+
+def _is_other(column: str, staged: str, to: str, base: str) -> str | None:
+    """
+    Return the condition that *column* changes; None if it cannot.
+
+    *base* is the type *to*, or that of which *to* is a domain.
+    """
+    found = _NARROW.fullmatch(base.removesuffix("[]"))
+    if found is None or staged.replace(", ", ",") == base:
         return None
-    match staged.removesuffix("[]"):
-        case "text" if kind.startswith("numeric("):
-            staged = f"numeric{'[]' if staged.endswith('[]') else ''}"
-            column = f"{column}::{staged}"
-        case "text" if not kind.startswith("character"):
+    of = staged.removesuffix("[]")
+    is_array = staged != of
+    if of == "text":
+        compared = None if found[0] == "numeric" else _OF_TEXT.get(found[1])
+        if compared is None or (base.endswith("[]") and not is_array):
             return None
-        case "timestamp with time zone" | "timestamp without time zone" if (
-            kind != "date"
-        ):
-            return None
-        case "real" | "double precision" if kind in ("real", "double precision"):
-            return None
-    if staged == to:
+        compared += staged.removeprefix(of)
+        return f"{column}::{to}::{compared} IS DISTINCT FROM {column}::{compared}"
+    is_time = of.startswith("timestamp")
+    if found[0] in _KEPT.get(of, ()) or (is_time and found[1] not in _OF_TIMES):
         return None
-    return f"{column}::{to}::{staged} IS DISTINCT FROM {column}"
+    # A cast of a float to numeric would leave 15 digits.
+    back = "text::numeric" if of.startswith("numeric(") else staged
+    condition = f"{column}::{to}::{back} IS DISTINCT FROM {column}"
+    if of == "double precision" and found[1] == "numeric" and not is_array:
+        error = f"abs({column}::{to}::{back} - {column})"
+        condition += f" AND {error} > abs({column}) * {_DOUBLE_ERROR}"
+    return condition

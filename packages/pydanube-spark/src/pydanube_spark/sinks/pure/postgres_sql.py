@@ -114,6 +114,8 @@ class Column:
     """Whether it is not nullable and has no default."""
     is_computed: bool = False
     """Whether it is generated, so that it cannot be written."""
+    base: str = ""
+    """The type of which ``type`` is a domain; otherwise the same type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,11 +495,14 @@ def is_json(kind: pa.DataType) -> bool:
 
 
 def describe_columns(table: TableName) -> str:
-    """Return the query for name, type, is_required and is_computed of each column."""
+    """Return the query for the fields of ``Column`` of each column."""
     return (
         "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), a.attnotnull "
         "AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR "
-        f"a.attidentity = 'a' FROM pg_attribute a WHERE a.attrelid = {_oid(table)} "
+        "a.attidentity = 'a', CASE WHEN t.typtype = 'd' THEN "
+        "format_type(t.typbasetype, t.typtypmod) "
+        "ELSE format_type(a.atttypid, a.atttypmod) END FROM pg_attribute a "
+        f"JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = {_oid(table)} "
         "AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"
     )
 
