@@ -1,6 +1,7 @@
 """Staged parts as objects."""
 
 import asyncio
+import weakref
 
 import pytest
 
@@ -104,12 +105,17 @@ async def test_damaged_part_is_refused(objects):
     assert await staged.header(name) is None
 
 
+class Piece(bytearray):
+    """What was read, which can be referred to weakly."""
+
+
 class CountedObjects(MemoryObjects):
     """Objects whose reads wait for *together* others, if so many come."""
 
     def __init__(self, together):
         super().__init__()
-        self.reading = self.reading_max = self.read_count = 0
+        self.reading = self.reading_max = self.read_count = self.kept_max = 0
+        self._pieces = []
         self._together = together
         self._come = asyncio.Event()
 
@@ -124,7 +130,11 @@ class CountedObjects(MemoryObjects):
         for _ in range(3):
             await asyncio.sleep(0)
         self.reading -= 1
-        return await super().read(name, begin, end)
+        piece = Piece(await super().read(name, begin, end))
+        self._pieces.append(weakref.ref(piece))
+        self._pieces = [each for each in self._pieces if each() is not None]
+        self.kept_max = max(self.kept_max, len(self._pieces))
+        return piece
 
 
 def keys(count):
@@ -145,6 +155,8 @@ async def test_many_small_parts_are_verified_at_a_time_and_few_large_ones():
         found = await gather(map(staged.verify, wanted))
         assert [each.header.key for each in found] == wanted
         assert objects.reading_max <= SMALL_READS_MAX + TRANSFERS_MAX
+        # Threads may keep some for a moment.
+        assert objects.kept_max <= 2 * SMALL_READS_MAX < len(wanted)
         assert objects.read_count == requests * len(wanted)
 
 

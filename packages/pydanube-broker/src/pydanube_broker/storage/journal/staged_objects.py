@@ -227,6 +227,8 @@ class StagedObjects:
             found = await self._read_beginning(name)
             if found is None or len(found) < self._small_bytes:
                 return await asyncio.to_thread(work, _existing(found, name))
+        # Any number of large parts may wait for their turn: they keep nothing.
+        del found
         async with self._transfers:
             found = await self._objects.read(name)
             return await asyncio.to_thread(work, _existing(found, name))
