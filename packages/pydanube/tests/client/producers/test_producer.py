@@ -312,6 +312,22 @@ async def test_flush_raises_errors_of_messages_that_nobody_awaited(client):
             await producer.flush()
 
 
+async def test_producer_whose_message_was_refused_is_closed_at_the_broker(client):
+    async def send_what_is_too_large():
+        async with client.producer(TOPIC, access="exclusive") as producer:
+            await producer.send(b"1")
+            limits = NamespacePolicy(max_message_size=1)
+            await client.topics.configure(TOPIC, limits=limits)
+            producer.send_nowait(b"too large")
+            # It is open again when it is closed.
+            await until(lambda: not producer.pending_count)
+            await until(lambda: producer.is_connected)
+
+    with pytest.raises(pydanube.MessageTooLarge):
+        await send_what_is_too_large()
+    assert not (await client.topics.describe(TOPIC)).producers
+
+
 async def test_producer_of_a_deleted_topic_fails(client):
     async with client.producer(TOPIC) as producer:
         await producer.send(b"1")

@@ -35,8 +35,8 @@ class ProducerChannel(Channel):
     """One producer of one connection."""
 
     __slots__ = (
-        *("_deduplicated", "_held", "_offsets", "_sequences"),
-        *("is_anonymous", "is_open", "session", "topic"),
+        *("_deduplicated", "_held", "_offsets", "_refusal", "_sequences"),
+        *("_unanswered", "is_anonymous", "is_open", "session", "topic"),
     )
 
     def __init__(
@@ -59,6 +59,10 @@ class ProducerChannel(Channel):
         self._deduplicated: list[pb.Deduplicated] = []
         # Batches that wait, and when they arrived.
         self._held: deque[tuple[BatchFrame, float]] = deque()
+        # The sequences of the batches that the topic has taken and not stored yet; and
+        # that of the batch that it has refused, with the reason.
+        self._unanswered: set[int] = set()
+        self._refusal: tuple[int, BrokerError] | None = None
 
     @property
     def member(self) -> tuple[TopicName, ConnectionMember] | None:
@@ -70,6 +74,8 @@ class ProducerChannel(Channel):
         batch, link = frame.batch, self._link
         assert batch is not None
         link.charge_received(batch)
+        if self._refusal is not None:
+            return
         if batch.plain_bytes > link.batch_bytes_max:
             link.close_channel(self._number, link.too_long(batch))
             return
@@ -108,19 +114,47 @@ class ProducerChannel(Channel):
     def leave(self, *, forget: bool = False) -> None:
         """Drop held batches and end the session; see ``Producers.close``."""
         self.is_open = False
-        while self._held:
-            self._release()
+        self._drop_held()
         self._link.broker.producers.close(
-            self.topic, self.session, forget=forget, may_return=self._link.is_lost
+            self.topic,
+            self.session,
+            forget=forget,
+            # A client whose batch was refused goes on with the next one.
+            may_return=self._link.is_lost or self._refusal is not None,
         )
 
     def _publish(self, batch: BatchFrame, arrived_at: float) -> None:
         sequence = batch.header.base_sequence
         on_published = partial(self._on_published, sequence, arrived_at)
+        self._unanswered.add(sequence)
         try:
             self.topic.publish(self.session, batch, on_published)
         except BrokerError as error:
-            self._link.close_channel(self._number, error)
+            self._refuse(sequence, error)
+
+    def _refuse(self, sequence: int, reason: BrokerError) -> None:
+        """
+        Close the channel for *reason*, after the receipts of all batches before.
+
+        Without them the client would take those for refused, too.
+        """
+        self._unanswered.discard(sequence)
+        if self._refusal is None or sequence < self._refusal[0]:
+            self._refusal = sequence, reason
+        self._drop_held()
+        self._close_if_refused()
+
+    def _close_if_refused(self) -> None:
+        if self._refusal is None:
+            return
+        sequence, reason = self._refusal
+        if all(each > sequence for each in self._unanswered):
+            self.send_receipts()
+            self._link.close_channel(self._number, reason)
+
+    def _drop_held(self) -> None:
+        while self._held:
+            self._release()
 
     def _hold(self, batch: BatchFrame, arrived_at: float) -> None:
         self._held.append((batch, arrived_at))
@@ -152,7 +186,7 @@ class ProducerChannel(Channel):
                     if self.is_open:
                         doing = f"checking a batch of {self.topic.name}"
                         reason = as_broker_error(error, doing)
-                        link.close_channel(self._number, reason)
+                        self._refuse(batch.header.base_sequence, reason)
                     return
                 # The producer may have been closed meanwhile.
                 if not self._held:
@@ -177,11 +211,14 @@ class ProducerChannel(Channel):
         offsets: int | Sequence[int],
         error: BrokerError | None,
     ) -> None:
+        self._unanswered.discard(base_sequence)
         if not self.is_open:
             return
         if error is not None:
-            self.send_receipts()
-            self._link.close_channel(self._number, error)
+            self._refuse(base_sequence, error)
+            return
+        if self._refusal is not None and base_sequence > self._refusal[0]:
+            # Its receipt would be one of the refused batch, too.
             return
         link = self._link
         link.server.publish_seconds.observe(link.loop.time() - arrived_at)
@@ -196,3 +233,4 @@ class ProducerChannel(Channel):
             self._deduplicated.append(
                 pb.Deduplicated(base_sequence=base_sequence, offsets=offsets)
             )
+        self._close_if_refused()

@@ -425,7 +425,11 @@ class Producer(KeptChannel):
             if self.failure is None:
                 # A broker that throttles sends receipts now and then.
                 async with self._client.closing(self._connections) as self._closing:
-                    await self.flush()
+                    try:
+                        await self.flush()
+                    except BrokerError:
+                        await self._close_channel()
+                        raise
                     await self._close_channel()
         except TimeoutError:
             self.unacknowledged = self.pending_count
