@@ -162,6 +162,14 @@ def test_spark_reads_the_segments_of_a_table_itself(
         *((0, at) for at in range(1_005, 3_000)),
         *((1, at) for at in range(2_998, 3_000)),
     ]
+    # Neither is taken for the other, although they are cut from the same files.
+    one, other = (
+        native(tail="none", startingOffsets=json.dumps({topic: {"0": 2, "1": at}}))
+        for at in (5, 9)
+    )
+    one.cache()
+    assert one.count() - other.count() == 4
+    one.unpersist()
     # The partitions are known without reading the files.
     counts = native(tail="none").groupBy("topic", "partition").count().collect()
     assert [row.topic for row in counts] == [topic, topic]
@@ -192,23 +200,57 @@ def test_a_native_table_is_a_snapshot_that_a_hold_protects(
     assert rows.where("attributes IS NULL").count() == 3_000
 
 
-def test_a_native_table_lacks_no_segment_in_a_session_that_ignores_missing_files(
-    spark, broker_url, client, topic
+SETTINGS = {
+    "spark.sql.files.ignoreMissingFiles": "true",
+    # Spark's own cache of files is turned off.
+    "spark.sql.hive.manageFilesourcePartitions": "false",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.enforceReservedKeywords": "true",
+}
+
+
+def test_a_native_table_is_the_same_whatever_the_settings_of_the_session_are(
+    spark, broker_url, client, topic, caplog
 ):
     sealed_and_tail(client, topic)
     session = spark.newSession()
-    session.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    for name, value in SETTINGS.items():
+        session.conf.set(name, value)
     rows = pydanube_spark.table(session, topic, broker_url)
+    assert rows.schema == pydanube_spark.table(spark, topic, broker_url).schema
+    options = {"startingOffsets": json.dumps({topic: 7})}
+    assert pydanube_spark.table(
+        session, topic, broker_url, options=options
+    ).count() == (2_993)
+    assert not caplog.messages, "it was read in Python"
     segment = Path(
         unquote(urlsplit(client.storage.segments(topic).segments[0].url).path)
     )
     away = segment.rename(segment.with_suffix(".away"))
+    rows.createOrReplaceTempView("snapshot")
     try:
         with pytest.raises(Exception, match=segment.name):
             rows.count()
+        # Spark's error recommends that.
+        session.sql("REFRESH TABLE snapshot")
+        with pytest.raises(Exception, match=segment.name):
+            session.table("snapshot").count()
     finally:
         away.rename(segment)
     assert rows.count() == 3_000
+
+
+def test_a_topic_with_the_name_of_a_directory_of_spark_lacks_no_message(
+    spark, broker_url, client, caplog
+):
+    """Spark reads no files below directories of that name."""
+    caplog.set_level("INFO", logger="pydanube_spark.topic_table")
+    name = "/default/_spark_metadata"
+    sealed_and_tail(client, name)
+    assert offsets(pydanube_spark.table(spark, name, broker_url)) == list(range(3_000))
+    [message] = caplog.messages
+    assert message.endswith("Spark does not read all of its segments")
 
 
 AWKWARD_COLUMNS = "offset,publish_time,key,payload,attributes,deliver_at,expires_at"

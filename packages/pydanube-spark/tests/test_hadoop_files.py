@@ -6,6 +6,8 @@ from pydanube_spark.pure.hadoop_files import (
     hadoop_url,
     missing_access,
     missing_package,
+    opened_otherwise,
+    setting_of_session,
     store_settings,
 )
 
@@ -58,6 +60,25 @@ def test_the_session_has_the_last_word_about_the_bucket():
         f"{OURS}endpoint": "http://minio:9000",
         f"{OURS}path.style.access": "true",
     }
+
+
+def test_a_session_can_insist_on_the_endpoint_that_spark_sets_by_default():
+    amazon = "s3.amazonaws.com"
+    every, own = "fs.s3a.endpoint", f"{OURS}endpoint"
+    assert setting_of_session(every, amazon, None) is None
+    assert setting_of_session(every, amazon, amazon) == amazon
+    assert setting_of_session(own, amazon, None) == amazon
+    assert setting_of_session(every, "http://minio:9000", None) == "http://minio:9000"
+
+
+def test_a_bucket_that_is_open_at_another_endpoint_is_another_one():
+    wanted = store_settings(URL, MINIO, {}.get)
+    assert opened_otherwise(URL, wanted, wanted.get) is None
+    assert opened_otherwise(URL, {}, {}.get) is None
+    other = wanted | {f"{OURS}endpoint": "http://other:9000"}
+    for opened in (other, {}):
+        reason = opened_otherwise(URL, wanted, opened.get)
+        assert f"the broker has {MINIO['endpoint']}" in reason
 
 
 def test_errors_name_the_package_and_the_settings():

@@ -14,7 +14,9 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -23,15 +25,25 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from pydanube.model.descriptions import Segment
+from pydanube.model.errors import InvalidConfig
 from pydanube.wire.files import segment_format
 from pydanube_spark.pure.hadoop_files import (
+    ENDPOINT,
     LOCAL,
     hadoop_url,
     missing_access,
     missing_package,
+    opened_otherwise,
+    setting_of_session,
     store_settings,
 )
 from pydanube_spark.reader import topics
@@ -61,8 +73,6 @@ READING = {
     "ignoreCorruptFiles": "false",
 }
 """How Spark reads segments, whatever the settings of the session are."""
-DEFAULT_ENDPOINT = "s3.amazonaws.com"
-"""The endpoint of S3 that Spark sets if nobody does."""
 
 _DIVIDING = ("minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition")
 """The options for the tasks of the source in Python."""
@@ -80,6 +90,28 @@ _SELECTING = (
 
 _SOURCES = "org.apache.spark.sql.execution.datasources."
 """The package of Spark's sources of files."""
+_VALUES = "danube.values"
+"""The option that distinguishes relations by the values of their directories."""
+KNOWN_FILES = f"""
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
+
+public class KnownFiles extends {_SOURCES}FileStatusCache {{
+    private final java.util.HashMap files = new java.util.HashMap();
+
+    public scala.Option getLeafFiles(Path path) {{
+        return scala.Option.apply(files.get(path));
+    }}
+
+    public void putLeafFiles(Path path, FileStatus[] found) {{
+        files.put(path, found);
+    }}
+
+    public void invalidateAll() {{
+    }}
+}}
+"""
+"""A cache of files in Java that keeps all it is given."""
 _BASE = "_danube_base"
 _END = "_danube_end"
 
@@ -315,9 +347,9 @@ class _Snapshot:
         # Row groups are skipped by constants only.
         base = min(base for *_, base, _ in values.values())
         end = max(end for *_, end in values.values())
-        rows = rows.where(f"offset >= {base} AND offset < {end}")
+        rows = rows.where(f"`offset` >= {base} AND `offset` < {end}")
         if len(values) > 1:
-            rows = rows.where(f"offset >= {_BASE} AND offset < {_END}")
+            rows = rows.where(f"`offset` >= {_BASE} AND `offset` < {_END}")
         yield rows.drop(_BASE, _END)
 
     def _files(
@@ -327,7 +359,7 @@ class _Snapshot:
         found = {}
         for name, some in segments:
             for each in some:
-                path = self._path_of(each)
+                path = self.path_of(each)
                 if "\n" in path:
                     raise NotNative(f"{path!r} has a line break")
                 place = path.rpartition("/")[0]
@@ -380,7 +412,7 @@ class _Snapshot:
         }
         return self._spark.read.format("danube").options(**options).load()
 
-    def _path_of(self, segment: Segment) -> str:
+    def path_of(self, segment: Segment) -> str:
         """
         Return the path at which Hadoop finds *segment*.
 
@@ -390,30 +422,42 @@ class _Snapshot:
         parsed = urlsplit(segment.url)
         path = unquote(parsed.path)
         if parsed.scheme == LOCAL and os.access(path, os.R_OK):
-            return self._local(f"{LOCAL}:{path}")
+            return self._local(path, segment)
         if not segment.remote_url:
             raise NotNative(f"this process cannot read {segment.url}")
-        found = hadoop_url(segment.remote_url)
+        try:
+            found = hadoop_url(segment.remote_url)
+        except InvalidConfig as error:
+            # Stores of other packages have URLs that only these know.
+            raise NotNative(str(error)) from error
         if found is None:
             scheme = segment.remote_url.partition(":")[0]
             raise NotNative(f"Spark has no file system for {scheme}://")
         if found.startswith(f"{LOCAL}:"):
-            if not os.access(found.removeprefix(f"{LOCAL}:"), os.R_OK):
+            path = found.removeprefix(f"{LOCAL}:")
+            if not os.access(path, os.R_OK):
                 raise NotNative(f"this process cannot read {segment.remote_url}")
-            return self._local(found)
+            return self._local(path, segment)
         store = found[: found.index("/", found.index("://") + 3)]
         if store not in self._stores:
             self._stores.add(store)
-            self._find_store(found, segment.store_options)
+            self._find_store(found, segment)
         return found
 
-    def _local(self, path: str) -> str:
+    def _local(self, path: str, segment: Segment) -> str:
         """
-        Return *path*, a file of this machine.
+        Return the path of Hadoop for *path*, the file of *segment* on this machine.
 
         Raises:
+            NotNative: It is another file.
             NoFiles: Executors may not have it.
         """
+        try:
+            size = Path(path).stat().st_size
+        except OSError as error:
+            raise NotNative(f"this process cannot read {path}: {error}") from error
+        _check_size(path, size, segment)
+        path = f"{LOCAL}:{path}"
         never = self._options.read_through is ReadThrough.NEVER
         if never or self._spark.sparkContext.master.startswith("local"):
             return path
@@ -422,12 +466,13 @@ class _Snapshot:
             "at the same path, set readThrough to never"
         )
 
-    def _find_store(self, url: str, options: Mapping[str, str]) -> None:
+    def _find_store(self, url: str, segment: Segment) -> None:
         """
-        Add the settings for the store of *url*, which the broker finds by *options*.
+        Add the settings for the store of *url*, where the broker has *segment*.
 
         Raises:
             NoFiles: The session has no file system for it, or no access to *url*.
+            NotNative: *url* is another file.
         """
         hadoop: Any = self._spark._jvm.org.apache.hadoop.fs  # noqa: SLF001
         state: Any = self._spark._jsparkSession.sessionState()  # noqa: SLF001
@@ -437,18 +482,24 @@ class _Snapshot:
         except Py4JError as error:
             raise NoFiles(missing_package(url)) from error
 
-        def setting(name: str) -> str | None:
-            found = configuration.get(name)
-            return None if found == DEFAULT_ENDPOINT else found
+        given_endpoint = self._spark.conf.get(f"spark.hadoop.{ENDPOINT}", None)
 
-        self._settings |= store_settings(url, options, setting)
-        path = hadoop.Path(url)
+        def setting(name: str) -> str | None:
+            return setting_of_session(name, configuration.get(name), given_endpoint)
+
+        own = store_settings(url, segment.store_options, setting)
+        self._settings |= own
         given = self._spark._jvm.PythonUtils.toScalaMap(self._settings)  # noqa: SLF001
         try:
+            path = hadoop.Path(url)
             system = path.getFileSystem(state.newHadoopConfWithOptions(given))
-            system.getFileStatus(path)
+            other = opened_otherwise(url, own, system.getConf().get)
+            size = system.getFileStatus(path).getLen() if other is None else 0
         except Py4JError as error:
             raise NoFiles(missing_access(url, _cause_of(error))) from error
+        if other is not None:
+            raise NoFiles(other)
+        _check_size(url, size, segment)
 
 
 class _Relations:
@@ -478,6 +529,7 @@ class _Relations:
 
         Raises:
             Py4JError, PySparkException: This version of Spark has other classes.
+            NotNative: Spark leaves files out.
         """
         option, place = (
             self._class("scala.Option"),
@@ -491,7 +543,11 @@ class _Relations:
         specification = self._class(f"{_SOURCES}PartitionSpec")(
             partitions, self._jvm.PythonUtils.toSeq(places)
         )
-        options = self._jvm.PythonUtils.toScalaMap(self._settings)
+        # Spark takes two relations for one if only the values of directories differ.
+        given = blake2b(json.dumps(sorted(values.items())).encode(), digest_size=16)
+        options = self._jvm.PythonUtils.toScalaMap(
+            self._settings | {_VALUES: given.hexdigest()}
+        )
         paths, statuses = self._found(files)
         index = self._class(f"{_SOURCES}InMemoryFileIndex")(
             self._session,
@@ -502,6 +558,9 @@ class _Relations:
             option.apply(specification),
             option.empty(),
         )
+        if index.sizeInBytes() != sum(files.values()):
+            # It leaves out what has the name of a directory of Spark's, among others.
+            raise NotNative("Spark does not read all of its segments")
         relation = self._class(f"{_SOURCES}HadoopFsRelation")(
             index,
             partitions,
@@ -533,22 +592,47 @@ class _Relations:
 
     def _found(self, files: Mapping[str, int]) -> tuple[Any, Any]:
         """
-        Return the paths of *files*, and Spark's cache of what it knows of files.
+        Return the paths of *files*, and a cache of what is known of them.
 
         Spark would list each file in a task of its own, and need the permission to list
-        in an object store.  The broker has said how large they are.
+        in an object store.  The broker has said how large they are.  Spark's own cache
+        may be turned off, is limited, and is emptied by ``REFRESH TABLE``, after which
+        Spark leaves out files that are gone.
         """
         strings = self._class("org.apache.hadoop.util.StringUtils")
         paths = strings.stringToPath(strings.getStrings("\n".join(files), "\n"))
         status = self._class("org.apache.hadoop.fs.FileStatus")
-        cache = self._class(f"{_SOURCES}FileStatusCache")
-        statuses = cache.getOrCreate(self._session)
+        client = self._gateway._gateway_client  # noqa: SLF001
+        statuses = _known_files(client).newInstance()
         for at, size in enumerate(files.values()):
             path, found = paths[at], self._gateway.new_array(status, 1)
             found[0] = status(size, False, 1, size, 0, path)
             statuses.putLeafFiles(path, found)
         sequences = self._class("scala.collection.immutable.ArraySeq")
         return sequences.unsafeWrapArray(paths), statuses
+
+
+@lru_cache(maxsize=1)
+def _known_files(client: Any) -> Any:
+    """Return the class KNOWN_FILES, made by the compiler of Spark's own queries."""
+    known = JavaClass(f"{_SOURCES}FileStatusCache", client)
+    compiler = JavaClass("org.codehaus.janino.SimpleCompiler", client)()
+    compiler.setParentClassLoader(known._java_lang_class.getClassLoader())  # noqa: SLF001
+    compiler.cook(KNOWN_FILES)
+    return compiler.getClassLoader().loadClass("KnownFiles")
+
+
+def _check_size(place: str, size: int, segment: Segment) -> None:
+    """
+    Raise if the file at *place* has another size than *segment*.
+
+    Raises:
+        NotNative: It has, so it is another file.
+    """
+    if size != segment.byte_count:
+        raise NotNative(
+            f"{place} has {size} bytes, and the segment {segment.byte_count}"
+        )
 
 
 def _cause_of(error: Exception) -> str:
@@ -575,11 +659,14 @@ def _is_type_of(column: StructField) -> bool:
 def _as_typed(column: StructField) -> str:
     """Return the column as a topic has it, or as text if that is wanted."""
     # An expression is one call of Java; a column of functions is some thirty.
-    found = f"CAST({column.name} AS {column.dataType.simpleString()})"
+    kind = column.dataType.simpleString()
+    if column.dataType == TimestampType():
+        kind = "timestamp_ltz"  # A session may give the other name another meaning.
+    found = f"CAST(`{column.name}` AS {kind})"
     if column.dataType == StringType() and column.name in TEXT_COLUMNS:
         # A cast alone keeps bytes that are no text.
         found = f"validate_utf8({found})"
-    return f"{found} AS {column.name}"
+    return f"{found} AS `{column.name}`"
 
 
 _OF_TOPIC = StructType(

@@ -14,6 +14,11 @@ from pydanube.objects.addresses import parse_object_url
 LOCAL = "file"
 """The scheme of files of one machine."""
 
+ENDPOINT = "fs.s3a.endpoint"
+"""The setting for the endpoint of all buckets."""
+DEFAULT_ENDPOINT = "s3.amazonaws.com"
+"""The endpoint of S3 that Spark sets if nobody does."""
+
 _SCHEMES = {"s3": "s3a", "gcs": "gs"}
 """The schemes of Hadoop's file systems, by OpenDAL's names of services."""
 
@@ -44,6 +49,18 @@ def hadoop_url(url: str) -> str | None:
         return f"{LOCAL}:{address.local_path}"
     scheme = _SCHEMES.get(address.service)
     return scheme and f"{scheme}://{address.authority}/{address.path}"
+
+
+def setting_of_session(
+    name: str, found: str | None, given_endpoint: str | None
+) -> str | None:
+    """
+    Return the setting *name* of Hadoop, *found*, unless only Spark has set it.
+
+    *given_endpoint* is the endpoint of all buckets that the session was given, if any.
+    """
+    is_of_spark = name == ENDPOINT and given_endpoint is None
+    return None if is_of_spark and found == DEFAULT_ENDPOINT else found
 
 
 def store_settings(
@@ -77,6 +94,30 @@ def store_settings(
         for name, value in found.items()
         if not has_own and setting(own + name) is None
     }
+
+
+def opened_otherwise(
+    url: str, wanted: Mapping[str, str], setting: Callable[[str], str | None]
+) -> str | None:
+    """
+    Return why the store of *url* that is open is another one; None: it is not.
+
+    Hadoop opens a bucket once for each name, also if brokers have buckets of one name.
+
+    Args:
+        url: The URL of an object.
+        wanted: The settings that lead to the store of the broker.
+        setting: Returns the setting of a name with which the store was opened.
+    """
+    for name, value in wanted.items():
+        found = setting(name)
+        if found != value:
+            return (
+                f"this application has opened the bucket of {url} with {name} = "
+                f"{found}, and the broker has {value}; read it in an application of "
+                "its own"
+            )
+    return None
 
 
 def missing_package(url: str) -> str:
