@@ -109,9 +109,22 @@ public class KnownFiles extends {_SOURCES}FileStatusCache {{
 
     public void invalidateAll() {{
     }}
+
+    public Path[] putAll(String lines) {{
+        String[] given = lines.split("\\n");
+        Path[] paths = new Path[given.length];
+        for (int at = 0; at < given.length; at++) {{
+            int space = given[at].indexOf(' ');
+            long size = Long.parseLong(given[at].substring(0, space));
+            paths[at] = new Path(given[at].substring(space + 1));
+            FileStatus found = new FileStatus(size, false, 1, size, 0, paths[at]);
+            putLeafFiles(paths[at], new FileStatus[] {{found}});
+        }}
+        return paths;
+    }}
 }}
 """
-"""A cache of files in Java that keeps all it is given."""
+"""A cache of files in Java that keeps all it is given, lines of sizes and paths."""
 _BASE = "_danube_base"
 _END = "_danube_end"
 
@@ -599,15 +612,11 @@ class _Relations:
         may be turned off, is limited, and is emptied by ``REFRESH TABLE``, after which
         Spark leaves out files that are gone.
         """
-        strings = self._class("org.apache.hadoop.util.StringUtils")
-        paths = strings.stringToPath(strings.getStrings("\n".join(files), "\n"))
-        status = self._class("org.apache.hadoop.fs.FileStatus")
         client = self._gateway._gateway_client  # noqa: SLF001
         statuses = _known_files(client).newInstance()
-        for at, size in enumerate(files.values()):
-            path, found = paths[at], self._gateway.new_array(status, 1)
-            found[0] = status(size, False, 1, size, 0, path)
-            statuses.putLeafFiles(path, found)
+        # One call of Java for all files.
+        lines = (f"{size} {path}" for path, size in files.items())
+        paths = statuses.putAll("\n".join(lines))
         sequences = self._class("scala.collection.immutable.ArraySeq")
         return sequences.unsafeWrapArray(paths), statuses
 
