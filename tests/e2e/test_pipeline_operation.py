@@ -1,14 +1,17 @@
 """A pipeline as a service: killed, restarted, measured and stopped."""
 
 import json
+import socket
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from pydanube.security.api_keys import make_key
 from support.drivers.commands import danube, start_danube
 from support.drivers.pipelines import read_json, send, unique_topic
 from support.servers.spark_processes import standalone_cluster
@@ -105,10 +108,20 @@ def test_a_run_after_a_killed_one_loses_nothing_and_counts_it(
 
 
 @pytest.mark.soak
-def test_a_pipeline_runs_on_a_standalone_cluster(client, broker_url, tmp_path):
+def test_a_pipeline_runs_on_a_standalone_cluster(
+    client, broker_url, tmp_path, monkeypatch
+):
     topic, out = unique_topic(client), unique_topic(client)
-    file = tmp_path / "copy.yaml"
-    file.write_text(COPY.replace("trigger: continuous\n", ""))
+    file, wrong = tmp_path / "copy.yaml", tmp_path / "wrong.yaml"
+    text = COPY.replace("trigger: continuous\n", "")
+    file.write_text(text)
+    # Executors have working directories of their own, so they do not have this file.
+    monkeypatch.chdir(tmp_path)
+    Path("own.key").write_text(make_key(b"x" * 40).text)
+    option = "options: {auth.apiKeyFile: own.key}"
+    wrong.write_text(
+        text.replace("copy", "wrong").replace('"${out}"', f'"${{out}}", {option}')
+    )
     send(client, topic, *range(5))
     own = {"XDG_STATE_HOME": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
     with standalone_cluster(tmp_path, workers=1) as master:
@@ -116,8 +129,14 @@ def test_a_pipeline_runs_on_a_standalone_cluster(client, broker_url, tmp_path):
         for setting in SMALL:
             where += ["--conf", setting]
         done = danube("pipeline", "run", str(file), *where, url=broker_url, **own)
+        failed = danube("pipeline", "run", str(wrong), *where, url=broker_url, **own)
     assert done.returncode == 0, done.stderr
     assert read_json(client, out) == [*range(5)]
+    assert failed.returncode == 1
+    expected = (
+        "api_key_file: the file own.key cannot be read: No such file or directory "
+    )
+    assert f"{expected}(on the executor of {socket.gethostname()})" in failed.stderr
 
 
 def get(url):

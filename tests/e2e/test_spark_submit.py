@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 import pydanube_cli.__main__ as program
 from pydanube_spark.pipelines.state import StateDirectory
 from support.drivers.commands import environment
-from support.drivers.pipelines import read_json, send, unique_topic
+from support.drivers.pipelines import forget_commit, read_json, send, unique_topic
 from support.servers.spark_processes import HOME, executors_in, standalone_cluster
 
 pytestmark = [
@@ -34,6 +34,7 @@ LOST_AT = (20, 120)
 
 PIPELINE = """
 name: submitted
+fan_out: {fan_out}
 trigger: continuous
 # Slow machines start Python processes slowly.
 spark:
@@ -104,6 +105,11 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.executor.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
+    # Short jobs end before the optimizing compiler is worth its time.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # As for the session of other tests: the machine may be busy.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.timeout": "2s",
@@ -114,18 +120,19 @@ SETTINGS = {
 }
 
 
-def start_pipeline(directory, master, url):
-    """Start the pipeline in *directory* by ``spark-submit``, as the guide does."""
+def start_pipeline(file, master, url):
+    """Start the pipeline in *file* by ``spark-submit``, as the guide does."""
+    directory = file.parent
     words = [HOME / "bin" / "spark-submit", "--master", master]
     for name, value in SETTINGS.items():
         words += ["--conf", f"{name}={value}"]
-    words += [program.__file__, "pipeline", "run", directory / "pipeline.yaml"]
+    words += [program.__file__, "pipeline", "run", file]
     variables = {
         "SPARK_HOME": str(HOME),
         "PYSPARK_PYTHON": sys.executable,
         "XDG_STATE_HOME": str(directory / "home"),
     }
-    with (directory / "log").open("wb") as log:
+    with (directory / "log").open("ab") as log:
         return subprocess.Popen(
             list(map(str, words)),
             stdin=subprocess.DEVNULL,
@@ -142,22 +149,28 @@ def rows_of(path):
     return DeltaTable(path).to_pyarrow_table().to_pylist()
 
 
+@pytest.mark.parametrize("fan_out", ["false", "true"])
 def test_executors_come_and_go_in_a_stream_of_spark_submit(
-    broker_url, client, tmp_path
+    broker_url, client, tmp_path, fan_out
 ):
+    """Afterwards each query repeats its last micro-batch, as after a crash."""
     topic, out = unique_topic(client), unique_topic(client)
     names = {"topic": topic, "out": out, "directory": tmp_path, "keys": KEYS}
-    (tmp_path / "pipeline.yaml").write_text(PIPELINE.format(**names))
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE.format(**names, fan_out=fan_out))
     (tmp_path / "functions.py").write_text(
         FUNCTIONS.format(numbers=set(LOST_AT), directory=str(tmp_path))
     )
+    state = StateDirectory(tmp_path / ".danube/pipelines/submitted")
+
+    def shown():
+        return (tmp_path / "log").read_text(errors="replace")[-6000:]
 
     def wait_until(question):
         give_up_at = time.monotonic() + WAIT_S
         while not question():
-            log = (tmp_path / "log").read_text(errors="replace")[-6000:]
-            assert process.poll() is None, log
-            assert time.monotonic() < give_up_at, log
+            assert process.poll() is None, shown()
+            assert time.monotonic() < give_up_at, shown()
             time.sleep(0.2)
 
     def has_written(count):
@@ -171,9 +184,15 @@ def test_executors_come_and_go_in_a_stream_of_spark_submit(
             == dict(enumerate(sums))
         )
 
+    def stop():
+        status = state.read_status()
+        os.kill(status.pid, signal.SIGTERM)
+        process.wait(WAIT_S)
+        return status
+
     with standalone_cluster(tmp_path) as master:
         send(client, topic, *range(100))
-        process = start_pipeline(tmp_path, master, broker_url)
+        process = start_pipeline(file, master, broker_url)
         try:
             wait_until(lambda: has_written(100))
             # The stream is idle, so its executors go.
@@ -181,19 +200,20 @@ def test_executors_come_and_go_in_a_stream_of_spark_submit(
             send(client, topic, *range(100, 200))
             wait_until(lambda: has_written(200))
             wait_until(lambda: not executors_in(tmp_path))
-            status = StateDirectory(
-                tmp_path / ".danube/pipelines/submitted"
-            ).read_status()
-            os.kill(status.pid, signal.SIGTERM)
-            process.wait(WAIT_S)
+            status = stop()
+            commits = [forget_commit(each) for each in state.checkpoints.iterdir()]
+            process = start_pipeline(file, master, broker_url)
+            wait_until(lambda: all(each.exists() for each in commits))
+            stop()
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-    assert status.queries
+    assert len(status.queries) == len(commits) == (2 if fan_out == "true" else 3)
     every = list(range(200))
     assert sorted(row["n"] for row in read_json(client, out)) == every
     assert sorted(row["n"] for row in rows_of(tmp_path / "table")) == every
+    assert has_written(200)
     for number in LOST_AT:
         lost = list(tmp_path.glob(f"lost-{number}-*"))
         assert len(lost) == len(status.queries), "an executor was not lost"

@@ -79,12 +79,16 @@ class PipelineDirectory:
 
     def forget_commit(self, query: str) -> None:
         """Remove the last commit, as if the run had been killed before writing it."""
-        commits = self.state.checkpoints / query / "commits"
-        last = max(
-            int(path.name) for path in commits.iterdir() if path.name.isdecimal()
-        )
-        (commits / str(last)).unlink()
-        (commits / f".{last}.crc").unlink(missing_ok=True)
+        forget_commit(self.state.checkpoints / query)
+
+
+def forget_commit(checkpoint: Path) -> Path:
+    """Remove the last commit in *checkpoint*, and return its path."""
+    commits = checkpoint / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+    (commits / str(last)).unlink()
+    return commits / str(last)
 
 
 def unique_topic(client: Any, **settings: Any) -> str:
