@@ -8,6 +8,7 @@ import atexit
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack
@@ -68,9 +69,8 @@ def process_client(url: str, *, retry_s: float | None = None) -> Client:
                 connecting = sync.connect(url, wait_s=retry_s, retry_s=retry_s)
             _connections[key] = _open.enter_context(connecting)
         except (InvalidRequest, Unauthenticated) as error:
-            from pyspark import TaskContext  # noqa: PLC0415
-
-            if TaskContext.get() is None:
+            pyspark = sys.modules.get("pyspark")
+            if pyspark is None or pyspark.TaskContext.get() is None:
                 raise
             # Each executor has files of its own, and Spark does not say where.
             host = socket.gethostname()
