@@ -11,10 +11,12 @@ from pydanube.model.errors import (
     AlreadyExists,
     ConnectionLost,
     InvalidRequest,
+    QuotaExceeded,
     TopicNotFound,
 )
 from pydanube.model.policy import NamespacePolicy
 from pydanube.model.schemas import SchemaReference
+from pydanube.security.quotas import Quota
 from pydanube_connect.encoding import MessageGroup
 from pydanube_connect.publishing import (
     StagedPublisher,
@@ -192,6 +194,22 @@ def test_nothing_is_searched_in_a_topic_that_is_missing():
             counted = CountedParts(client)
             assert await find_refused(counted, "c", [many], "/default/none") == {}
             assert counted.parts == 1
+
+    asyncio.run(run())
+
+
+def test_full_storage_is_not_due_to_the_messages_for_another_topic():
+    async def run():
+        async with memory_broker() as broker, broker.connect() as client:
+            other = "/default/others"
+            async with open_direct(client) as publisher:
+                await publisher.publish([group("1", topic=other)], None)
+            await client.security.set_quota("/default", Quota(storage_bytes=1))
+            groups = [MessageGroup(other, batch_of([b"2"]), None, None, range(1))]
+            async with open_direct(client) as publisher:
+                with pytest.raises(QuotaExceeded):
+                    await publisher.publish(groups, None)
+            assert await find_refused(client, "c", groups, TOPIC) == {}
 
     asyncio.run(run())
 

@@ -28,6 +28,7 @@ from pydanube.model.errors import (
     ConnectionLost,
     InvalidRequest,
     NotFound,
+    QuotaExceeded,
     Refused,
     StagingClosed,
 )
@@ -288,8 +289,10 @@ async def find_refused(
                 await part.finish()
             except REFUSALS as error:
                 await part.abort()
-                if not is_of_message(error, group.topic, own_topic):
-                    # The connector may not publish there at all.
+                if isinstance(error, QuotaExceeded) or not is_of_message(
+                    error, group.topic, own_topic
+                ):
+                    # The connector may not publish there at all, or not now.
                     break
                 if end - start == 1:
                     refused[group.numbers[start]] = str(error)
