@@ -1,3 +1,4 @@
+import time
 from dataclasses import dataclass
 from functools import partial
 
@@ -194,14 +195,17 @@ async def test_rest_of_a_batch_is_not_handed_out_after_the_ack_timeout(client):
     await published(client, *numbers(3))
     await client.subscriptions.configure(TOPIC, "s", failure_policy=AT_ONCE)
     async with client.consumer(
-        TOPIC, **SLOW, ack_timeout_s=0.05, prefetch_messages=3
+        TOPIC, **SLOW, ack_timeout_s=0.5, prefetch_messages=3
     ) as slow:
         await eventually(lambda: held_by(slow) == 3)
+        late_at = time.monotonic() + 0.5
         first = await anext(slow)
         await slow.ack(first)
         async with client.consumer(TOPIC, **SLOW) as other:
             # The credit of the whole batch is free, so both get some of the rest.
             await other.ack(await other.receive(timeout_s=60))
+            # The broker counts from when it sends, the consumer from when it receives.
+            await eventually(lambda: time.monotonic() > late_at)
             again = await slow.receive(timeout_s=60)
             assert (first.attempt, again.attempt > 1) == (1, True)
 
