@@ -481,7 +481,7 @@ def test_an_unknown_topic_is_an_error_with_a_hint(url):
 def test_invalid_topic_name_is_explained(url):
     done = danube("topics", "create", "orders", url=url)
     assert done.returncode == 2
-    assert "/default/orders" in done.stderr
+    assert "should be: /namespace_name/topic_name" in done.stderr
 
 
 def test_missing_broker_is_an_error_with_a_hint():
